@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -64,6 +65,56 @@ func TestWordsCanFail(t *testing.T) {
 		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.Contains(got[0], want)) {
 			t.Errorf("%q: complaints %q, want one with %q", text, got, want)
 		}
+	}
+}
+
+// Each row of internal/mux/RULES.md names tests that there are, and cases of theirs.
+func TestRulesOfHTTP2HaveTests(t *testing.T) {
+	page, err := os.ReadFile("internal/mux/RULES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, texts := map[string]bool{}, map[string]bool{}
+	for _, s := range sources(t) {
+		if !s.test() {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				tests[n.Name.Name] = true
+			case *ast.BasicLit:
+				if text, err := strconv.Unquote(n.Value); err == nil {
+					texts[text] = true
+				}
+			}
+			return true
+		})
+	}
+	name, text := regexp.MustCompile("`(Test[A-Za-z0-9]+)`"), regexp.MustCompile(`"([^"]+)"`)
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(line, "| at a client |\n") {
+			continue
+		}
+		rows++
+		named := name.FindAllStringSubmatch(line, -1)
+		if named == nil {
+			t.Errorf("no test in the row %s", line)
+		}
+		for _, n := range named {
+			if !tests[n[1]] {
+				t.Errorf("there is no %s, which is named by: %s", n[1], line)
+			}
+		}
+		for _, n := range text.FindAllStringSubmatch(line, -1) {
+			if !texts[n[1]] {
+				t.Errorf("there is no case %q, which is named by: %s", n[1], line)
+			}
+		}
+	}
+	if rows < 60 {
+		t.Errorf("%d rows found", rows)
 	}
 }
 

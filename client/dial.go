@@ -394,14 +394,15 @@ func (d *dialing) stands(pc *conn) {
 	d.release()
 }
 
-// standsMux is stands for HTTP/2. It returns false if the dial was given up. On the loop.
-func (d *dialing) standsMux(m *muxConn) bool {
+// standsMux is stands for HTTP/2. x is the connection's first call, if there is one. It returns
+// false if the dial was given up. On the loop.
+func (d *dialing) standsMux(m *muxConn) (x *Call, ok bool) {
 	if m.tls != nil {
 		d.traceTLS(*m.tls, nil)
 	}
-	ok := d.t.pool.stoodMux(d, m)
+	x, ok = d.t.pool.stoodMux(d, m)
 	d.release()
-	return ok
+	return x, ok
 }
 
 // release has what lives as long as the connection let go of the dial, and so of its call.

@@ -19,12 +19,13 @@
 // # Life of a request
 //
 // A request is [Queued] until it has a connection: an idle one, the first that becomes free, or one
-// that is [Dialing]. Requests for one host get connections in the order in which they came. Then it
-// is [Sent]: its goroutine, or the loop, writes it. The [Head] of the response, then its [Body],
-// come in pieces to the connection's loop. It parses them with the grammar of the server
-// (internal/h1), as strictly. A call is [Done] when nothing more comes. Package debug shows how
-// many requests of an engine are in each phase. An [Error] of Do or of a Group says in which phase
-// its request was; RoundTrip returns the errors of http.Transport.
+// that is [Dialing]. What becomes free goes to the request of its host that has waited longest, and
+// a new connection to the request for which it was dialled. Then a request is [Sent]: its
+// goroutine, or the loop, writes it. The [Head] of the response, then its [Body], come in pieces to
+// the connection's loop. It parses them with the grammar of the server (internal/h1), as strictly.
+// A call is [Done] when nothing more comes. Package debug shows how many requests of an engine are
+// in each phase. An [Error] of Do or of a Group says in which phase its request was; RoundTrip
+// returns the errors of http.Transport.
 //
 // If a kept connection turns out to be closed, the request is sent again on another, by the rules
 // of net/http: it must be idempotent, or nothing of it was sent. Its body must be had again by
@@ -48,6 +49,8 @@
 //   - A request body that is not in memory (bytes.Reader, bytes.Buffer, strings.Reader), while it
 //     is sent: its Read may block, and the response may come first.
 //   - A name, while it is being resolved (Engine.DialFunc).
+//   - A Group: two for each run, one of them for the iterator. Retry.Prepare, Proxy and GetBody run
+//     on one for each attempt that has them.
 //   - A Transport, while a request waits for another dial to be begun, or a dial goes on that no
 //     request needs any more: one goroutine for all of them, 10 s at most behind the last.
 //   - DialContext and DialTLSContext, while they run; a net.Conn without a descriptor costs two for

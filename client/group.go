@@ -1,9 +1,11 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"net/http"
@@ -55,7 +57,7 @@ type Group struct {
 	// Timeout bounds each attempt, from its beginning to the end of the body, Retry.Prepare
 	// included. The error is a context.DeadlineExceeded for errors.Is. 0: no bound.
 	Timeout time.Duration
-	// MaxBody is how many bytes of a body are kept for the Outcome. A larger body ends the request
+	// MaxBody is how many bytes of a body are kept for the Outcome. A larger body ends the attempt
 	// with ErrGroupBody. 0: 1 MiB; negative: bodies are read and dropped.
 	MaxBody int
 	// Retry says which outcomes are tried again. The zero Retry: none.
@@ -75,13 +77,20 @@ type Outcome struct {
 	Took     time.Duration // from the first attempt on, pauses included
 }
 
+// rewind lets the body of the response be read from its beginning.
+func (o *Outcome) rewind() {
+	if o.Response != nil {
+		o.Response.Body = io.NopCloser(bytes.NewReader(o.Body))
+	}
+}
+
 // Start prepares a run of the requests. It begins when Run.Outcomes is ranged over. When ctx ends,
 // the run is stopped.
 func (g *Group) Start(ctx context.Context, requests iter.Seq[*http.Request]) (*Run, error) {
 	if requests == nil {
 		return nil, errGroupRequests
 	}
-	r := &Run{group: *g, t: g.Transport, requests: requests}
+	r := &Run{group: *g, t: g.Transport, ctx: ctx, requests: requests}
 	r.group.AtOnce = positiveOr(g.AtOnce, defaultAtOnce)
 	r.group.PerHost = positiveOr(g.PerHost, r.group.AtOnce)
 	r.group.Hold = positiveOr(g.Hold, r.group.AtOnce)
@@ -99,9 +108,6 @@ func (g *Group) Start(ctx context.Context, requests iter.Seq[*http.Request]) (*R
 	r.caller, r.source, r.clock = r.t.sys.NewParker(), r.t.sys.NewParker(), r.t.sys.NewParker()
 	r.plan = plan{perHost: r.group.PerHost, hosts: map[string]*groupHost{}}
 	r.shared.summary = Summary{Statuses: map[int]int{}, Failures: map[string]int{}}
-	if ctx.Err() != nil {
-		r.stop(context.Cause(ctx))
-	}
 	r.unwatch = context.AfterFunc(ctx, func() { r.stop(context.Cause(ctx)) })
 	return r, nil
 }

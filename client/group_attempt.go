@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -193,9 +192,7 @@ func (a *attempt) finish(err error) {
 		a.err = &Error{e.Phase, e.Addr, a.cause}
 	}
 	stream, release := a.stream, a.release
-	if a.response != nil {
-		a.response.Body = io.NopCloser(bytes.NewReader(a.body))
-	}
+
 	a.mu.Unlock()
 	if stream != nil {
 		_ = stream.Close()

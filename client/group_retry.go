@@ -45,9 +45,9 @@ type Retry struct {
 	// If says whether an outcome is worth another attempt. It is called by one goroutine at a time,
 	// not always the same, and it must not block: the run waits for it.
 	//
-	// Nil: errors of the Transport are tried again, except for a bad certificate and ErrGroupBody,
-	// and so are the statuses 429, 502, 503 and 504. The request must be one that may be repeated:
-	// GET, HEAD, OPTIONS, TRACE, or one with an Idempotency-Key.
+	// Nil: errors of the Transport are tried again, except for a bad certificate. So are the
+	// statuses 429, 502, 503 and 504, however large their bodies are. The request must be one that
+	// may be repeated: GET, HEAD, OPTIONS, TRACE, or one with an Idempotency-Key.
 	//
 	// In either case a request is tried again only if its body can be had again (GetBody).
 	If func(Outcome) bool
@@ -87,10 +87,10 @@ func (p *Retry) worth(o *Outcome) bool {
 		return p.If(*o)
 	case !isIdempotent(o.Request):
 		return false
-	case o.Err != nil:
+	case o.Err != nil && !errors.Is(o.Err, ErrGroupBody):
 		_, ours := o.Err.(*Error)
 		_, untrusted := errors.AsType[*tls.CertificateVerificationError](o.Err)
-		return ours && !untrusted && !errors.Is(o.Err, ErrGroupBody) && !errors.Is(o.Err, myriad.ErrUnsupported)
+		return ours && !untrusted && !errors.Is(o.Err, myriad.ErrUnsupported)
 	}
 	switch o.Response.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -6,9 +6,12 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"log"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
@@ -45,6 +48,10 @@ func TestRetryAfter(t *testing.T) {
 		{"negative", "-7", "", 0, 0},
 		{"a fraction", "1.5", "", 0, 0},
 		{"words", "in a while", "", 0, 0},
+		{"digits that are not ASCII", "²", "", 0, 0},
+		{"other digits that are not ASCII", "٣", "", 0, 0},
+		{"hexadecimal", "0x10", "", 0, 0},
+		{"a plus", "+7", "", 0, 0},
 		{"ignored", "7", "", -1, 0},
 	} {
 		r := &http.Response{Header: http.Header{}}
@@ -178,7 +185,8 @@ func TestRetryDefault(t *testing.T) {
 		{"a POST", post, 503, nil, false}, {"a POST with a key", keyed, 503, nil, true},
 		{"a body that is gone", once, 503, nil, false},
 		{"a bad certificate", get, 0, &Error{Dialing, "h:443", &tls.CertificateVerificationError{}}, false},
-		{"a large body", get, 0, &Error{Body, "h:80", ErrGroupBody}, false},
+		{"a large body", get, 200, &Error{Body, "h:80", ErrGroupBody}, false},
+		{"a large body of 503", get, 503, &Error{Body, "h:80", ErrGroupBody}, true},
 		{"an upgrade", get, 0, &Error{Body, "h:80", myriad.ErrUnsupported}, false},
 		{"a timeout", get, 0, &Error{Body, "h:80", errGroupTimeout}, true},
 	} {
@@ -352,4 +360,126 @@ func TestGroupProxyHangs(t *testing.T) {
 	if sent != 1 {
 		t.Errorf("%d were sent", sent)
 	}
+}
+
+// Without If a bad certificate is final.
+func TestRetryCertificates(t *testing.T) {
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	g := &Group{Transport: fresh(t, &Transport{}), Retry: Retry{Attempts: 5, Base: 1}}
+	sum, err := g.Each(t.Context(), simGets(secure.URL), func(o Outcome) {
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](o.Err); !ok {
+			t.Errorf("%v", o.Err)
+		}
+	})
+	if err != nil || sum.Failed != 1 || sum.Retries != 0 {
+		t.Errorf("%v, %v", sum, err)
+	}
+}
+
+// A request whose context was cancelled is not tried again, whatever If says.
+func TestRetryNotAfterCancel(t *testing.T) {
+	x := newCalmWorld(t)
+	host := x.serve(silent)
+	ctx := newSimContext(x.w)
+	ctx.endIn(time.Second, context.Canceled)
+	g := &Group{Transport: x.tr, Retry: Retry{Attempts: 9, Base: 1, If: func(Outcome) bool { return true }}}
+	x.run(func() {
+		sum, err := g.Each(context.Background(), func(yield func(*http.Request) bool) {
+			yield(simRequest("GET", "http://"+host, nil).WithContext(ctx))
+		}, func(o Outcome) {
+			if !errors.Is(o.Err, context.Canceled) || o.Attempts != 1 {
+				t.Errorf("%+v", o)
+			}
+		})
+		if err != nil || sum.Retries != 0 {
+			t.Errorf("%v, %v", sum, err)
+		}
+		x.within("the end", x.since(), time.Second, time.Second)
+	})
+}
+
+// A request that pauses takes no place, however long its server wants it to.
+func TestRetryPausesTakeNoPlace(t *testing.T) {
+	x := newCalmWorld(t)
+	asked := 0
+	host := x.serve(func(p *sim.Peer, r *http.Request) {
+		if asked++; asked == 1 {
+			p.Write([]byte(say("429 Later", "", "Retry-After: 60")))
+			return
+		}
+		welcome(p, r)
+	})
+	g := &Group{Transport: x.tr, AtOnce: 1, Hold: 2, Retry: Retry{Attempts: 2, Random: zeroes{}}}
+	x.run(func() {
+		var order []string
+		if _, err := g.Each(context.Background(), simGets("http://"+host+"/1", "http://"+host+"/2"), func(o Outcome) {
+			if order = append(order, o.Request.URL.Path); len(order) == 1 {
+				x.within("the other", x.since(), 0, 0)
+			}
+		}); err != nil || strings.Join(order, "") != "/2/1" {
+			t.Errorf("%v, %v", order, err)
+		}
+		x.within("it", x.since(), time.Minute, time.Minute)
+	})
+}
+
+// An outcome has all of the last response, also if If has read it.
+func TestRetryGivesUp(t *testing.T) {
+	x := newCalmWorld(t)
+	asked := 0
+	host := x.serve(func(p *sim.Peer, r *http.Request) {
+		asked++
+		p.Write([]byte(say("503 Later", fmt.Sprint("because ", asked), fmt.Sprint("X-Asked: ", asked))))
+	})
+	g := &Group{Transport: x.tr, Retry: Retry{Attempts: 9, Random: zeroes{}, If: func(o Outcome) bool {
+		p, err := io.ReadAll(o.Response.Body)
+		return err == nil && string(p) == string(o.Body) && o.Attempts < 3
+	}}}
+	x.run(func() {
+		sum, err := g.Each(context.Background(), simGets("http://"+host), func(o Outcome) {
+			p, err := io.ReadAll(o.Response.Body)
+			if o.Err != nil || o.Attempts != 3 || string(o.Body) != "because 3" || string(p) != "because 3" ||
+				err != nil || o.Response.Header.Get("X-Asked") != "3" {
+				t.Errorf("%+v: %q, %v", o, p, err)
+			}
+		})
+		if err != nil || sum.Statuses[503] != 1 || sum.Retries != 2 {
+			t.Errorf("%v, %v", sum, err)
+		}
+	})
+}
+
+// Neither a body of 503 that is too large nor one that drips keeps the request from being tried
+// again.
+func TestRetryBodyOfRefusal(t *testing.T) {
+	x := newCalmWorld(t)
+	asked := 0
+	host := x.serve(func(p *sim.Peer, r *http.Request) {
+		switch asked++; asked {
+		case 1:
+			p.Write([]byte(say("503 Later", strings.Repeat("x", 200))))
+		case 2:
+			p.Write([]byte("HTTP/1.1 503 Later\r\nTransfer-Encoding: chunked\r\n\r\n"))
+			var drip func()
+			drip = func() {
+				if p.Write([]byte("1\r\nx\r\n")); !p.Closed() {
+					x.w.AfterFunc(40*time.Millisecond, drip)
+				}
+			}
+			drip()
+		default:
+			welcome(p, r)
+		}
+	})
+	g := &Group{Transport: x.tr, MaxBody: 100, Timeout: time.Second, Retry: Retry{Attempts: 3, Random: zeroes{}}}
+	x.run(func() {
+		sum, err := g.Each(context.Background(), simGets("http://"+host), func(o Outcome) {})
+		if err != nil || sum.Statuses[200] != 1 || sum.Retries != 2 {
+			t.Errorf("%v, %v", sum, err)
+		}
+		x.within("the end", x.since(), time.Second, time.Second)
+	})
 }

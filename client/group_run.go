@@ -31,6 +31,7 @@ type Run struct {
 	group    Group // with its defaults
 	t        *Transport
 	own      bool // t is the run's
+	ctx      context.Context
 	began    time.Time
 	requests iter.Seq[*http.Request]
 	unwatch  func() bool // ends the watch of the run's context
@@ -230,12 +231,15 @@ func (r *Run) Stop() { r.stop(context.Canceled) }
 
 func (r *Run) stop(cause error) {
 	r.mu.Lock()
-	if r.shared.cause == nil {
+	first := r.shared.cause == nil
+	if first {
 		r.shared.cause, r.shared.stopAt = cause, r.t.sys.Now()
 	}
 	r.mu.Unlock()
-	r.source.Unpark()
-	r.clock.Unpark()
+	if first {
+		r.source.Unpark()
+		r.clock.Unpark()
+	}
 }
 
 // fail stops the run because the user's code has panicked with v, or has called runtime.Goexit, and
@@ -366,6 +370,9 @@ func (r *Run) isOver() bool {
 
 // takeReports settles what was reported. It returns why the run was stopped.
 func (r *Run) takeReports() (cause error) {
+	if r.ctx.Err() != nil { // of which package context tells a moment later
+		r.stop(context.Cause(r.ctx))
+	}
 	r.mu.Lock()
 	n := r.shared.reports
 	r.shared.reports, r.plan.spare = r.plan.spare, reports{}
@@ -553,6 +560,7 @@ func (r *Run) finish(j *job) {
 	if j.unwatch != nil {
 		j.unwatch()
 	}
+	j.outcome.rewind() // Retry.If may have read it
 	r.mu.Lock()
 	r.shared.move(j, ended)
 	r.shared.ended.push(j)
@@ -606,6 +614,7 @@ func (r *Run) attemptEnded(a *attempt, cause error) {
 	now := r.t.sys.Now()
 	j.outcome = Outcome{Request: j.request, Response: a.response, Body: a.body, Err: a.err, Attempts: j.attempts,
 		Took: now.Sub(j.began)}
+	j.outcome.rewind()
 	if cause == nil && !a.final {
 		if pause, again := r.group.Retry.next(&j.outcome, now); again {
 			j.due = now.Add(pause)

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"runtime"
 	"slices"
 	"strings"
@@ -531,15 +532,15 @@ func TestGroupHoldsMany(t *testing.T) {
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		defer close(release)
-		for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			s := r.Status()
-			if s.Waiting == hosts*(each-1) && begun.Load() == hosts {
-				return
-			}
+		for until := time.Now().Add(5 * patience); r.Summary().Requests < hosts*each || begun.Load() < hosts; {
 			if time.Now().After(until) {
-				t.Errorf("%v", s)
+				t.Errorf("%d have begun: %v", begun.Load(), r.Status())
 				return
 			}
+			time.Sleep(time.Millisecond)
+		}
+		if s := r.Status(); s.Waiting != hosts*(each-1) || len(s.Running) != hosts {
+			t.Errorf("%v", s)
 		}
 	})
 	for range r.Outcomes() {
@@ -577,4 +578,216 @@ func TestGroupPlan(t *testing.T) {
 	if len(p.hosts) != 0 {
 		t.Errorf("%d hosts are left", len(p.hosts))
 	}
+}
+
+// A RoundTripper that heeds nothing gives its place back when the Timeout of its attempt is over.
+// What it returns later is closed, and belongs to no other attempt.
+func TestGroupDeafRoundTripper(t *testing.T) {
+	tr := fresh(t, &Transport{})
+	release := make(chan struct{})
+	closed := make(chan string, 2)
+	asked := atomic.Int64{}
+	tr.RegisterProtocol("odd", &odd{serve: func(r *http.Request) (*http.Response, error) {
+		text := "quick"
+		if asked.Add(1) == 1 {
+			<-release
+			text = "late"
+		}
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Request: r,
+			Body: closeTold{strings.NewReader(text), text, closed}}, nil
+	}})
+	g := &Group{Transport: tr, AtOnce: 1, Timeout: 50 * time.Millisecond, Retry: Retry{Attempts: 2, Base: 1}}
+	sum, err := g.Each(t.Context(), simGets("odd://h/"), func(o Outcome) {
+		if string(o.Body) != "quick" || o.Attempts != 2 {
+			t.Errorf("%q after %d attempts, %v", o.Body, o.Attempts, o.Err)
+		}
+	})
+	if err != nil || sum.Responses != 1 {
+		t.Errorf("%v, %v", sum, err)
+	}
+	close(release)
+	if first, second := <-closed, <-closed; first != "quick" || second != "late" {
+		t.Errorf("closed: %s, %s", first, second)
+	}
+}
+
+type closeTold struct {
+	io.Reader
+	text string
+	told chan string
+}
+
+func (c closeTold) Close() error {
+	c.told <- c.text
+	return nil
+}
+
+// A request that the iterator gives after it has ended the context is not sent. The end of the
+// context is also the run's error if the iterator has returned before it.
+func TestGroupContextEndsAt(t *testing.T) {
+	x := newCalmWorld(t)
+	sent := 0
+	host := x.serve(func(p *sim.Peer, r *http.Request) { sent++ })
+	x.run(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		sum, err := (&Group{Transport: x.tr}).Each(ctx, func(yield func(*http.Request) bool) {
+			cancel()
+			yield(simRequest("GET", "http://"+host, nil))
+		}, func(o Outcome) {
+			if !errors.Is(o.Err, ErrStopped) || o.Attempts != 0 {
+				t.Errorf("%+v", o)
+			}
+		})
+		if !errors.Is(err, context.Canceled) || sum.Requests != 1 || sent != 0 {
+			t.Errorf("%v, %v, %d were sent", sum, err, sent)
+		}
+		late := newSimContext(x.w)
+		x.w.AfterFunc(time.Second, func() { late.end(context.Canceled) })
+		sum, err = (&Group{Transport: x.tr}).Each(late, simGets("http://"+host), func(o Outcome) {
+			if !errors.Is(o.Err, context.Canceled) || errors.Is(o.Err, ErrStopped) {
+				t.Errorf("%+v", o)
+			}
+		})
+		if !errors.Is(err, context.Canceled) || sum.Failed != 1 || sent != 1 {
+			t.Errorf("%v, %v, %d were sent", sum, err, sent)
+		}
+	})
+}
+
+// The end of one context that running and waiting requests share gives all their places back at
+// once, also those of Hold.
+func TestGroupContextEndsMany(t *testing.T) {
+	x := newCalmWorld(t)
+	host := x.serve(func(p *sim.Peer, r *http.Request) {
+		if r.URL.Path == "/good" {
+			welcome(p, r)
+		}
+	})
+	ctx := newSimContext(x.w)
+	ctx.endIn(100*time.Millisecond, context.Canceled)
+	g := &Group{Transport: x.tr, AtOnce: 2, PerHost: 1, Hold: 3}
+	x.run(func() {
+		sum, err := g.Each(context.Background(), func(yield func(*http.Request) bool) {
+			for range 4 {
+				if !yield(simRequest("GET", "http://"+host+"/bad", nil).WithContext(ctx)) {
+					return
+				}
+			}
+			yield(simRequest("GET", "http://"+host+"/good", nil))
+		}, func(o Outcome) { x.within(o.Request.URL.Path, x.since(), 100*time.Millisecond, 100*time.Millisecond) })
+		if err != nil || sum.Responses != 1 || sum.Failed != 4 {
+			t.Errorf("%v, %v", sum, err)
+		}
+	})
+}
+
+// Stop may be called by all of the user's code that a run calls.
+func TestGroupStopsFromWithin(t *testing.T) {
+	for _, where := range []string{"iterator", "If", "Prepare", "loop", "trace"} {
+		x := newCalmWorld(t)
+		host := x.serve(welcome)
+		var r *Run
+		stop := func(here string) {
+			if here == where {
+				r.Stop()
+			}
+		}
+		g := &Group{Transport: x.tr, AtOnce: 1, Retry: Retry{Attempts: 2,
+			If:      func(Outcome) bool { stop("If"); return false },
+			Prepare: func(int, *http.Request) error { stop("Prepare"); return nil }}}
+		ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+			GetConn: func(string) { stop("trace") }})
+		var err error
+		r, err = g.Start(context.Background(), func(yield func(*http.Request) bool) {
+			for range 100 {
+				stop("iterator")
+				if !yield(simRequest("GET", "http://"+host, nil).WithContext(ctx)) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.run(func() {
+			for range r.Outcomes() {
+				stop("loop")
+			}
+			if s := r.Summary(); s.Requests == 0 || s.Requests > 3 || s.Responses+s.Failed != s.Requests {
+				t.Errorf("in %s: %v", where, s)
+			}
+			x.within("the end", x.since(), 0, 10*time.Millisecond)
+		})
+	}
+}
+
+// Requests that cannot be sent take no place.
+func TestGroupBadRequests(t *testing.T) {
+	x := newCalmWorld(t)
+	host := x.serve(welcome)
+	bad := []func(r *http.Request){
+		func(r *http.Request) { r.URL = nil },
+		func(r *http.Request) { r.Header = nil },
+		func(r *http.Request) { r.URL.Host = "" },
+		func(r *http.Request) { r.URL.Scheme = "gopher" },
+		func(r *http.Request) { r.Method = "a b" },
+		func(r *http.Request) { r.Header["a b"] = []string{"x"} },
+		func(r *http.Request) { r.ContentLength = 7 },
+		func(r *http.Request) { *r = http.Request{} },
+	}
+	g := &Group{Transport: x.tr, AtOnce: 1, Retry: Retry{Attempts: 3}}
+	x.run(func() {
+		sum, err := g.Each(context.Background(), func(yield func(*http.Request) bool) {
+			for _, f := range bad {
+				r := simRequest("GET", "http://"+host, nil)
+				if f(r); !yield(r) || !yield(nil) {
+					return
+				}
+			}
+			yield(simRequest("GET", "http://"+host, nil))
+		}, func(o Outcome) {
+			if o.Err != nil && (o.Attempts > 1 || o.Response != nil) {
+				t.Errorf("%+v", o)
+			}
+		})
+		if err != nil || sum.Responses != 1 || sum.Failed != 2*len(bad) || sum.Failures["other"] != 2*len(bad) {
+			t.Errorf("%v, %v", sum, err)
+		}
+	})
+}
+
+// A run that has nothing to do goes on until the iterator has returned.
+func TestGroupIdles(t *testing.T) {
+	x := newCalmWorld(t)
+	host := x.serve(welcome)
+	x.run(func() {
+		sum, err := (&Group{Transport: x.tr}).Each(context.Background(), func(yield func(*http.Request) bool) {
+			for range 3 {
+				sleep(x.w.NewParker(), x.w, time.Minute)
+				if !yield(simRequest("GET", "http://"+host, nil)) {
+					return
+				}
+			}
+		}, func(o Outcome) {})
+		if err != nil || sum.Responses != 3 {
+			t.Errorf("%v, %v", sum, err)
+		}
+	})
+}
+
+// One Group serves several runs at once.
+func TestGroupSharedByRuns(t *testing.T) {
+	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	g := &Group{Transport: fresh(t, &Transport{}), AtOnce: 3, PerHost: 2, Timeout: patience,
+		Retry: Retry{Attempts: 2, Base: 1, Prepare: func(int, *http.Request) error { return nil }}}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			sum, err := g.Each(t.Context(), numbered(t, sameHost(s.URL), 50, new(atomic.Int64)), func(Outcome) {})
+			if err != nil || sum.Statuses[503] != 50 || sum.Retries != 50 {
+				t.Errorf("%v, %v", sum, err)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -126,9 +126,7 @@ func newGroupWorld(t *testing.T, seed uint64) *groupWorld {
 	case 2:
 		o.MaxDelay = 5 * time.Millisecond
 	default:
-		if o = (sim.Options{}); timeout == 0 {
-			o.Dial = -1 // how long a dial takes is the Transport's matter then
-		}
+		o = sim.Options{}
 	}
 	x.w = sim.New(seed, o)
 	var err error

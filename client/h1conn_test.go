@@ -170,6 +170,7 @@ func TestIdleConnectionKeepsNoRequest(t *testing.T) {
 			} else {
 				s.Start()
 			}
+			type ofRequest struct{}
 			type payload struct {
 				io.Reader
 				text *[4 << 10]byte
@@ -178,7 +179,7 @@ func TestIdleConnectionKeepsNoRequest(t *testing.T) {
 			for range 3 {
 				p := &payload{iotest.OneByteReader(strings.NewReader("x")), new([4 << 10]byte)}
 				kept = append(kept, weak.Make(p.text))
-				ctx := context.WithValue(t.Context(), "key", p) //nolint:staticcheck // any key will do
+				ctx := context.WithValue(t.Context(), ofRequest{}, p)
 				fetch(t, tr, request(t, "POST", s.URL, p).WithContext(ctx))
 			}
 			for range 100 {

@@ -14,8 +14,9 @@ import (
 
 // silence is how long a server may leave a PING unanswered, and send nothing else, that was sent
 // with the cancellation of a request. Then its connection gets no more calls: its host may be gone
-// although its kernel acknowledges what is sent.
-const silence = time.Second
+// although its kernel acknowledges what is sent. longSilence is the same where no more PING may be
+// sent: servers of gRPC take two, until they send an answer.
+const silence, longSilence = time.Second, 3 * time.Second
 
 // The timers of a muxConn beside those of mux.
 const (
@@ -87,16 +88,20 @@ type streamWait struct {
 	until time.Time
 }
 
-// Opened begins HTTP/2, and takes the calls that wait.
+// Opened begins HTTP/2, and takes calls that wait.
 func (m *muxConn) Opened(c *myriad.Conn) {
 	m.c = c
 	m.Conn.Opened(c)
 	d := m.dial
 	m.dial = nil
-	if !d.standsMux(m) {
+	x, ok := d.standsMux(m)
+	if !ok {
 		m.closed = true
 		c.Abort(errAbandoned)
 		return
+	}
+	if x != nil {
+		m.carry(x)
 	}
 	m.serve()
 }
@@ -112,6 +117,9 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
 // they follow our acknowledgement. And a server that sends none is not to get another call.
 func (m *muxConn) serve() {
+	if m.GoingAway() && !m.closed {
+		m.t.pool.leave(m, true)
+	}
 	for !m.closed {
 		free := m.Free()
 		if !m.Ready() && m.carried {
@@ -132,7 +140,6 @@ func (m *muxConn) carry(x *Call) {
 	st.Init(st)
 	if err := m.Open(&st.Stream); err != nil {
 		m.busy.Add(-1)
-		m.t.pool.leave(m, true)
 		x.refused(err)
 		return
 	}
@@ -195,17 +202,23 @@ func (m *muxConn) gaveUp() {
 
 // leaveIfSilent is called when a request was given up silence ago.
 func (m *muxConn) leaveIfSilent() {
-	unanswered := m.Unanswered()
+	unanswered, silent := m.Unanswered(), m.Silent()
 	m.listens = false
 	switch {
 	case m.closed:
-	case !m.Ready() || unanswered >= silence:
+		return
+	case !m.Ready() || unanswered >= silence || silent >= longSilence:
 		m.t.pool.leave(m, true)
 		m.endIfUnused()
+		return
 	case unanswered > 0: // by a later PING
-		m.listens = true
 		m.Timers.Set(m.c, silentTimer, silence-unanswered)
+	case silent > 0:
+		m.Timers.Set(m.c, silentTimer, longSilence-silent)
+	default:
+		return
 	}
+	m.listens = true
 }
 
 // wait begins a wait of st, in place of another one.

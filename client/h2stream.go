@@ -60,8 +60,11 @@ func (st *stream) begin(x *Call) {
 	st.call, st.up = x, up
 	x.setPhase(Sent)
 	x.traceGotConn(&conn{t: st.m.t, c: st.m.c, idled: reused}, reused)
-	if x.req.Method == "HEAD" {
+	switch x.req.Method {
+	case "HEAD":
 		st.WithoutBody()
+	case "CONNECT":
+		st.Tunnel()
 	}
 	if !up.probe {
 		st.head = x.appendPairs(nil, up)
@@ -338,7 +341,7 @@ func (st *stream) Ended(code h2.Code, err error) {
 	case st.headed: // it has its response; a server may reset the rest of the request
 		x.over(errAbandoned)
 	case code == h2.RefusedStream:
-		x.refused(err)
+		x.refused(st.m.endError(err, false))
 	default:
 		x.fail(st.m.endError(err, false))
 	}
@@ -412,6 +415,9 @@ func (x *Call) appendFieldPairs(dst []byte, header http.Header) []byte {
 
 func appendTrailer(dst []byte, trailer http.Header) []byte {
 	for name, values := range trailer {
+		if h2.OfConnection(strings.ToLower(name)) {
+			continue
+		}
 		for _, v := range values {
 			dst = h2.AppendPair(dst, strings.ToLower(name), strings.TrimSpace(v), false)
 		}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,9 +18,10 @@ import (
 // connection may serve all: one dial is under way, and one more each time that hedgeAfter passes.
 // So a dial which hangs delays the others only by that.
 //
-// A dial that fails ends its own call alone. A dial whose call has been served, or has ended, is a
-// spare: it goes on for the next call. But it gives way to a call that needs its place when it has
-// taken twice as long as its own call has waited for it.
+// A dial is for its own call: that gets the connection, or fails with the dial. A dial whose call
+// has been served by another connection, or has ended, is a spare: it goes on for the next call.
+// But it gives way to a call that needs its place when it has taken twice as long as its own call
+// has waited for it.
 //
 // All state here is guarded by pool.mu. No connection or call is touched while it is held: what is
 // to be done is listed as a todo, which the caller runs without it.
@@ -64,6 +66,8 @@ type host struct {
 
 	conns    int // places taken of MaxConnsPerHost: dials and connections
 	draining int // connections that take no place, because they carry no further call
+
+	toDrain []*pooled // connections that are to be among them when there are fewer
 
 	atOnce  int       // dials that may be under way while HTTP/2 is possible
 	raiseAt time.Time // when there may be one more; zero: no call waits for that
@@ -265,19 +269,6 @@ func (p *pool) push(h *host, x *Call) {
 	p.queued++
 }
 
-// pushFront gives x back, which next has taken.
-func (p *pool) pushFront(h *host, x *Call) {
-	x.waits, x.prev, x.next = true, nil, h.first
-	if h.first != nil {
-		h.first.prev = x
-	} else {
-		h.last = x
-	}
-	h.first, h.undialled = x, x
-	h.waiting++
-	p.queued++
-}
-
 func (p *pool) remove(x *Call) {
 	h := x.host
 	if h.undialled == x {
@@ -416,8 +407,8 @@ func (p *pool) ends(d *dialing, how dialState) bool {
 }
 
 // stood is for a dial that has made an HTTP/1 connection, which takes over its place. The
-// connection gets its first call, or is kept, as by offer. It returns false if the dial was given
-// up before.
+// connection is for the dial's own call if that still waits, and else as by offer. It returns false
+// if the dial was given up before.
 func (p *pool) stood(d *dialing, pc *conn) (ok bool, err error) {
 	p.mu.Lock()
 	h, x := d.host, d.x
@@ -427,33 +418,36 @@ func (p *pool) stood(d *dialing, pc *conn) (ok bool, err error) {
 	}
 	pc.place = takesPlace
 	h.spoke, h.atOnce = spokeHTTP1, 1
-	if x != nil && x != h.first { // the first call gets the connection, and x that one's dial
-		if instead := h.first.dial; instead != nil {
-			p.take(instead)
-			p.give(instead, x)
-		} else {
-			h.undialled = h.first
-		}
+	if x == nil {
+		return true, p.settle(pc)
 	}
-	return true, p.settle(pc)
+	p.remove(x)
+	do := p.arrange(h)
+	p.mu.Unlock()
+	do.run()
+	pc.send(x)
+	return true, nil
 }
 
-// stoodMux is stood for an HTTP/2 connection.
-func (p *pool) stoodMux(d *dialing, m *muxConn) bool {
+// stoodMux is stood for an HTTP/2 connection. x is its first call, if there is one.
+func (p *pool) stoodMux(d *dialing, m *muxConn) (x *Call, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := d.host
-	if x := d.x; x != nil {
-		h.undialled = h.first
-	}
+	x = d.x
 	if !p.ends(d, dialStood) {
-		return false
+		return nil, false
 	}
 	m.place = takesPlace
 	m.free, m.limit = 1, 1
+	if x != nil {
+		p.remove(x)
+		m.free = 0
+		m.busy.Add(1)
+	}
 	h.muxes = append(h.muxes, m)
 	h.unproven++
-	return true
+	return x, true
 }
 
 // failed is for a dial that has failed, and ends its call with err.
@@ -588,6 +582,8 @@ func (p *pool) closed(c *pooled) {
 	case noPlace:
 	}
 	c.place = noPlace
+	h.toDrain = slices.DeleteFunc(h.toDrain, func(o *pooled) bool { return o == c })
+	p.drain(h)
 	do := p.arrange(h)
 	p.mu.Unlock()
 	do.run()
@@ -634,10 +630,9 @@ func (p *pool) leave(m *muxConn, drains bool) {
 	p.mu.Lock()
 	h := m.host
 	p.unlist(m)
-	if most := p.t.MaxConnsPerHost; drains && most > 0 && m.place == takesPlace && h.draining < most {
-		m.place = drainsPlace
-		h.draining++
-		h.conns--
+	if drains && p.t.MaxConnsPerHost > 0 && m.place == takesPlace && !slices.Contains(h.toDrain, &m.pooled) {
+		h.toDrain = append(h.toDrain, &m.pooled)
+		p.drain(h)
 	}
 	do := p.arrange(h)
 	p.mu.Unlock()
@@ -649,6 +644,16 @@ func (p *pool) hasLeft(m *muxConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return m.leaving
+}
+
+// drain has connections give their places back that are to drain, as many as may.
+func (p *pool) drain(h *host) {
+	for len(h.toDrain) > 0 && h.draining < p.t.MaxConnsPerHost {
+		h.toDrain[0].place = drainsPlace
+		h.toDrain = slices.Delete(h.toDrain, 0, 1)
+		h.draining++
+		h.conns--
+	}
 }
 
 func (p *pool) unlist(m *muxConn) {

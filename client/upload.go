@@ -48,6 +48,7 @@ type upload struct {
 	stopped atomic.Bool
 	whole   bool                  // it is written at once
 	final   bool                  // pending has the end
+	traced  bool                  // WroteHeaders was called; by one goroutine at a time
 	readErr atomic.Pointer[error] // of the body
 
 	mu      sync.Mutex // for a body in memory: the caller's goroutine and the loop
@@ -204,12 +205,11 @@ func (u *upload) pump() {
 // stream is the goroutine of a body that may block.
 func (u *upload) stream() {
 	buffer := make([]byte, uploadSlice)
-	makes := !u.probe // the head, which a probe may have been sent before
 	if u.probe {
 		n, err := u.src.Read(buffer)
 		u.mu.Lock()
 		if !u.decided {
-			u.decided, makes = true, true
+			u.decided = true
 			if n == 0 && err == io.EOF {
 				u.chunked, u.length, u.left = false, 0, 0
 			}
@@ -218,7 +218,7 @@ func (u *upload) stream() {
 		u.mu.Unlock()
 		u.encode(buffer[:n], err)
 	}
-	if makes && u.waits() {
+	if u.waits() {
 		u.traceHeaders()
 	}
 	for !u.stopped.Load() {
@@ -264,8 +264,8 @@ func (u *upload) probed() {
 	u.pending = nil
 	u.began.Store(true)
 	err := u.write(head)
-	u.mu.Unlock()
 	u.traceHeaders()
+	u.mu.Unlock()
 	if err != nil { // the queue of a connection between two requests takes a head
 		u.began.Store(false)
 		u.refused(err)
@@ -354,9 +354,10 @@ func (u *upload) close() {
 	}
 }
 
-// traceHeaders is called once: by what makes or writes the head.
+// traceHeaders is called by what writes the head, which may have to try again.
 func (u *upload) traceHeaders() {
-	if t := u.x.trace; t != nil && t.WroteHeaders != nil {
+	if t := u.x.trace; t != nil && t.WroteHeaders != nil && !u.traced {
+		u.traced = true
 		t.WroteHeaders()
 	}
 }

@@ -201,6 +201,12 @@ func idOf(path string) int {
 	return n
 }
 
+// elsewhere reports whether a request is on some connection already.
+func (w *world) elsewhere(path string) bool {
+	id := idOf(path)
+	return id >= 0 && id < len(w.requests) && len(w.requests[id].attempts) > 0 && !w.requests[id].isOver()
+}
+
 // arrive begins an attempt.
 func (c *peerConn) arrive(path string, stream uint32) *attempt {
 	w := c.h.w
@@ -216,6 +222,7 @@ func (c *peerConn) arrive(path string, stream uint32) *attempt {
 	w.judge.arrived(a)
 	x.attempts = append(x.attempts, a)
 	c.used++
+	c.last = a
 	return a
 }
 

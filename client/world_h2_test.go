@@ -125,6 +125,9 @@ func (s *h2Script) hello() {
 		most = set.later
 	} else if set.raise > 0 {
 		w.AfterFunc(set.raise-w.since(), func() {
+			if s.c.dead {
+				return
+			}
 			s.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(set.later)})
 			s.said++
 			s.most = append(s.most, set.later)
@@ -234,6 +237,16 @@ func (s *h2Script) goAway() {
 func (s *h2Script) lone() bool {
 	for _, st := range s.streams {
 		if len(s.streams) == 1 && st.a != nil && (st.a.x.close || s.h.w.o.tr.DisableKeepAlives) && !st.a.x.isOver() {
+			return true
+		}
+	}
+	return false
+}
+
+// carries reports whether a request is on the connection that is not over.
+func (s *h2Script) carries() bool {
+	for _, st := range s.streams {
+		if st.a != nil && !st.a.x.isOver() {
 			return true
 		}
 	}
@@ -425,6 +438,10 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		size += int(f.Size())
 	}
 	path := head.Get(":path")
+	if s.leaving && id > s.last && s.h.w.elsewhere(path) {
+		st.close() // the client knows already that it was not processed
+		return
+	}
 	a := s.c.arrive(path, id)
 	if a == nil {
 		return
@@ -443,6 +460,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 	}
 	s.update()
 	switch most := s.allowed(); {
+	case s.c.dead: // nothing can be said any more
 	case s.leaving && id > s.last:
 		a.notProcessed = true
 		a.fails("not processed, by GOAWAY")
@@ -481,7 +499,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		a.complete(nil)
 	} else if head.Get("expect") == "100-continue" && a.plan.goOn >= 0 {
 		w.AfterFunc(a.plan.goOn, func() {
-			if !st.over && !st.headed && a.bodyAt.IsZero() {
+			if !st.over && !st.headed && a.bodyAt.IsZero() && s.said > 0 {
 				st.fields(false, ":status", "100")
 				if s.flush(); !s.c.dead {
 					a.told100 = w.Now()
@@ -726,11 +744,12 @@ func (st *h2Stream) ends() {
 
 // ended is the end of an answer.
 func (st *h2Stream) ended() {
-	st.local = true
 	if st.s.flush(); st.s.c.dead {
+		st.paced = true // for ever: the client does not know
 		st.a.fails("the connection stalls in the answer")
 		return
 	}
+	st.local = true
 	st.a.answered = st.s.h.w.Now()
 	st.a.x.note("peer: the answer is complete, with %d bytes", st.a.sent)
 	if !st.remote && st.a.plan.stops { // RFC 9113 section 8.1
@@ -742,12 +761,16 @@ func (st *h2Stream) ended() {
 }
 
 func (st *h2Stream) closeIfDone() {
-	if st.local && st.remote {
+	if st.local && st.remote && !st.s.c.dead { // the client does not know, if it is
 		st.close()
 	}
 }
 
 func (st *h2Stream) reset(code http2.ErrCode) {
+	if st.s.c.dead {
+		st.local, st.paced = false, true
+		return
+	}
 	st.s.fr.WriteRSTStream(st.id, code)
 	st.close()
 	st.s.flush()

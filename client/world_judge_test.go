@@ -315,11 +315,11 @@ type places struct {
 
 // places counts. A connection that cannot be used any more takes a place for a moment, and one that
 // hangs in its dial for a time, if no request that waits is older. A dial that was begun before a
-// request serves it only if another one was begun for it, which has served an older request.
+// request serves it only if one was begun for it, too, which has served an older request, or may.
 func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 	now, limit, held := j.w.Now(), grace+j.w.o.slack, h.held()
 	draining := 0
-	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) && !c.ready.IsZero() })
+	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) })
 	p.dials = j.w.Dials(h.addr)
 	p.serving = p.dials
 	for _, c := range h.conns {
@@ -329,12 +329,14 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			if now.Sub(c.gone) < limit {
 				p.taken++
 			}
-		case c.ready.IsZero():
+		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
+			p.taken++
+		case c.ready.IsZero(), c.dead && c.used == 0: // what made it ready may not have left
 			abandoned := c.born.Before(oldest.Add(-limit))
 			if !abandoned || swapped {
 				p.serving++
 			}
-			if !abandoned || now.Sub(c.born) <= j.abandonedBound(c) {
+			if !abandoned || now.Sub(c.unused()) <= j.abandonedBound(c) {
 				p.dials++
 			}
 		case !c.spent.IsZero():
@@ -359,7 +361,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 }
 
 func (j *judge) abandonedBound(c *peerConn) time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" && j.w.o.dialer != "tls" {
 		return d + grace
 	}
 	return abandonedBound
@@ -398,7 +400,11 @@ func (j *judge) limits() {
 		}
 		a := x.attempts[len(x.attempts)-1]
 		d := w.o.tr.ResponseHeaderTimeout
-		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
+		if x.kind == "reader" {
+			d += x.gap // the end of the body may be read that much later than its last byte
+		}
+		waits := !a.whole.IsZero() && x.headless() && !a.lost() && a.deed == ""
+		if w.o.tr.ResponseHeaderTimeout > 0 && waits && now.Sub(a.whole) > d+slack {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
 		j.continues(x, a, now, slack)
@@ -409,7 +415,7 @@ func (j *judge) limits() {
 func (j *judge) idle(h *host, now time.Time, slack time.Duration) (kept int) {
 	tr, held := j.w.o.tr, h.held()
 	for _, c := range h.conns {
-		if !c.gone.IsZero() || c.reported {
+		if !c.gone.IsZero() || c.reported || c.dead {
 			continue
 		}
 		shakes := !c.shaken && h.https && h.proxy == "" && j.w.o.dialer != "tls"
@@ -440,7 +446,8 @@ func (j *judge) idle(h *host, now time.Time, slack time.Duration) (kept int) {
 // headCame judges when the head of a request comes that has a connection. It may wait for the first
 // byte of its body, but no longer than a probe does.
 func (j *judge) headCame(x *request, now time.Time, slack time.Duration) {
-	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 {
+	full := func(c *peerConn) bool { return c.h2 && c.mux.full() } // the head may wait for a stream
+	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 || slices.ContainsFunc(x.host.conns, full) {
 		return
 	}
 	x.mu.Lock()
@@ -465,10 +472,8 @@ func (x *request) headless() bool {
 // continues judges when the body of a request with Expect begins to be read.
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
-	if !x.hasBody() || a.c == nil || a.lost() || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
-		return
-	}
-	if !x.expect || d == 0 {
+	answers := !a.began.IsZero() || !a.answered.IsZero() || a.deed != ""
+	if !x.expect || d == 0 || !x.hasBody() || a.c == nil || a.lost() || answers || !a.bodyAt.IsZero() {
 		return
 	}
 	from := a.at
@@ -528,6 +533,8 @@ func (j *judge) verdict(x *request) (kind string) {
 		return kind + "closed early"
 	case failure != nil:
 		return kind + j.failed(x, last, failure, err == nil)
+	case last == nil && x.host.served && x.status == http.StatusServiceUnavailable:
+		return kind + "overload"
 	case last == nil:
 		j.broke(x, "result", "it was answered, but has come to no server")
 		return kind + "?"
@@ -578,7 +585,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "head too large"
 	case x.host.h2.list > 0 && x.pad > 0 && contains(err, "header list larger"):
 		return "request head too large"
-	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && contains(err, "headers"):
+	case timeout && tr.ResponseHeaderTimeout > 0 && (last != nil || x.host.served) && contains(err, "headers"):
 		return "header timeout"
 	}
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
@@ -588,7 +595,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")) {
+	dialled := errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")
+	if x.w.o.net == "faulty" && last == nil && dialled {
 		return "dial"
 	}
 	if x.host.served && x.w.o.net == "faulty" {

@@ -40,6 +40,7 @@ type profile struct {
 	late     float64 // that an answer takes long, beside those that always do
 	lasting  float64 // that nothing but a fault ends connections
 	uploads  float64 // that a request has a body of any kind, whatever its method is
+	single   float64 // that a host may have one connection
 }
 
 var profiles = []profile{
@@ -47,8 +48,9 @@ var profiles = []profile{
 		requests: 24, deadline: 0.5, faulty: 0.3},
 	{name: "dials", h2: 0.5, https: 0.7, proxied: 0.3, evil: 1, conn: 0.6, answer: 0, hosts: 2, requests: 16,
 		deadline: 0.5, fates: []string{"mute", "stall", "reset", "fin", "no SYN"}},
-	{name: "drains", h2: 0.7, https: 0.3, evil: 1, conn: 0.5, answer: 0.4, hosts: 1, requests: 20, deadline: 0.3,
-		fates: []string{"goaway", "goaway", "goaway low", "goaway early", "die"}, late: 0.4},
+	{name: "drains", h2: 0.8, https: 0.3, evil: 1, conn: 0.7, answer: 0.2, hosts: 1, requests: 24, deadline: 0.2,
+		fates: []string{"goaway", "goaway", "goaway", "goaway low", "goaway early", "die"}, late: 0.5, lasting: 0.7,
+		single: 0.7},
 	{name: "streams", h2: 1, https: 0.3, evil: 0.9, conn: 0.6, answer: 0.1, hosts: 1, requests: 24, deadline: 0.5,
 		fates: []string{"die", "die", "die", "goaway", "no settings"}, lasting: 0.8},
 	{name: "bodies", h2: 0.5, https: 0.2, evil: 0.5, conn: 0, answer: 0.5, hosts: 2, requests: 20, deadline: 0.2},
@@ -116,6 +118,9 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 	o.drawProtocols(r)
 	if chance(r, o.lasting) {
 		o.tr.DisableKeepAlives, o.tr.IdleConnTimeout, o.tr.HTTP2.SendPingTimeout = false, 0, 0
+	}
+	if o.single > 0 && chance(r, o.single) {
+		o.tr.MaxConnsPerHost = 1
 	}
 	o.dialer = pick(r, "engine", "engine", "engine", "stream", "detached", "tls")
 	o.issue = between(r, 100*ms, 2000*ms)
@@ -271,8 +276,8 @@ func (w *world) dialTLS(ctx context.Context, network, addr string) (net.Conn, er
 	return tls.Client(nc, cfg), nil
 }
 
-// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond: package
-// context would tell by a goroutine that is none of the world's.
+// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond:
+// package context would tell by a goroutine that the world does not know.
 func (w *world) dial(ctx context.Context, network, addr string, h myriad.Handler) (err error) {
 	p, done := w.NewParker(), false
 	cancel := w.dials.DialFunc(context.Background(), network, addr, h, func(_ *myriad.Conn, e error) {

@@ -148,7 +148,8 @@ type peerConn struct {
 	free   time.Time // since when a request has room
 	h1     *h1Script
 	mux    *h2Script
-	used   int // requests that came
+	used   int      // requests that came
+	last   *attempt // the latest of them
 
 	reported bool // the judge's
 }
@@ -167,6 +168,21 @@ func (c *peerConn) String() string {
 		s += " because " + c.lost
 	}
 	return s
+}
+
+// unused is since when the connection has no request. If none has come, it may be dialled for any
+// that has begun before it, and has come nowhere.
+func (c *peerConn) unused() time.Time {
+	since := c.born
+	for _, x := range c.h.w.requests {
+		x.mu.Lock()
+		may := c.last == nil && len(x.attempts) == 0 && !x.born.After(c.born)
+		if x.host == c.h && x.over && (may || c.last != nil && c.last.x == x) {
+			since = later(since, x.overAt)
+		}
+		x.mu.Unlock()
+	}
+	return since
 }
 
 // A pipe is what a script writes to.

@@ -124,8 +124,8 @@ func (a *asking) drawBody(r *rand.Rand, o *options) {
 func (a asking) String() string {
 	s := fmt.Sprintf("%s by %s", a.method, a.by)
 	if a.kind != "" {
-		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v", a.size,
-			a.kind, a.length, a.replay, a.first, a.piece, a.gap)
+		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v",
+			a.size, a.kind, a.length, a.replay, a.first, a.piece, a.gap)
 	}
 	for _, f := range []struct {
 		name  string
@@ -183,6 +183,7 @@ type request struct {
 	over          bool
 	overAt        time.Time
 
+	blocked   bool      // when it began, there was no room for it
 	waitSince time.Time // the judge's
 	reported  bool
 
@@ -234,8 +235,9 @@ func (w *world) chained(x *request) {
 // begin sends the request.
 func (x *request) begin() {
 	w := x.w
+	blocked := x.probe && w.blocked(x.host)
 	x.mu.Lock()
-	x.born = w.Now()
+	x.born, x.blocked = w.Now(), blocked
 	x.mu.Unlock()
 	x.note("begins: %v", x.asking)
 	req := x.make()
@@ -377,7 +379,7 @@ func (x *request) trace() *httptrace.ClientTrace {
 			x.conns++
 			first := x.conns == 1
 			x.mu.Unlock()
-			if first {
+			if first && i.Reused { // a new connection is for the request for which it was dialled
 				x.w.judge.overtakes(x)
 			}
 			x.note("GotConn: reused %v, idle for %v", i.Reused, i.IdleTime)
@@ -450,7 +452,8 @@ func (x *request) result(res *http.Response, err error) bool {
 	if x.reads == "is closed" {
 		x.w.AfterFunc(x.pause, func() { x.closes(res.Body) })
 	}
-	if id := res.Header.Get("X-Id"); id != strconv.Itoa(x.id) {
+	overload := x.host.served && res.StatusCode == http.StatusServiceUnavailable
+	if id := res.Header.Get("X-Id"); id != strconv.Itoa(x.id) && (id != "" || !overload) {
 		x.w.judge.broke(x, "result", "it has the answer to request %q", id)
 	}
 	return true

@@ -3,6 +3,7 @@ package client_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -194,6 +195,11 @@ func (w *world) stopFaults() {
 		if h.h2.raise == 0 && h.h2.streams == 0 {
 			h.h2.streams = 1
 		}
+		for _, c := range h.conns { // what has not gone wrong by now stays well
+			if !c.dead {
+				c.quota = -1
+			}
+		}
 	}
 }
 
@@ -245,17 +251,33 @@ func (w *world) recovered(h *host, last []*request) {
 	succeeded := false
 	for _, x := range last {
 		switch {
-		case x.host != h:
+		case x.host != h || x.blocked:
 		case x.err == nil:
 			succeeded = true
 		default:
 			failed = x
 		}
 	}
+	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) && w.lasting() >= w.o.tr.MaxQueued {
+		return // by requests that wait for ever, perhaps for another host
+	}
+	if failed != nil && w.o.net == "faulty" && !errors.Is(failed.err, context.DeadlineExceeded) {
+		return // by the network, which goes on with its faults
+	}
 	calm := w.o.net == "calm"
 	if failed != nil && !w.blocked(h) && (calm || !succeeded && !contains(failed.err, "handshake")) {
 		w.judge.broke(failed, "recovery", "it failed %v after the faults had stopped: %v", w.bound(), failed.err)
 	}
+}
+
+// lasting is how many requests wait for a connection that have no deadline.
+func (w *world) lasting() (n int) {
+	for _, x := range w.requests {
+		if !x.isOver() && x.deadline == 0 && x.waiting() {
+			n++
+		}
+	}
+	return n
 }
 
 // blocked reports whether requests that have no deadline, and hang, take all the room of a host.
@@ -265,15 +287,24 @@ func (w *world) blocked(h *host) bool {
 			return x.host == h && x.hangAt >= 0 && !x.isOver()
 		})
 	}
-	taken, dials, owners := 0, 0, 0
+	taken, dials, owners, dead := 0, 0, 0, 0
 	for _, c := range h.conns {
+		if c.dead && c.gone.IsZero() && c.mux != nil && c.mux.carries() {
+			dead++
+		}
 		switch {
-		case !c.gone.IsZero() || !c.spent.IsZero():
+		case !c.gone.IsZero():
+		case !c.spent.IsZero():
+			if c.mux != nil && c.mux.lone() {
+				taken++
+			}
+		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
+			taken++
 		case c.ready.IsZero():
 			dials++
 		case c.h1 != nil && c.h1.a != nil:
 			taken++
-		case c.h2 && !c.dead && c.mux.full():
+		case c.h2 && c.mux.full():
 			return true
 		}
 	}
@@ -283,7 +314,7 @@ func (w *world) blocked(h *host) bool {
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	return most > 0 && taken+min(dials, owners) >= most
+	return most > 0 && (taken+min(dials, owners) >= most || dead > most) // as many may drain as may be open
 }
 
 func (s *h2Script) full() bool {
@@ -303,6 +334,9 @@ func (x *request) mayHang() bool {
 		})
 	}
 	a := x.attempts[len(x.attempts)-1]
+	if a.at.After(x.w.Now().Add(-time.Second)) {
+		return true // it has only just come
+	}
 	return a.c == nil || a.c.gone.IsZero() && (a.c.dead || a.deed != "" || a.plan.stops)
 }
 
@@ -379,8 +413,8 @@ func (w *world) garbage() (left []string) {
 		}{{"request", x.keptRequest.Value() != nil}, {"context", x.keptContext.Value() != nil},
 			{"body", x.keptBody.Value() != nil}} {
 			if kept.is {
-				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", kept.name,
-					x.id, x.host.url))
+				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory",
+					kept.name, x.id, x.host.url))
 			}
 		}
 	}

@@ -195,7 +195,7 @@ func newHonest(b *webHost) *honest {
 	c.p = w.Dial(b.h.addr)
 	c.p.OnReceived = c.received
 	c.p.OnClosed = func(err error) {
-		if !c.over && !c.p.Faulted() && !w.over {
+		if !c.over && !c.p.Faulted() && !w.over && w.ended.IsZero() {
 			w.judge.broke(nil, "honest client", "its connection has ended: %v", err)
 		}
 		c.over = true
@@ -251,7 +251,10 @@ func (c *honest) take(f http2.Frame) {
 			c.b.h.w.AfterFunc(c.pause(), c.act)
 		}
 	case *http2.HeadersFrame:
-		c.dec.DecodeFull(f.HeaderBlockFragment())
+		fields, _ := c.dec.DecodeFull(f.HeaderBlockFragment())
+		if s := c.open[f.StreamID]; s != nil && len(fields) > 0 && fields[0].Value != "200" {
+			s.size = -1 // the pool of workers is full
+		}
 		c.ended(f.StreamID, f.StreamEnded())
 	case *http2.DataFrame:
 		if s := c.open[f.StreamID]; s != nil {
@@ -300,7 +303,7 @@ func (c *honest) ended(id uint32, end bool) {
 		return
 	}
 	delete(c.open, id)
-	if s.closed = true; s.got != s.size {
+	if s.closed = true; s.got != s.size && s.size >= 0 {
 		c.b.h.w.judge.broke(nil, "honest client", "stream %d has %d bytes of %d", id, s.got, s.size)
 	}
 	c.fill()

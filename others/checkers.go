@@ -35,8 +35,8 @@ var checkers = []checker{
 	},
 }
 
-// idle are functions of goroutines that outlive tests: loops run as long as the program, and workers
-// without work retire after some seconds.
+// idle are functions of goroutines that outlive tests: loops run as long as the program, and
+// workers without work retire after some seconds.
 var idle = []string{"myriad.(*Loop).poll(", "workers.(*worker).next(", "workers.(*Pool).monitor("}
 
 // inform has the checkers that the packages link ignore such goroutines. A checker's module is
@@ -102,7 +102,8 @@ func (c checker) change(file string) error {
 	for _, s := range idle {
 		quoted = append(quoted, strconv.Quote(s))
 	}
-	added := fmt.Sprintf("\tfor _, idle := range []string{%s} {\n\t\tif strings.Contains(%s, idle) {\n\t\t\t%s\n\t\t}\n\t}\n",
+	added := fmt.Sprintf("\tfor _, idle := range []string{%s} {\n"+
+		"\t\tif strings.Contains(%s, idle) {\n\t\t\t%s\n\t\t}\n\t}\n",
 		strings.Join(quoted, ", "), c.stack, c.ignore)
 	text := string(p)
 	if strings.Contains(text, added) {
@@ -114,8 +115,8 @@ func (c checker) change(file string) error {
 	return os.WriteFile(file, []byte(strings.Replace(text, c.anchor, c.anchor+added, 1)), 0o644)
 }
 
-// copyOnce copies a module into dir, whose files can be written. It adds files that the module lacks.
-// dir appears complete or not at all.
+// copyOnce copies a module into dir, whose files can be written. It adds files that the module
+// lacks. dir appears complete or not at all.
 func copyOnce(dir, from string, files map[string]string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -34,7 +34,8 @@ func TestOverlay(t *testing.T) {
 	if err := o.link(pkg{Name: "chess", ImportPath: "example.org/chess", Dir: "/nowhere"}, dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.realTime(goroot, pkg{ImportPath: "net/http", Dir: filepath.Join(goroot, "src/net/http")}, dir); err != nil {
+	web := pkg{ImportPath: "net/http", Dir: filepath.Join(goroot, "src/net/http")}
+	if err := o.realTime(goroot, web, dir); err != nil {
 		t.Fatal(err)
 	}
 	var packages []string
@@ -186,9 +187,11 @@ func TestCompare(t *testing.T) {
 		return o
 	}
 	plain := of("TestGood", passed, "TestBad", passed, "TestGone", passed, "TestBroken", failed, "TestSkip", skipped,
-		"TestSub", passed, "TestSub/a", passed, "TestSub/b", passed, "TestPort", passed, "TestPort/1", passed, "TestBubble", passed)
+		"TestSub", passed, "TestSub/a", passed, "TestSub/b", passed, "TestPort", passed, "TestPort/1", passed,
+		"TestBubble", passed)
 	ours := of("TestGood", passed, "TestBad", hung, "TestBroken", failed, "TestSkip", failed,
-		"TestSub", failed, "TestSub/a", passed, "TestSub/b", failed, "TestPort", passed, "TestPort/2", passed, "TestBubble", passed)
+		"TestSub", failed, "TestSub/a", passed, "TestSub/b", failed, "TestPort", passed, "TestPort/2", passed,
+		"TestBubble", passed)
 	ours["TestBubble"].output = inBubble + " of some kind"
 	plain["TestLate"], ours["TestLate"] = &outcome{result: passed}, &outcome{result: hung}
 	plain["TestLate/a"], ours["TestLate/a"] = &outcome{result: passed}, &outcome{result: passed}
@@ -247,8 +250,9 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"TestSampleA/good": passed, "TestSampleA/bad": failed, "TestSampleA/panic": crashed, "TestSampleA/after": passed,
-		"TestSampleB/skip": skipped, "TestSampleB/hang": hung, "TestSampleC": crashed, "TestSampleD": passed,
+		"TestSampleA/good": passed, "TestSampleA/bad": failed, "TestSampleA/panic": crashed,
+		"TestSampleA/after": passed,
+		"TestSampleB/skip":  skipped, "TestSampleB/hang": hung, "TestSampleC": crashed, "TestSampleD": passed,
 	}
 	if testing.Short() {
 		delete(want, "TestSampleB/hang")
@@ -261,7 +265,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("got %v, want %v", results, want)
 	}
 	if o := got["TestSampleB/hang"]; o != nil {
-		if text := relevant(o.output); !strings.Contains(text, "TestSampleB.func2") || strings.Contains(text, "TestMain") {
+		text := relevant(o.output)
+		if !strings.Contains(text, "TestSampleB.func2") || strings.Contains(text, "TestMain") {
 			t.Errorf("the dump is:\n%s", text)
 		}
 	}

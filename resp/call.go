@@ -173,9 +173,14 @@ func (q *callQueue) pop() *call {
 	k := q.ring[q.head]
 	q.ring[q.head] = nil
 	q.head = (q.head + 1) % len(q.ring)
-	q.n--
+	if q.n--; q.n == 0 && len(q.ring) > keptCalls {
+		*q = callQueue{} // after a burst
+	}
 	return k
 }
+
+// keptCalls is the most places of a callQueue that it keeps when it is empty.
+const keptCalls = 1 << 10
 
 // take empties q into a list.
 func (q *callQueue) take() []*call {

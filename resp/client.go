@@ -48,6 +48,9 @@ const (
 // for that attempt, and end with its error if it fails. After a failed attempt the next one waits
 // (Backoff).
 //
+// When a server answers READONLY, its connection is replaced, once in 10 s at most. After a
+// failover a former primary answers so, and the name in Addr leads to another server.
+//
 // A command that blocks its connection, such as BLPOP, needs a Client of its own with a negative
 // Silence. Transactions (MULTI) that other goroutines' commands must not come into need a Client
 // with one connection and no other callers.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -18,6 +19,7 @@ type clientConn struct {
 	nc     *myriad.Conn // nil: it is being made
 	step   string       // what it waits for until it is ready
 	ready  bool         // the setup is over: commands are sent; changed by the loop
+	since  time.Time    // when it became ready
 	proven bool         // a command has been answered
 	sent   callQueue    // commands whose replies are to come, in order
 
@@ -40,6 +42,8 @@ var (
 var (
 	errGone   = errors.New("resp: the server has closed the connection")
 	errSilent = fmt.Errorf("resp: the server has been silent for too long (Client.Silence): %w", os.ErrDeadlineExceeded)
+	// errReplaced ends a connection whose last reply has come.
+	errReplaced = errors.New("resp: the connection was replaced")
 	// errUnasked is for a reply that no command waits for.
 	errUnasked = &ProtocolError{"a reply to no command"}
 	// errEarly is for a command that a server has refused, or answered, before all of it was sent.
@@ -181,6 +185,12 @@ func (c *clientConn) value(nc *myriad.Conn, v Value) error {
 	return c.reply(v)
 }
 
+// isReadOnly reports whether a reply is that of a replica to a command that writes.
+func isReadOnly(v Value) bool {
+	const code = "READONLY "
+	return v.Kind == Failure && len(v.Str) >= len(code) && string(v.Str[:len(code)]) == code
+}
+
 // reply ends the command that waits for its reply.
 func (c *clientConn) reply(v Value) error {
 	l := c.link
@@ -195,9 +205,13 @@ func (c *clientConn) reply(v Value) error {
 			k, err = first, errEarly
 		}
 	}
+	last := l.retired == c && c.sent.n == 0
 	l.mu.Unlock()
 	if k != nil {
 		k.end(v, nil)
+	}
+	if last || isReadOnly(v) && l.retire(c) {
+		return errReplaced
 	}
 	if l.c.waiting.Load() > 0 && l.open.Load() {
 		l.relieveOthers() // there is room for one more

@@ -202,7 +202,7 @@ func (c *clientConn) becomeReady(nc *myriad.Conn) {
 		nc.Abort(nil)
 		return
 	}
-	c.nc, c.ready = nc, true
+	c.nc, c.ready, c.since = nc, true, l.c.system.Now()
 	wake := l.wake
 	var err error
 	if l.subs != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -22,6 +23,7 @@ type link struct {
 	mu sync.Mutex
 	// Guarded by mu:
 	conn    *clientConn // being made, or in use; nil: none
+	retired *clientConn // replaced by conn; replies to what was sent on it are to come; nil: none
 	making  bool        // a goroutine makes connections
 	closed  bool        // Client.Close was called
 	failed  int         // attempts since the last connection that was of use
@@ -54,10 +56,13 @@ func (l *link) trySend(k *call, most int) (wrote bool, err error) {
 
 // pending is how many commands of the link have no reply. It is called under mu.
 func (l *link) pending() int {
-	if l.conn == nil {
-		return l.waiting.n
+	n := l.waiting.n
+	for _, c := range [...]*clientConn{l.conn, l.retired} {
+		if c != nil {
+			n += c.sent.n
+		}
 	}
-	return l.waiting.n + l.conn.sent.n
+	return n
 }
 
 // wait keeps a command, unless its caller has left. It is called under mu.
@@ -173,15 +178,20 @@ func (l *link) yield(most int) (calls []*call) {
 // engine. Commands that were sent on it end with ErrLost. Those that wait do so for the next
 // connection; if this one was never ready, they end. Any goroutine.
 func (l *link) lost(c *clientConn, err error) *myriad.Conn {
+	lost, why := fmt.Errorf("%w: %w", ErrLost, err), err
 	l.mu.Lock()
 	if l.conn != c {
+		sent, nc := l.lostRetired(c)
+		if l.closed {
+			lost = ErrClientClosed
+		}
 		l.mu.Unlock()
-		return nil
+		endAll(sent, lost)
+		return nc
 	}
 	l.conn = nil
 	l.open.Store(false)
 	sent, unsent := c.sent.take(), []*call(nil)
-	lost, why := fmt.Errorf("%w: %w", ErrLost, err), err
 	switch first := l.waiting.first; {
 	case l.closed:
 		lost, why = ErrClientClosed, ErrClientClosed
@@ -220,6 +230,36 @@ func (l *link) lost(c *clientConn, err error) *myriad.Conn {
 	return nc
 }
 
+// retire has c replaced by a new connection, unless that has happened shortly before. The replies
+// to what was sent on c still come; it returns true if there are none. It is for a server that
+// answers READONLY. After a failover that is a former primary, and the name of the address leads to
+// another server by now.
+func (l *link) retire(c *clientConn) (ends bool) {
+	now := l.c.system.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := l.waiting.first
+	if l.conn != c || l.retired != nil || now.Sub(c.since) < leastLife || first != nil && first.queued > 0 {
+		return false
+	}
+	l.conn, l.retired = nil, c
+	l.open.Store(false)
+	l.connect()
+	return c.sent.n == 0
+}
+
+// leastLife is how long a connection is used at least, although the server answers READONLY.
+const leastLife = 10 * time.Second
+
+// lostRetired forgets a connection that was replaced. It is called under mu.
+func (l *link) lostRetired(c *clientConn) ([]*call, *myriad.Conn) {
+	if l.retired != c {
+		return nil, nil
+	}
+	l.retired = nil
+	return c.sent.take(), c.nc
+}
+
 // mostCuts is how many connections may end in the middle of one command before it ends as well. A
 // server may refuse the command in this way.
 const mostCuts = 2
@@ -233,7 +273,7 @@ func (l *link) wanted() bool {
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true
-	c, wake := l.conn, l.wake
+	c, retired, wake := l.conn, l.retired, l.wake
 	unsent := l.takeAll()
 	if l.subs != nil {
 		l.subs.end()
@@ -243,8 +283,10 @@ func (l *link) close() {
 		wake()
 	}
 	endAll(unsent, ErrClientClosed)
-	if c != nil {
-		c.drop(ErrClientClosed)
+	for _, c := range []*clientConn{c, retired} {
+		if c != nil {
+			c.drop(ErrClientClosed)
+		}
 	}
 }
 

@@ -55,13 +55,15 @@ func (x *livenessCall) want() Value {
 		return Value{Kind: Failure, Str: []byte("ERR " + strconv.Itoa(x.id))}
 	case 6:
 		return Value{Kind: Array, Elems: []Value{}}
+	case 7:
+		return Value{Kind: Failure, Str: []byte("READONLY " + strconv.Itoa(x.id))}
 	}
 	return Value{Kind: Null}
 }
 
 func (l *livenessWorld) newCall() *livenessCall {
 	r := l.r
-	x := &livenessCall{l: l, id: len(l.calls), kind: r.IntN(8), padding: r.IntN(60), well: l.well}
+	x := &livenessCall{l: l, id: len(l.calls), kind: r.IntN(9), padding: r.IntN(60), well: l.well}
 	switch r.IntN(20) {
 	case 0:
 		x.size = r.IntN(min(l.largest, 40_000) / 3)
@@ -120,10 +122,10 @@ func (x *livenessCall) checkReply(v Value, err error) {
 		l.wrong("reply", "command %d (kind %d) is answered %.80q, not %.80q", x.id, x.kind, got, want)
 	}
 	if l.client.Conns == 1 && x.start {
-		if x.id < l.order {
+		if x.conn.number == l.orderOf && x.id < l.order {
 			l.wrong("order", "command %d has ended behind %d", x.id, l.order)
 		}
-		l.order = x.id
+		l.order, l.orderOf = x.id, x.conn.number
 	}
 }
 

@@ -73,13 +73,12 @@ func (l *livenessWorld) checkQueue(k *link) {
 			l.wrong("kept", "a command waits, and its Do has returned")
 		}
 	}
-	if k.conn == nil {
-		return
-	}
-	for i := range k.conn.sent.n {
-		c := k.conn.sent.ring[(k.conn.sent.head+i)%len(k.conn.sent.ring)]
-		if cap(c.request) > keptRequest {
-			l.wrong("kept", "%d bytes of a command that has been sent are kept", cap(c.request))
+	for _, conn := range []*clientConn{k.conn, k.retired} {
+		for i := 0; conn != nil && i < conn.sent.n; i++ {
+			c := conn.sent.ring[(conn.sent.head+i)%len(conn.sent.ring)]
+			if cap(c.request) > keptRequest {
+				l.wrong("kept", "%d bytes of a command that has been sent are kept", cap(c.request))
+			}
 		}
 	}
 }
@@ -164,8 +163,12 @@ func (l *livenessWorld) checkCollected() {
 	}
 }
 
-// checkGoroutines waits until there are as few goroutines as before the run.
+// checkGoroutines waits until there are as few goroutines as before the run. After other problems
+// it ends them.
 func (l *livenessWorld) checkGoroutines(before int) {
+	if len(l.problems) > 0 {
+		l.w.Kill()
+	}
 	for begin := time.Now(); runtime.NumGoroutine() > before; runtime.Gosched() {
 		if time.Since(begin) > soak.Patience(10*time.Second) {
 			all := make([]byte, 1<<16)

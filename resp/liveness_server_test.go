@@ -39,6 +39,7 @@ type sickServer struct {
 	conns          []*sickConn
 	born           int
 	published      map[string]int // how many messages of each channel
+	lied           time.Time      // the end of the last connection that was a liar
 }
 
 // A sickConn is one connection of the server.
@@ -201,6 +202,9 @@ func (h *sickHandshake) Ended(nc *myriad.Conn)          { _ = nc.Close() }
 
 func (c *sickConn) gone() {
 	c.nc = nil
+	if c.liar {
+		c.s.lied = c.s.w.Now()
+	}
 	c.s.conns = slices.DeleteFunc(c.s.conns, func(o *sickConn) bool { return o == c })
 	c.s.t.note("conn %d: gone", c.number)
 }
@@ -592,7 +596,8 @@ func (s *sickServer) keepAddress(until time.Time) {
 	}
 }
 
-// lies reports whether a connection has sent what a server does not send.
+// lies reports whether a connection has sent what a server does not send, and may be under way
+// still.
 func (s *sickServer) lies() bool {
-	return slices.ContainsFunc(s.conns, func(c *sickConn) bool { return c.liar })
+	return s.w.Now().Sub(s.lied) < time.Second || slices.ContainsFunc(s.conns, func(c *sickConn) bool { return c.liar })
 }

@@ -71,12 +71,12 @@ type livenessWorld struct {
 	well   bool      // bound is over: what begins succeeds
 	closed time.Time // Client.Close was called; zero: not yet
 
-	calls  []*livenessCall
-	order  int // the last command that ended, with one connection
-	subs   []*livenessSub
-	lost   map[*Subscription]int // how often each was told of losses
-	pushes map[int]int           // the last push message of each connection
-	stuck  int                   // probes in a row that have found commands waiting
+	calls          []*livenessCall
+	order, orderOf int // the last command of Start that ended, with one connection, and its connection
+	subs           []*livenessSub
+	lost           map[*Subscription]int // how often each was told of losses
+	pushes         map[int]int           // the last push message of each connection
+	stuck          int                   // probes in a row that have found commands waiting
 
 	problems []string
 	verbose  bool

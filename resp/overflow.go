@@ -70,10 +70,16 @@ var (
 
 // pushes are what is pushed to a connection whose output is full. It is guarded by Conn.mu.
 type pushes struct {
-	frames  []*buf.Block // they wait, and may be dropped
+	frames  []pushed // they wait, and may be dropped
 	bytes   int
 	writers []driver.Parker // goroutines that wait for room
 	dropped uint64
+}
+
+// pushed is a message that waits.
+type pushed struct {
+	b  *buf.Block
+	to *membership // nil: it is for no subscription
 }
 
 // overflow is the connection's policy.
@@ -133,14 +139,18 @@ func (c *Conn) Push(message []byte) error { return c.PushBlock(buf.From(message)
 
 // PushBlock is Push for a message that goes to many connections: it is queued without a copy. It
 // consumes one reference, also on error.
-func (c *Conn) PushBlock(b *buf.Block) error {
-	err := c.offer(b.Retain(), nil, true)
+func (c *Conn) PushBlock(b *buf.Block) error { return c.push(b, nil) }
+
+// push is PushBlock for a message to a subscription. If that has ended, the message is dropped.
+func (c *Conn) push(b *buf.Block, to *membership) error {
+	m := pushed{b, to}
+	err := c.offer(m, nil, true)
 	if err == errWait {
 		c.flush()
-		err = c.offer(b.Retain(), nil, false)
+		err = c.offer(m, nil, false)
 	}
 	if err == errWait {
-		err = c.pushWaiting(b)
+		err = c.pushWaiting(m)
 	}
 	b.Release()
 	return err
@@ -161,32 +171,32 @@ func (c *Conn) TryPush(b *buf.Block) error {
 // pushCopied is up to which size a message is copied into output that is there already.
 const pushCopied = 2 << 10
 
-// offer queues a message, or does with it what the policy says. It consumes b. parker is unparked
-// when there may be room; nil: the caller does not wait yet. With probe it returns errWait for want
-// of room, whatever the policy is.
-func (c *Conn) offer(b *buf.Block, parker driver.Parker, probe bool) error {
+// offer queues a message, or does with it what the policy says. The caller keeps its reference.
+// parker is unparked when there may be room; nil: the caller does not wait yet. With probe it
+// returns errWait for want of room, whatever the policy is.
+func (c *Conn) offer(m pushed, parker driver.Parker, probe bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.is(stateClosing) {
-		b.Release()
+	switch {
+	case c.is(stateClosing):
 		return errEnded
+	case m.to != nil && m.to.ended:
+		return nil
 	}
 	policy := c.overflow()
 	if policy.queues() && c.more != nil && len(c.more.pushes.frames) > 0 {
-		c.wait(b, policy)
+		c.wait(m, policy)
 		return nil
 	}
-	err := c.send(b)
+	err := c.send(m.b)
 	if !errors.Is(err, myriad.ErrFull) {
-		b.Release()
 		return err
 	}
 	switch {
 	case probe:
-		b.Release()
 		return errWait
 	case policy.queues():
-		c.wait(b, policy)
+		c.wait(m, policy)
 		return nil
 	}
 	switch policy {
@@ -205,7 +215,6 @@ func (c *Conn) offer(b *buf.Block, parker driver.Parker, probe bool) error {
 	default:
 		c.set(stateDrained)
 	}
-	b.Release()
 	return err
 }
 
@@ -218,11 +227,11 @@ func (c *Conn) send(b *buf.Block) error {
 	return c.nc.WriteBlocks(b.Retain())
 }
 
-// wait keeps a message, and drops others for it. It consumes b. It is called under mu.
-func (c *Conn) wait(b *buf.Block, policy Overflow) {
+// wait keeps a message, and drops others for it. It is called under mu.
+func (c *Conn) wait(m pushed, policy Overflow) {
 	p := &c.rare().pushes
-	p.frames = append(p.frames, b)
-	p.bytes += b.Len()
+	p.frames = append(p.frames, pushed{m.b.Retain(), m.to})
+	p.bytes += m.b.Len()
 	for len(p.frames) > 1 && (policy == OverflowLatest || p.bytes > c.whole()-c.limit()) {
 		p.shift()
 		c.drop()
@@ -231,9 +240,9 @@ func (c *Conn) wait(b *buf.Block, policy Overflow) {
 
 // shift releases the message that has waited longest.
 func (p *pushes) shift() {
-	p.bytes -= p.frames[0].Len()
-	p.frames[0].Release()
-	p.frames[0] = nil
+	p.bytes -= p.frames[0].b.Len()
+	p.frames[0].b.Release()
+	p.frames[0] = pushed{}
 	if p.frames = p.frames[1:]; len(p.frames) == 0 {
 		p.frames = nil
 	}
@@ -250,7 +259,11 @@ func (c *Conn) drainedPushes() {
 	c.mu.Lock()
 	if c.more != nil {
 		p := &c.more.pushes
-		for len(p.frames) > 0 && c.send(p.frames[0]) == nil {
+		for len(p.frames) > 0 {
+			first := p.frames[0]
+			if ended := first.to != nil && first.to.ended; !ended && c.send(first.b) != nil {
+				break
+			}
 			p.shift()
 		}
 		p.wake()
@@ -284,8 +297,8 @@ func (p *pushes) wake() {
 	p.writers = nil
 }
 
-// pushWaiting waits for room. The caller keeps its reference to b.
-func (c *Conn) pushWaiting(b *buf.Block) error {
+// pushWaiting waits for room.
+func (c *Conn) pushWaiting(m pushed) error {
 	e := c.nc.Loop().Engine()
 	if !e.HandOff() {
 		return errOnLoop
@@ -294,7 +307,7 @@ func (c *Conn) pushWaiting(b *buf.Block) error {
 	parker := system.NewParker()
 	until := system.Now().Add(limit)
 	for {
-		if err := c.offer(b.Retain(), parker, false); err != errWait {
+		if err := c.offer(m, parker, false); err != errWait {
 			return err
 		}
 		left := until.Sub(system.Now())

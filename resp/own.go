@@ -34,7 +34,7 @@ func (w *work) serve() {
 		}
 	}
 	if state := c.state.Load(); state&stateAuthed == 0 || state&(stateSubscribed|stateRESP3) == stateSubscribed {
-		if w.forbidden(string(upperOf(w.cmd.Args[0])), state&stateAuthed != 0) {
+		if w.forbidden(e, state&stateAuthed != 0) {
 			return
 		}
 	}
@@ -50,8 +50,10 @@ func (w *work) serve() {
 	}
 }
 
-// forbidden answers a command that may not be sent now.
-func (w *work) forbidden(name string, authed bool) bool {
+// forbidden answers a command that may not be sent now. e is its entry, if it has one.
+func (w *work) forbidden(e *entry, authed bool) bool {
+	args := w.cmd.Args
+	name := string(upperOf(args[0]))
 	if !authed {
 		switch name {
 		case "AUTH", "HELLO", "RESET", "QUIT", "POST", "HOST:":
@@ -62,11 +64,22 @@ func (w *work) forbidden(name string, authed bool) bool {
 	}
 	switch name {
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE", "PING", "QUIT",
-		"RESET", "HELLO":
+		"RESET":
 		return false
 	}
-	w.reply.Error("ERR Can't execute '" + strings.ToLower(name) + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING" +
-		" / QUIT / RESET are allowed in this context")
+	name = strings.ToLower(name)
+	switch {
+	case e != nil:
+		name = e.name
+	case name == "client" && len(args) > 1:
+		sub := upperOf(args[1])
+		if known, ok := clientCommands[string(sub)]; !ok || len(args) != known.arity {
+			return false // it is answered what is wrong with it
+		}
+		name += "|" + strings.ToLower(string(sub))
+	}
+	w.reply.Error("ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET " +
+		"are allowed in this context")
 	return true
 }
 
@@ -135,7 +148,7 @@ func (w *work) reset() {
 	}
 	c.runEnds()
 	c.mu.Lock()
-	c.unset(stateRESP3 | stateReplyOff | stateSkip | stateSkipping | stateSubscribed)
+	c.unset(stateRESP3 | stateReplyOff | stateSkip | stateSubscribed)
 	if !c.lane.live.open {
 		c.unset(stateAuthed)
 	}

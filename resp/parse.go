@@ -4,7 +4,8 @@ import "fmt"
 
 // ParseValue parses the first value of p, a reply or a push, in RESP2 or RESP3. n is how many bytes
 // it takes; 0 says that it is incomplete. v has views on p. The errors are *ProtocolError: bytes
-// that are no value, a limit, or one of the streamed types, which no known server sends.
+// that are no value, a limit, a push inside of another value, or one of the streamed types, which
+// no known server sends.
 func ParseValue(p []byte, l Limits) (n int, v Value, err error) {
 	filled := l.filled()
 	r := valueReader{p: p, limits: &filled}
@@ -29,6 +30,9 @@ var (
 	errLineEnd  = &ProtocolError{"a line of a reply does not end with CRLF"}
 	errBoolean  = &ProtocolError{"invalid boolean in a reply"}
 	errVerbatim = &ProtocolError{"invalid verbatim string in a reply"}
+	// errNestedPush is of servers that interrupt a reply. Where the reply ends is then not known:
+	// the elements behind would be taken for the replies to other commands.
+	errNestedPush = &ProtocolError{"a push message in the middle of a reply"}
 )
 
 // A valueReader reads one value.
@@ -66,6 +70,9 @@ func (r *valueReader) one(v *Value, depth int) error {
 	line := r.p[r.pos+1 : r.pos+h.line-2]
 	r.pos += h.line
 	v.Kind = h.kind
+	if h.kind == Push && depth > 0 {
+		return errNestedPush
+	}
 	switch h.shape {
 	case scalar:
 		v.Int = h.number

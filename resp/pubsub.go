@@ -19,12 +19,22 @@ const (
 // connection that reads too slowly is Server.Overflow's to say.
 type PubSub struct {
 	mu       sync.RWMutex
-	channels map[string]map[*Conn]struct{}
-	patterns map[string]map[*Conn]struct{}
+	channels table
+	patterns table
 	conns    map[*Conn]*subscriber
 }
 
-// A subscriber is the subscriptions of a connection.
+// A table is the subscriptions to channels, or to patterns, by name.
+type table map[string]map[*Conn]*membership
+
+// A membership is the subscription of a connection to a channel or a pattern.
+type membership struct {
+	// ended is guarded by Conn.mu, under which messages are queued: when UNSUBSCRIBE is confirmed,
+	// no message comes any more. A client in RESP2 would take it for a reply.
+	ended bool
+}
+
+// A subscriber is the names that a connection has subscribed to.
 type subscriber struct{ channels, patterns map[string]struct{} }
 
 func (s *subscriber) count() int64 { return int64(len(s.channels) + len(s.patterns)) }
@@ -54,32 +64,35 @@ func (p *PubSub) Register(m *Mux) {
 // Publish sends a message to the subscribers of a channel and of the patterns that match it, and
 // returns how many subscriptions that are. It does not wait for any of them, unless Overflow does.
 func (p *PubSub) Publish(channel string, message []byte) int {
+	to := p.receivers(channel)
+	m := publication{channel: channel, message: message}
+	m.deliver(to)
+	return len(to)
+}
+
+// receivers are the subscriptions that get a message of a channel.
+func (p *PubSub) receivers(channel string) (to []delivery) {
 	p.mu.RLock()
-	var to []delivery
-	for c := range p.channels[channel] {
-		to = append(to, delivery{c, ""})
+	defer p.mu.RUnlock()
+	for c, m := range p.channels[channel] {
+		to = append(to, delivery{c, m, ""})
 	}
 	for pattern, conns := range p.patterns {
 		if !Match(pattern, channel) {
 			continue
 		}
-		for c := range conns {
-			to = append(to, delivery{c, pattern})
+		for c, m := range conns {
+			to = append(to, delivery{c, m, pattern})
 		}
 	}
-	p.mu.RUnlock()
-	m := publication{channel: channel, message: message}
-	defer m.release()
-	for _, d := range to {
-		_ = d.c.PushBlock(m.encoded(d).Retain()) // one that is too slow, or has closed, goes without
-	}
-	return len(to)
+	return to
 }
 
 // A delivery is a connection that gets a message; pattern is what it has subscribed to, if not the
 // channel.
 type delivery struct {
 	c       *Conn
+	m       *membership
 	pattern string
 }
 
@@ -89,6 +102,14 @@ type publication struct {
 	message []byte
 	blocks  [RESP3 + 1]*buf.Block
 	pattern [RESP3 + 1]string
+}
+
+// deliver pushes the message. It holds no lock: a push may wait.
+func (m *publication) deliver(to []delivery) {
+	defer m.release()
+	for _, d := range to {
+		_ = d.c.push(m.encoded(d).Retain(), d.m) // one that is too slow, or has closed, goes without
+	}
 }
 
 func (m *publication) encoded(d delivery) *buf.Block {
@@ -122,30 +143,41 @@ func (m *publication) release() {
 // subscribe answers one push message for each channel, in front of the first publication of it.
 func (p *PubSub) subscribe(w *Reply, c *Command, word string, pattern bool) {
 	w.Flush()
+	conn, fresh := c.Conn, false // c is not valid for as long
 	for _, a := range c.Args[1:] {
-		p.mu.Lock()
-		s := p.of(c.Conn)
-		set, table := p.tables(s, pattern)
-		name := string(a)
-		_, known := set[name]
-		full := pattern && table[name] == nil && len(table) >= maxPatterns
-		tooMany := !known && (full || len(set) >= maxSubscriptions)
-		if !tooMany {
-			set[name] = struct{}{}
-			if table[name] == nil {
-				table[name] = map[*Conn]struct{}{}
-			}
-			table[name][c.Conn] = struct{}{}
-			c.Conn.SetSubscribed(true)
-			w.confirm(word, a, s.count())
-			w.Flush()
-		}
-		p.mu.Unlock()
-		if tooMany {
+		known, ok := p.add(w, conn, word, a, pattern)
+		if fresh = fresh || !known; !ok {
 			w.Error("ERR too many subscriptions")
-			return
+			break
 		}
 	}
+	if fresh { // without the lock, because a connection that has ended leaves at once
+		conn.OnEnd(func() { p.leave(conn) })
+	}
+}
+
+// add adds and confirms one subscription. ok says that there was room, known that the connection
+// had subscriptions before.
+func (p *PubSub) add(w *Reply, c *Conn, word string, arg []byte, pattern bool) (known, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, known := p.of(c)
+	set, table := p.tables(s, pattern)
+	name := string(arg)
+	if _, has := set[name]; !has {
+		if pattern && table[name] == nil && len(table) >= maxPatterns || len(set) >= maxSubscriptions {
+			return known, false
+		}
+		set[name] = struct{}{}
+		if table[name] == nil {
+			table[name] = map[*Conn]*membership{}
+		}
+		table[name][c] = new(membership)
+	}
+	c.SetSubscribed(true)
+	w.confirm(word, arg, s.count())
+	w.Flush()
+	return known, true
 }
 
 // confirm writes the answer to a subscription or its end; a nil name is null.
@@ -160,22 +192,21 @@ func (w *Reply) confirm(word string, name []byte, count int64) {
 	w.Int(count)
 }
 
-// of is the subscriptions of a connection, which end with it. It is called under mu.
-func (p *PubSub) of(c *Conn) *subscriber {
+// of is the subscriptions of a connection. The caller of the first that is not known sees to their
+// end with it. It is called under mu.
+func (p *PubSub) of(c *Conn) (_ *subscriber, known bool) {
 	if s := p.conns[c]; s != nil {
-		return s
+		return s, true
 	}
 	if p.conns == nil {
-		p.conns, p.channels = map[*Conn]*subscriber{}, map[string]map[*Conn]struct{}{}
-		p.patterns = map[string]map[*Conn]struct{}{}
+		p.conns, p.channels, p.patterns = map[*Conn]*subscriber{}, table{}, table{}
 	}
 	s := &subscriber{map[string]struct{}{}, map[string]struct{}{}}
 	p.conns[c] = s
-	c.OnEnd(func() { p.leave(c) })
-	return s
+	return s, false
 }
 
-func (p *PubSub) tables(s *subscriber, pattern bool) (map[string]struct{}, map[string]map[*Conn]struct{}) {
+func (p *PubSub) tables(s *subscriber, pattern bool) (map[string]struct{}, table) {
 	if pattern {
 		return s.patterns, p.patterns
 	}
@@ -191,18 +222,22 @@ func (p *PubSub) leave(c *Conn) {
 		return
 	}
 	for name := range s.channels {
-		drop(p.channels, name, c)
+		p.channels.end(name, c)
 	}
 	for name := range s.patterns {
-		drop(p.patterns, name, c)
+		p.patterns.end(name, c)
 	}
 	delete(p.conns, c)
 }
 
-func drop(table map[string]map[*Conn]struct{}, name string, c *Conn) {
-	delete(table[name], c)
-	if len(table[name]) == 0 {
-		delete(table, name)
+// end ends a subscription. It is called under PubSub.mu.
+func (t table) end(name string, c *Conn) {
+	c.mu.Lock()
+	t[name][c].ended = true
+	c.mu.Unlock()
+	delete(t[name], c)
+	if len(t[name]) == 0 {
+		delete(t, name)
 	}
 }
 
@@ -226,7 +261,7 @@ func (p *PubSub) unsubscribe(w *Reply, c *Command, word string, pattern bool) {
 	for _, name := range names {
 		if _, known := set[string(name)]; known {
 			delete(set, string(name))
-			drop(table, string(name), c.Conn)
+			table.end(string(name), c.Conn)
 		}
 		w.confirm(word, name, s.count())
 	}

@@ -52,6 +52,9 @@ func (s *valueScan) complete(p []byte, l *Limits) (bool, error) {
 
 // enter goes behind the first line of a value.
 func (s *valueScan) enter(h valueHeader, l *Limits) error {
+	if h.kind == Push && len(s.frames) > 0 {
+		return errNestedPush
+	}
 	s.begun = true
 	s.pos += h.line
 	s.searched = 0

@@ -404,3 +404,20 @@ func TestConnIsSmall(t *testing.T) {
 		t.Errorf("a Conn has %d bytes, at most 48 are allowed", size)
 	}
 }
+
+// value reads one reply.
+func (p *peer) value() Value {
+	p.t.Helper()
+	var kept []byte
+	for {
+		line, err := p.r.ReadBytes('\n')
+		kept = append(kept, line...)
+		n, v, bad := ParseValue(kept, Limits{})
+		if err != nil || bad != nil {
+			p.t.Fatalf("reading a reply: %v, %v", err, bad)
+		}
+		if n > 0 {
+			return v
+		}
+	}
+}

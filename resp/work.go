@@ -171,6 +171,7 @@ func (w *work) more() bool {
 	case n == 0:
 		return false
 	case len(args) == 0:
+		w.nothing()
 		w.advance(n)
 		return true
 	}
@@ -227,6 +228,15 @@ func (w *work) run(args [][]byte) {
 	}()
 	w.serve()
 	returned = true
+}
+
+// nothing runs a command without arguments: an empty line counts for CLIENT REPLY SKIP, as in
+// Redis.
+func (w *work) nothing() {
+	if w.c.is(stateSkip | stateSkipping) {
+		w.reply.next()
+		w.suppress()
+	}
 }
 
 // suppress drops a reply that the peer does not want, and goes on to the next (CLIENT REPLY).
@@ -430,6 +440,8 @@ func (c *Conn) serveView(p []byte) (rest []byte) {
 		if p = p[n:]; len(args) > 0 {
 			w.name = c.lane.names.of(c.lane.live, args[0])
 			w.run(args)
+		} else {
+			w.nothing()
 		}
 		if len(w.reply.out) >= flushAt {
 			w.flush()

@@ -24,13 +24,13 @@ type h2encoder struct {
 
 var h2Fields = &fieldCoder{appendPair, appendPairLength}
 
-// appendPair leaves a field out that must not be sent, as net/http does with HTTP/2 (RFC 9113
-// section 8.2).
+// appendPair leaves out a field that must not be sent. Such a field is invalid, as in net/http with
+// HTTP/2 (RFC 9113 section 8.2), or belongs to a connection of HTTP/1 (8.2.2) in any spelling.
 func appendPair(p []byte, name, value string) []byte {
 	lower, known := lowerNames[name]
 	if !known {
 		lower = strings.ToLower(name)
-		if !httpguts.ValidHeaderFieldName(lower) {
+		if !httpguts.ValidHeaderFieldName(lower) || lower == "te" || h2.OfConnection(lower) {
 			return p
 		}
 	}
@@ -79,25 +79,8 @@ func (x *h2stream) interim(status int) error {
 	if status == http.StatusSwitchingProtocols {
 		return nil
 	}
-	p := x.out.appendInterim(appendStatus(nil, status), h2Interim)
+	p := x.out.appendInterim(appendStatus(nil, status), h2Fields)
 	return x.send(p, nil, false)
-}
-
-// h2Interim is h2Fields without the fields of a connection, which appendHeader leaves out itself.
-var h2Interim = &fieldCoder{func(p []byte, name, value string) []byte {
-	if ofConnection(name) {
-		return p
-	}
-	return appendPair(p, name, value)
-}, appendPairLength}
-
-// ofConnection reports whether a field concerns a connection of HTTP/1 (RFC 9113 section 8.2.2).
-func ofConnection(name string) bool {
-	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
-		return true
-	}
-	return false
 }
 
 // invite implements carrier.

@@ -1,11 +1,12 @@
 package web
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/myriad-go/myriad/internal/h2"
 )
 
 // get returns the values of a field, or of a pseudo-field.
@@ -31,9 +32,7 @@ func malformedBut(status string, has func(m *message) bool) func(d *difference) 
 }
 
 // ofHTTP1 reports whether a field is one of a connection of HTTP/1.
-func ofHTTP1(name string) bool {
-	return ofConnection(http.CanonicalHeaderKey(name)) || name == "te"
-}
+func ofHTTP1(name string) bool { return h2.OfConnection(strings.ToLower(name)) || name == "te" }
 
 const malformedStatus = "reset PROTOCOL_ERROR"
 

@@ -83,10 +83,6 @@ func (x *h2stream) feed(p []byte, last bool) {
 
 // Trailers ends the body.
 func (x *h2stream) Trailers(fields []hpack.Field) {
-	if x.pipe != nil { // in which they have no meaning
-		x.pipe.receive(nil, true)
-		return
-	}
 	var trailer http.Header
 	for _, f := range fields {
 		if !httpguts.ValidTrailerHeader(f.Name) { // RFC 9110 section 6.5.1

@@ -56,15 +56,23 @@ func TestDialOffersHTTP1(t *testing.T) {
 // HandshakeTimeout ends each part of Dial in time, although the peer does not close.
 func TestHandshakeTimeoutIsExact(t *testing.T) {
 	const timeout, tick = 300 * time.Millisecond, 10 * time.Millisecond
-	for _, tt := range []struct{ address, proxy string }{
-		{"ws", ""}, {"wss", ""}, {"ws", "http"}, {"wss", "http"}, {"ws", "https"}, {"wss", "https"}, {"wss", "socks5"},
+	for _, tt := range []struct {
+		address, proxy string
+		connects       bool // the proxy does its part
+	}{
+		{"ws", "", false}, {"wss", "", false}, {"ws", "http", false}, {"wss", "http", false}, {"ws", "https", false},
+		{"wss", "https", false}, {"wss", "socks5", false}, {"ws", "http", true}, {"wss", "http", true},
 	} {
 		w := sim.New(1, sim.Calm())
 		e, err := myriad.Start(myriad.Config{Loops: 1, System: w})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(*sim.Peer) {})
+		ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) {
+			if tt.connects {
+				p.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+			}
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +88,7 @@ func TestHandshakeTimeoutIsExact(t *testing.T) {
 		})
 		w.RunFor(time.Minute)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || took < timeout || took > timeout+tick {
-			t.Errorf("%s, proxy %q: after %v: %v", tt.address, tt.proxy, took, err)
+			t.Errorf("%+v: after %v: %v", tt, took, err)
 		}
 		if err := errors.Join(ln.Close(), e.Shutdown(context.Background())); err != nil {
 			t.Error(err)

@@ -51,9 +51,10 @@ func serve(t *testing.T, s *grpc.Server) (addr string) {
 }
 
 // connect is a client with a connection of its own.
-func connect(t *testing.T, addr string) *grpc.ClientConn {
+func connect(t *testing.T, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("passthrough:///"+addr, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,6 +276,38 @@ func together(ctx context.Context, c sums.SumsClient, open *sync.WaitGroup) erro
 		return fmt.Errorf("the call ends with %w", err)
 	}
 	return nil
+}
+
+// A client without a user agent sends a value that ends with a space.
+func TestNoUserAgent(t *testing.T) {
+	c := sums.NewSumsClient(connect(t, start(t), grpc.WithUserAgent("")))
+	if n, err := c.Double(patience(t), wrapperspb.Int64(21)); err != nil || n.Value != 42 {
+		t.Errorf("got %v, %v", n, err)
+	}
+}
+
+// Calls that are cancelled leave their places to others at once, however many are.
+func TestCancelledCalls(t *testing.T) {
+	addr := start(t)
+	c := sums.NewSumsClient(connect(t, addr))
+	var all sync.WaitGroup
+	for i := range maxStreams {
+		all.Go(func() {
+			for j := range 5 {
+				ctx, cancel := context.WithCancel(patience(t))
+				s, err := c.Running(ctx)
+				sum := int64(0)
+				if err == nil {
+					err = add(s, int64(i), &sum)
+				}
+				if cancel(); err != nil {
+					t.Errorf("call %d of %d: %v", j, i, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Other requests go to other handlers, in any version of HTTP.

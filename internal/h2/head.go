@@ -114,6 +114,10 @@ func connectionField(f *hpack.Field) ConnectionFields {
 	return 0
 }
 
+// OfConnection reports whether a field belongs to a connection of HTTP/1, so that no message of
+// HTTP/2 may have it. name is in lower case. TE is not among them: a request may have it.
+func OfConnection(name string) bool { return connectionField(&hpack.Field{Name: name}) != 0 }
+
 // String lists the names, with commas between them.
 func (s ConnectionFields) String() string {
 	var names []string
@@ -261,8 +265,8 @@ func (h *Head) checkTarget() error {
 
 // checkField is section 8.2: names in lower case, plain values, and no field that belongs to a
 // connection of HTTP/1. It cuts off spaces and tabs at the ends of the value, as RFC 9110 section
-// 5.5 has every parser do; section 8.2.1 would have the message refused. drop is not 0 if a
-// response has a field that belongs to a connection of HTTP/1.
+// 5.5 says; section 8.2.1 would refuse the message. In a response, drop is not 0 if the field
+// belongs to a connection of HTTP/1.
 func checkField(f *hpack.Field, request bool) (drop ConnectionFields, err error) {
 	if !validName(f.Name) {
 		return 0, malformed("a field's name is empty, not in lower case, or no token: " + quote(f.Name))

@@ -167,6 +167,15 @@ func TestResponseRules(t *testing.T) {
 	}
 }
 
+func TestOfConnection(t *testing.T) {
+	for name, want := range map[string]bool{"connection": true, "keep-alive": true, "proxy-connection": true,
+		"transfer-encoding": true, "upgrade": true, "te": false, "trailer": false, "": false} {
+		if got := OfConnection(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
+
 // Errors name the field, however long its name is, and are one line.
 func TestErrorsNameTheField(t *testing.T) {
 	for name, want := range map[string]string{

@@ -19,8 +19,8 @@ const (
 	// or it has opened more than Config.Streams.
 	mistakes
 	// glitches are frames that have no use: PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE,
-	// and what comes for streams that are closed. DATA that our end sends pays for dataPays of
-	// them, a stream for streamPays.
+	// and what comes for streams that are closed. DATA that our end sends pays for some of them,
+	// and so does each stream.
 	glitches
 )
 
@@ -30,12 +30,16 @@ const (
 	// leastMistakes, leastMistakeRate and leastCancels are the limits where few streams may be
 	// open.
 	leastMistakes, leastMistakeRate, leastCancels = 200, 20, 500
-	// dataPays is for WINDOW_UPDATE, of the stream and of the connection. streamPays is for
-	// PRIORITY, PRIORITY_UPDATE, and frames that cross the end of a stream.
-	dataPays, streamPays = 2, 4
-	// emptyCost, settingsCost and earlyCost are what empty DATA, a SETTINGS frame, and a stream
-	// beyond a limit that the peer does not know yet count of the glitches.
-	emptyCost, settingsCost, earlyCost = 100, 20, 10
+	// dataPays is for WINDOW_UPDATE of the stream and of the connection. Peers that read DATA in
+	// small pieces send one of each for a piece, Go's for 4 KiB; so each pieceSize bytes pay for
+	// another one.
+	dataPays, pieceSize = 2, 256
+	// streamPays is for PRIORITY, PRIORITY_UPDATE, and frames that cross the end of a stream.
+	streamPays = 4
+	// emptyCost is what empty DATA from a client counts of the glitches; servers send it when
+	// handlers flush nothing, and for them it counts as one. settingsCost is for a SETTINGS frame,
+	// earlyCost for a stream beyond a limit that the peer does not know yet.
+	emptyCost, settingsCost, earlyCost = 10, 20, 10
 )
 
 // firstCancels is how many streams may be cancelled within the first round trip: four times what
@@ -46,7 +50,7 @@ func (cfg *Config) firstCancels() int { return max(leastCancels, 4*cfg.paced()) 
 // seconds sends what it has cancelled meanwhile at once.
 func (cfg *Config) savedCancels() int { return min(1000*cfg.paced(), h2.MaxBurst-cfg.firstCancels()) }
 
-// paced is the number of streams by which the limits grow.
+// paced is Config.Streams, as far as the limits grow with it.
 func (cfg *Config) paced() int { return min(cfg.streams(), h2.MaxBurst/8) }
 
 // limits are in the order of the kinds.

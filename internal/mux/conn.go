@@ -36,7 +36,7 @@ type Conn struct {
 	bits       connBits
 
 	mu        sync.Mutex // innermost
-	heard     uint32     // L: when the peer has sent something, in milliseconds; with Config.SendPing
+	heard     uint32     // L: when the peer has sent something, in ms; with Config.SendPing or probedTwice
 	dirty     *Stream    // guarded by mu: streams that have asked for something, in order
 	dirtyTail *Stream    // guarded by mu
 }
@@ -66,6 +66,7 @@ const (
 	probedOnce                        // Probe has sent a PING since HEADERS or DATA came
 	probedTwice                       // and another one
 	paying                            // the PING of cancelled waits for its answer
+	heardMore                         // something has come behind SETTINGS since handshakeTimer was set
 )
 
 func (c *Conn) is(b connBits) bool { return c.bits&b != 0 }
@@ -168,6 +169,11 @@ func (c *Conn) TimerExpired(number uint8) {
 	case handshakeTimer: // section 6.5.3
 		if c.is(inputEnded) {
 			_ = c.c.Close()
+			return
+		}
+		if c.is(gotSettings) && c.is(heardMore) { // the ACK waits behind what a slow uplink carries
+			c.bits &^= heardMore
+			c.Timers.Set(c.c, handshakeTimer, handshakeTimeout)
 			return
 		}
 		c.fail(h2.SettingsTimeout, "the preface or the acknowledgement of SETTINGS did not come in time", nil)

@@ -29,8 +29,8 @@
 // Data and Trailers follow as they come. H writes with Put, PutBlocks and End. Ended is called
 // once, when the stream is closed for whatever reason. Release, by which the owner says that its
 // goroutine is done with the stream, may come before or after it. A stream that has ended leaves
-// its place among Config.Streams to another one. Streams that are open, and streams that have ended
-// and are not released, are twice as many at most, so that resets bring a peer no more handlers
+// its place among Config.Streams to another one. With streams that have ended and are not released
+// there are twice as many at most: resets do not bring a peer any number of handlers
 // (CVE-2023-44487).
 //
 // # Flow control
@@ -45,4 +45,7 @@
 // Each stream has an Outbox. Flush writes what is ready in this order: control frames; heads,
 // trailers and ends without data; then data by urgency, in frames that fill one TLS record. It
 // stops when the conn's queue is full and goes on in Drained.
+//
+// RULES.md lists the rules of HTTP/2 with their tests. ADR 27 is about what a peer may make our end
+// do for nothing, and ADR 28 about messages that are malformed to the letter.
 package mux

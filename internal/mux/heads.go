@@ -72,6 +72,8 @@ func (c *Conn) fieldBlock(id uint32, block []byte, end, self bool) error {
 		return c.request(id, fields, size > limit, end)
 	case s.is(remoteDone): // section 5.1
 		return streamError(id, h2.StreamClosed, "HEADERS after the stream's end")
+	case s.is(connected): // section 8.5
+		return streamError(id, h2.ProtocolError, "HEADERS on the stream of a CONNECT")
 	case s.is(gotHead):
 		return c.trailers(s, fields, size > limit, end)
 	}
@@ -127,6 +129,7 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	s.left, s.length = h.Length, h.Length
 	s.bits |= gotHead
 	if h.Method == "CONNECT" { // Content-Length has no meaning in it (RFC 9110 section 9.3.6)
+		s.bits |= connected
 		s.left = -1
 	}
 	return c.deliverHead(s, h, end)
@@ -167,6 +170,10 @@ func (c *Conn) response(s *Stream, fields []hpack.Field, large, end bool) error 
 	}
 	s.bits |= gotHead
 	s.left, s.length = h.Length, h.Length
+	if s.is(tunnel) && h.Status/100 == 2 { // RFC 9110 section 9.3.6
+		s.bits |= connected
+		s.left, h.Length = -1, -1
+	}
 	if s.is(noBody) || h.Status == 204 || h.Status == 304 {
 		s.bits |= noBody
 	} else if end && h.Length > 0 && !large { // the head is good, and its body has no byte

@@ -21,8 +21,8 @@ var healthPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 2}
 
 // heardNow notes that the peer has sent something.
 func (c *Conn) heardNow() {
-	c.bits &^= probing
-	if c.cfg.SendPing > 0 {
+	c.bits = c.bits&^probing | heardMore
+	if c.cfg.SendPing > 0 || c.is(probedTwice) {
 		c.heard = uint32(c.now())
 		c.bits &^= healthPinged
 	}
@@ -60,6 +60,7 @@ func (c *Conn) Probe() {
 	defer c.leave(c.enter())
 	if c.is(probedOnce) {
 		c.bits |= probedTwice
+		c.heard = uint32(c.now())
 	}
 	c.bits |= probedOnce
 	c.sendPing()
@@ -82,6 +83,14 @@ func (c *Conn) Unanswered() time.Duration {
 		return 0
 	}
 	return max(1, time.Duration(uint32(c.now())-c.act.probed)) * time.Millisecond
+}
+
+// Silent is how long nothing has come from the peer, if Probe may not ask it any more; else 0. L.
+func (c *Conn) Silent() time.Duration {
+	if !c.is(probedTwice) || c.is(probing) {
+		return 0
+	}
+	return time.Duration(uint32(c.now())-c.heard) * time.Millisecond
 }
 
 // timeWrites begins to watch whether output leaves, when some is queued.

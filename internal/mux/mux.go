@@ -133,11 +133,11 @@ const (
 	// frames for closed streams are ignored.
 	keptResets = 32
 	// firstStreams is how many streams a client opens at a time before the server's first SETTINGS.
-	// usualStreams is how many it opens after them if they do not say, because there is no limit
-	// then (section 6.5.2). Both are net/http's.
+	// usualStreams is how many it opens after SETTINGS without a limit (section 6.5.2). Both are
+	// net/http's.
 	firstStreams, usualStreams = 100, 1000
-	// handshakeTimeout is how long the peer may take for its preface and to acknowledge ours;
-	// beyond: GOAWAY SETTINGS_TIMEOUT.
+	// handshakeTimeout is how long the peer may take for its preface and SETTINGS, and then be
+	// silent before it acknowledges ours; beyond: GOAWAY SETTINGS_TIMEOUT.
 	handshakeTimeout = 10 * time.Second
 	// endedTimeout is how long the streams may take whose requests are complete when the peer ends
 	// its side of the connection; beyond, the connection closes.

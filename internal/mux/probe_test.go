@@ -256,3 +256,36 @@ func TestHeadWaitsForRoom(t *testing.T) {
 	all[2].Cancel(h2.Cancel)
 	r.settle()
 }
+
+// Where Probe may not ask any more, Silent says how long nothing has come.
+func TestSilentBehindTheLastProbe(t *testing.T) {
+	r := newRig(t, Config{Client: true})
+	r.greet()
+	s := r.request(true)
+	r.want("HEADERS 1")
+	silent := func() (d time.Duration) { r.onLoop(func() { d = r.conn.Silent() }); return d }
+	for range 2 {
+		if d := silent(); d != 0 {
+			t.Errorf("silent for %v before the last probe", d)
+		}
+		r.onLoop(r.conn.Probe)
+		r.want("PING")
+		r.write(h2.AppendPing(nil, healthPing, true))
+		r.settle()
+	}
+	r.RunFor(2 * time.Second)
+	if d := silent(); d < 2*time.Second || d > 3*time.Second {
+		t.Errorf("silent for %v, want 2 s", d)
+	}
+	r.write(h2.AppendPing(nil, [8]byte{}, true))
+	r.settle()
+	if d := silent(); d >= time.Second {
+		t.Errorf("silent for %v behind a frame", d)
+	}
+	r.write(headers(1, block(":status", "200"), true))
+	r.settle()
+	if d := silent(); d != 0 {
+		t.Errorf("silent for %v behind an answer", d)
+	}
+	s.Release()
+}

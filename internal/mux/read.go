@@ -110,6 +110,8 @@ func (c *Conn) frames(p []byte) (rest []byte) {
 		}
 		if err == nil || n > 0 {
 			err = c.frame(&f, err)
+		} else if !c.is(gotSettings) && bytes.HasPrefix(p, []byte("HTTP/1.")) {
+			err = c.connError(h2.ProtocolError, "the server answers in HTTP/1")
 		}
 		if err != nil {
 			c.wrong(err)
@@ -210,7 +212,11 @@ func (c *Conn) data(f *h2.Frame) error {
 	}
 	last := f.Has(h2.EndStream)
 	if len(f.Data) == 0 && !last {
-		if err := c.glitch(emptyCost); err != nil {
+		cost := emptyCost
+		if c.cfg.Client {
+			cost = 1
+		}
+		if err := c.glitch(cost); err != nil {
 			return err
 		}
 	}

@@ -9,23 +9,22 @@ import (
 	"github.com/myriad-go/myriad/internal/pace"
 )
 
-// A Log gets what the peers of a Config's connections do wrong. It is called with the first fault
-// of a kind, and then with one in reportPeriod, so that no peer can fill a log. Faults are of one
-// kind if they have the same code and the same scope: a stream or a connection. Create it with
-// NewLog. Any goroutine.
+// A Log gets what the peers of a Config's connections do wrong: the first fault of a kind, and then
+// one in reportPeriod, so that no peer can fill a log. Faults are of one kind if they have the same
+// code and the same scope, a stream or a connection. Create it with NewLog.
 type Log struct {
-	print func(Fault)
-	kinds [2 * (h2.HTTP11Required + 1)]pace.Reports
+	report func(Fault)
+	kinds  [2 * (h2.HTTP11Required + 1)]pace.Reports
 }
 
 // reportPeriod is how often a Log tells of one kind of fault at most.
 const reportPeriod = 10 * time.Second
 
-// NewLog makes a Log of print, which is called on a loop and must not block.
-func NewLog(print func(Fault)) *Log { return &Log{print: print} }
+// NewLog makes a Log that hands faults to report, which is called on a loop and must not block.
+func NewLog(report func(Fault)) *Log { return &Log{report: report} }
 
-// A Fault is an error by which this end has closed a stream or a connection, or with NoError
-// something that it has put up with.
+// A Fault is an error by which this end has closed a stream or a connection. With NoError it is
+// something that this end has mended.
 type Fault struct {
 	Remote net.Addr
 	Stream uint32 // 0: of the connection
@@ -61,6 +60,6 @@ func (c *Conn) report(stream uint32, code h2.Code, reason string) {
 		kind++
 	}
 	if n, due := l.kinds[kind].Next(c.cfg.Now(), reportPeriod); due {
-		l.print(Fault{Remote: c.c.RemoteAddr(), Stream: stream, Code: code, Reason: reason, Times: n})
+		l.report(Fault{Remote: c.c.RemoteAddr(), Stream: stream, Code: code, Reason: reason, Times: n})
 	}
 }

@@ -31,6 +31,7 @@ type rig struct {
 	refuse bool    // Accept refuses
 	code   h2.Code // that Head returns
 	in     []byte  // from our end, not yet looked at
+	s      *testStream
 }
 
 // A testConn owns the connection.

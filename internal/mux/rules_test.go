@@ -70,6 +70,8 @@ var serverViolations = []violation{
 		[]string{"GOAWAY 0 FRAME_SIZE_ERROR"}},
 	{"4.2: SETTINGS that is too large", send(h2.AppendHeader(nil, 1<<14+2, h2.Settings, 0, 0)),
 		[]string{"GOAWAY 0 FRAME_SIZE_ERROR"}},
+	{"4.1: unknown flags are ignored", send(frame(h2.Headers, 0xd2|h2.EndHeaders|h2.EndStream, 1, string(getBlock)),
+		data(1, "a", false)), []string{"RST_STREAM 1 STREAM_CLOSED"}},
 	{"6.1: padding as long as the payload", open1(frame(h2.Data, h2.Padded, 1, "\x04abc")),
 		[]string{"GOAWAY 1 PROTOCOL_ERROR"}},
 	{"6.10: a block is interrupted by another type",
@@ -94,6 +96,21 @@ var serverViolations = []violation{
 		[]string{"GOAWAY 0 FLOW_CONTROL_ERROR"}},
 	{"6.5.2: more settings than 32", send(h2.AppendSettings(nil, make([]h2.Setting, 33)...)),
 		[]string{"GOAWAY 0 ENHANCE_YOUR_CALM"}},
+	{"6.5.2: unknown settings are ignored", send(h2.AppendSettings(nil, h2.Setting{ID: 99, Value: 1 << 31})),
+		[]string{"SETTINGS ACK"}},
+	{"6.5.2: a client's ENABLE_PUSH of 2", send(h2.AppendSettings(nil, h2.Setting{ID: h2.EnablePush, Value: 2})),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"6.5.2: a client's ENABLE_PUSH of 1 is allowed",
+		send(h2.AppendSettings(nil, h2.Setting{ID: h2.EnablePush, Value: 1})), []string{"SETTINGS ACK"}},
+	{"6.5.2: a frame size that is too small",
+		send(h2.AppendSettings(nil, h2.Setting{ID: h2.MaxFrameSizeSetting, Value: 1<<14 - 1})),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"RFC 9218 2.1: NO_RFC7540_PRIORITIES of 2",
+		send(h2.AppendSettings(nil, h2.Setting{ID: h2.NoRFC7540Priorities, Value: 2})),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"RFC 8441 3: ENABLE_CONNECT_PROTOCOL of 2",
+		send(h2.AppendSettings(nil, h2.Setting{ID: h2.EnableConnectProtocol, Value: 2})),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
 	{"6.9.2: a setting makes a stream's window too large", open1(h2.AppendWindowUpdate(nil, 1, 1<<30),
 		h2.AppendSettings(nil, h2.Setting{ID: h2.InitialWindowSize, Value: 1<<31 - 1})),
 		[]string{"GOAWAY 1 FLOW_CONTROL_ERROR"}},
@@ -162,6 +179,11 @@ var serverViolations = []violation{
 	{"8.1: a pseudo-field in trailers", open1(headers(1, block(":path", "/"), true)),
 		[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
 	{"8.4: PUSH_PROMISE", send(frame(h2.PushPromise, 4, 1, "\x00\x00\x00\x02")), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"8.5: HEADERS behind a CONNECT", send(headers(1, block(":method", "CONNECT", ":authority", "h:1"), false),
+		headers(1, block("a", "b"), true)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.5: RST_STREAM, WINDOW_UPDATE and PRIORITY behind a CONNECT are allowed",
+		send(headers(1, block(":method", "CONNECT", ":authority", "h:1"), false), h2.AppendWindowUpdate(nil, 1, 1),
+			priorityOf(1, "\x00\x00\x00\x03"), data(1, "a", false), h2.AppendReset(nil, 1, h2.Cancel)), nil},
 
 	// fields
 	{"8.1.1: more DATA than Content-Length", func(r *rig) {
@@ -230,40 +252,113 @@ func TestServerPreface(t *testing.T) {
 	}
 }
 
-// A client opens stream 1 with a request, and the server answers like this.
+var okBlock = block(":status", "200")
+
+// A client has opened stream 1 with a request, and the server answers like this.
+var clientViolations = []violation{
+	{"6.6: PUSH_PROMISE", send(frame(h2.PushPromise, 4, 1, "\x00\x00\x00\x02")),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"5.1.1: HEADERS for a stream of the server", send(headers(2, okBlock, true)), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"5.1.1: HEADERS for an idle stream", send(headers(3, okBlock, true)), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"5.1: DATA for an idle stream", send(data(3, "a", false)), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"5.1: DATA for a stream of the server", send(data(2, "a", false)), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"5.1: RST_STREAM for an idle stream", send(h2.AppendReset(nil, 3, h2.Cancel)),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"5.1: WINDOW_UPDATE for an idle stream", send(h2.AppendWindowUpdate(nil, 3, 1)),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"5.1: DATA after END_STREAM", send(headers(1, okBlock, true), data(1, "a", false)),
+		[]string{"RST_STREAM 1 STREAM_CLOSED"}},
+	{"5.1: HEADERS after END_STREAM", send(headers(1, okBlock, true), headers(1, okBlock, true)),
+		[]string{"GOAWAY 0 STREAM_CLOSED"}},
+	{"5.1: WINDOW_UPDATE, PRIORITY and RST_STREAM after END_STREAM are allowed", send(headers(1, okBlock, true),
+		h2.AppendWindowUpdate(nil, 1, 1), priorityOf(1, "\x00\x00\x00\x03"), h2.AppendReset(nil, 1, h2.Cancel)), nil},
+	{"5.5: unknown types are ignored", send(frame(77, 255, 1, "abc")), nil},
+	{"4.2: a frame that is too large", send(h2.AppendHeader(nil, 1<<14+1, h2.Data, 0, 1)),
+		[]string{"GOAWAY 0 FRAME_SIZE_ERROR"}},
+	{"4.3: a block that is no HPACK", send(headers(1, []byte{0xff, 0x00}, true)),
+		[]string{"GOAWAY 0 COMPRESSION_ERROR"}},
+	{"RFC 7541 6.3: a size update above the setting",
+		send(headers(1, append([]byte{0x3f, 0xe2, 0x1f}, okBlock...), true)), []string{"GOAWAY 0 COMPRESSION_ERROR"}},
+	{"6.10: a block is interrupted", send(frame(h2.Headers, 0, 1, ""), frame(h2.Ping, 0, 0, "12345678")),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"6.10: CONTINUATION alone", send(frame(h2.Continuation, 4, 1, "")), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"6.10: a block that continues", send(frame(h2.Headers, h2.EndStream, 1, string(okBlock[:1])),
+		frame(h2.Continuation, h2.EndHeaders, 1, string(okBlock[1:]))), nil},
+	{"6.1: padding as long as the payload", send(headers(1, okBlock, false), frame(h2.Data, h2.Padded, 1, "\x04abc")),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"6.5: one ACK for each", send(h2.AppendSettings(nil), h2.AppendSettings(nil)),
+		[]string{"SETTINGS ACK", "SETTINGS ACK"}},
+	{"6.5.2: unknown settings are ignored", send(h2.AppendSettings(nil, h2.Setting{ID: 99, Value: 1 << 31})),
+		[]string{"SETTINGS ACK"}},
+	{"6.5.2: a window that is too large",
+		send(h2.AppendSettings(nil, h2.Setting{ID: h2.InitialWindowSize, Value: 1 << 31})),
+		[]string{"GOAWAY 0 FLOW_CONTROL_ERROR"}},
+	{"6.7: PING", send(frame(h2.Ping, 0, 0, "12345678")), []string{"PING ACK 12345678"}},
+	{"6.7: a PING's ACK is not answered", send(frame(h2.Ping, h2.Ack, 0, "12345678")), nil},
+	{"6.9: WINDOW_UPDATE by 0 for a stream", send(h2.AppendWindowUpdate(nil, 1, 0)),
+		[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"6.9: WINDOW_UPDATE by 0 for the connection", send(h2.AppendWindowUpdate(nil, 0, 0)),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"6.9.1: a stream's window overflows", send(h2.AppendWindowUpdate(nil, 1, 1<<31-1)),
+		[]string{"RST_STREAM 1 FLOW_CONTROL_ERROR"}},
+	{"6.9.1: the connection's window overflows", send(h2.AppendWindowUpdate(nil, 0, 1<<31-1)),
+		[]string{"GOAWAY 0 FLOW_CONTROL_ERROR"}},
+	{"8.1: trailers that do not end the stream",
+		send(headers(1, okBlock, false), headers(1, block("a", "b"), false)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.1: a pseudo-field in trailers", send(headers(1, okBlock, false), headers(1, block(":status", "200"), true)),
+		[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.2: upper case", send(headers(1, append(append([]byte{}, okBlock...), "\x00\x01A\x01b"...), true)),
+		[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.1.1: HEAD with DATA", func(r *rig) {
+		r.onLoop(r.s.WithoutBody)
+		r.write(headers(1, block(":status", "200", "content-length", "3"), false), data(1, "abc", true))
+	}, []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.1.1: HEAD with a Content-Length", func(r *rig) {
+		r.onLoop(r.s.WithoutBody)
+		r.write(headers(1, block(":status", "200", "content-length", "3"), true))
+	}, nil},
+	{"8.5: a CONNECT that is accepted has no Content-Length", func(r *rig) {
+		r.onLoop(r.s.Tunnel)
+		r.write(headers(1, block(":status", "200", "content-length", "1"), false), data(1, "abc", true))
+	}, nil},
+	{"8.5: HEADERS behind a CONNECT that is accepted", func(r *rig) {
+		r.onLoop(r.s.Tunnel)
+		r.write(headers(1, okBlock, false), data(1, "abc", false), headers(1, block("a", "b"), true))
+	}, []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.5: a CONNECT that is refused is answered as any request", func(r *rig) {
+		r.onLoop(r.s.Tunnel)
+		r.write(headers(1, block(":status", "407", "content-length", "3"), false), data(1, "abc", false),
+			headers(1, block("a", "b"), true))
+	}, nil},
+	{"8.1: DATA before HEADERS", send(data(1, "a", false)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.1: an interim response that ends", send(headers(1, block(":status", "103"), true)),
+		[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.6: 101", send(headers(1, block(":status", "101"), false)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.3.2: no :status", send(headers(1, block("a", "b"), true)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.1.1: less than Content-Length", send(headers(1, block(":status", "200", "content-length", "3"), false),
+		data(1, "ab", true)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.1.1: 304 with a Content-Length",
+		send(headers(1, block(":status", "304", "content-length", "3"), true)), nil},
+	{"8.1.1: 204 with DATA", send(headers(1, block(":status", "204"), false), data(1, "ab", true)),
+		[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
+	{"8.1: interim, final, data, trailers", send(headers(1, block(":status", "103"), false), headers(1, okBlock, false),
+		data(1, "ab", false), headers(1, block("a", "b"), true)), nil},
+	{"6.5.2: a server enables push", send(h2.AppendSettings(nil, h2.Setting{ID: h2.EnablePush, Value: 1})),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+	{"RFC 8441 3: the extended CONNECT is taken back", send(
+		h2.AppendSettings(nil, h2.Setting{ID: h2.EnableConnectProtocol, Value: 1}),
+		h2.AppendSettings(nil, h2.Setting{ID: h2.EnableConnectProtocol, Value: 0})),
+		[]string{"SETTINGS ACK", "GOAWAY 0 PROTOCOL_ERROR"}},
+	{"RFC 9218 7.1: PRIORITY_UPDATE", send(h2.AppendPriorityUpdate(nil, 1, "u=1")),
+		[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
+}
+
 func TestClientRules(t *testing.T) {
-	ok := block(":status", "200")
-	for _, v := range []violation{
-		{"6.6: PUSH_PROMISE", send(frame(h2.PushPromise, 4, 1, "\x00\x00\x00\x02")),
-			[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
-		{"5.1.1: HEADERS for a stream of the server", send(headers(2, ok, true)), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
-		{"5.1.1: HEADERS for an idle stream", send(headers(3, ok, true)), []string{"GOAWAY 0 PROTOCOL_ERROR"}},
-		{"8.1: DATA before HEADERS", send(data(1, "a", false)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
-		{"8.1: an interim response that ends", send(headers(1, block(":status", "103"), true)),
-			[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
-		{"8.6: 101", send(headers(1, block(":status", "101"), false)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
-		{"8.3.2: no :status", send(headers(1, block("a", "b"), true)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
-		{"8.1.1: less than Content-Length", send(headers(1, block(":status", "200", "content-length", "3"), false),
-			data(1, "ab", true)), []string{"RST_STREAM 1 PROTOCOL_ERROR"}},
-		{"8.1.1: 304 with a Content-Length",
-			send(headers(1, block(":status", "304", "content-length", "3"), true)), nil},
-		{"8.1.1: 204 with DATA", send(headers(1, block(":status", "204"), false), data(1, "ab", true)),
-			[]string{"RST_STREAM 1 PROTOCOL_ERROR"}},
-		{"8.1: interim, final, data, trailers", send(headers(1, block(":status", "103"), false), headers(1, ok, false),
-			data(1, "ab", false), headers(1, block("a", "b"), true)), nil},
-		{"6.5.2: a server enables push", send(h2.AppendSettings(nil, h2.Setting{ID: h2.EnablePush, Value: 1})),
-			[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
-		{"RFC 8441 3: the extended CONNECT is taken back", send(
-			h2.AppendSettings(nil, h2.Setting{ID: h2.EnableConnectProtocol, Value: 1}),
-			h2.AppendSettings(nil, h2.Setting{ID: h2.EnableConnectProtocol, Value: 0})),
-			[]string{"SETTINGS ACK", "GOAWAY 0 PROTOCOL_ERROR"}},
-		{"RFC 9218 7.1: PRIORITY_UPDATE", send(h2.AppendPriorityUpdate(nil, 1, "u=1")),
-			[]string{"GOAWAY 0 PROTOCOL_ERROR"}},
-	} {
+	for _, v := range clientViolations {
 		t.Run(v.name, func(t *testing.T) {
 			r := newRig(t, Config{Client: true})
 			r.greet()
-			r.request(true)
+			r.s = r.request(true)
 			r.want("HEADERS 1 :method=GET")
 			r.check(v)
 		})
@@ -273,19 +368,26 @@ func TestClientRules(t *testing.T) {
 // request opens a stream at a client.
 func (r *rig) request(last bool) *testStream {
 	r.t.Helper()
+	s := r.openSoon(last)
+	r.settle()
+	return s
+}
+
+// openSoon has the loop open a stream.
+func (r *rig) openSoon(last bool) *testStream {
+	r.t.Helper()
 	s := &testStream{r: r}
 	s.in.Reset(r.conn.cfg.window(), true)
 	s.Init(s)
-	r.onLoop(func() {
+	r.doOnLoop(func() {
 		if err := r.conn.Open(&s.Stream); err != nil {
 			r.t.Errorf("Open: %v", err)
 		}
+		head := pairs(":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/")
+		if err := s.Put(head, nil, last); err != nil {
+			r.t.Errorf("Put: %v", err)
+		}
 	})
-	head := pairs(":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/")
-	if err := s.Put(head, nil, last); err != nil {
-		r.t.Errorf("Put: %v", err)
-	}
-	r.settle()
 	return s
 }
 

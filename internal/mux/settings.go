@@ -26,7 +26,7 @@ func (c *Conn) peerSettings(f *h2.Frame) error {
 		}
 	}
 	if !c.is(gotSettings) {
-		c.bits |= gotSettings
+		c.bits = c.bits&^heardMore | gotSettings
 	} else if err := c.glitch(settingsCost); err != nil {
 		return err
 	}

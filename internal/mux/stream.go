@@ -40,7 +40,8 @@ const (
 	tunnel                            // each side ends by itself
 	noBody                            // a response without a body, whatever its Content-Length says
 	counted                           // has a place among the streams of its connection
-	done                              // has ended in order before its release
+	done                              // has ended before its release
+	connected                         // of a CONNECT: DATA alone may follow its head
 )
 
 type asked uint8
@@ -134,9 +135,10 @@ func (s *Stream) ask(what asked, code h2.Code) {
 // Prioritize changes the stream's priority, as RFC 9218 lets a server do. L.
 func (s *Stream) Prioritize(p h2.Priority) { s.conn.prioritize(s, p) }
 
-// Tunnel says that the two sides of a CONNECT end by themselves, because it has been accepted
-// (section 8.5): END_STREAM of ours is not followed by RST_STREAM. L, at a server, before the end
-// leaves.
+// Tunnel says that the two sides of a CONNECT end by themselves (section 8.5). At a server, once it
+// has been accepted and before the end leaves: END_STREAM of ours is not followed by RST_STREAM. At
+// a client, before Head: a response that accepts has no Content-Length, whatever it says, and no
+// trailers. L.
 func (s *Stream) Tunnel() { s.bits |= tunnel }
 
 // Offered reports whether the loop knows of all that was put: what Queued counts waits for the

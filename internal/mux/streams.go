@@ -54,9 +54,9 @@ func (c *Conn) Free() int {
 	return int(max(0, min(left, int64(c.idsLeft()))))
 }
 
-// GoingAway reports whether the connection takes no more streams: the peer has sent GOAWAY or its
-// FIN, Shutdown was called, an error ends the connection, or a client has used the last number for
-// a stream. L.
+// GoingAway reports whether the connection takes no more streams. The peer has sent GOAWAY or its
+// FIN, Shutdown was called, an error ends the connection, or a client has no numbers for streams
+// left. L.
 func (c *Conn) GoingAway() bool {
 	return c.is(draining|peerGoesAway|failed|inputEnded) || c.cfg.Client && c.idsLeft() == 0
 }

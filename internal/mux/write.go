@@ -286,7 +286,7 @@ func (c *Conn) sendData(s *Stream, from *queue) {
 	a.out.Commit(h2.HeaderSize + n)
 	s.send -= int32(n)
 	c.send -= int32(n)
-	c.budgets.Return(glitches, dataPays)
+	c.budgets.Return(glitches, dataPays+n/pieceSize)
 	if !end {
 		end = c.sendTail(s)
 	}

@@ -64,6 +64,7 @@ func (t *connect) Received(c *myriad.Conn, p []byte) {
 				return
 			}
 			t.stands(c, t.kept[n:])
+			t.judge, t.kept = nil, nil
 			return
 		}
 		t.kept, t.scan, t.interim = t.kept[n:], h1.Scan{}, t.interim+n

@@ -39,7 +39,8 @@ type Dial struct {
 	// Over reports whether the dial was given up. Nil: never.
 	Over func() bool
 	// ServerFirst says that the server may speak before Next does, as one of HTTP/2 without TLS.
-	// What it sends together with the proxy's answer is given to Next. Otherwise that ends the dial.
+	// What it sends together with the proxy's answer is given to Next. Otherwise that ends the
+	// dial.
 	ServerFirst bool
 }
 
@@ -83,6 +84,7 @@ func (b *base) stands(c *myriad.Conn, rest []byte) {
 	}
 	c.SetTimer(0)
 	c.SetHandler(b.Next, rest)
+	b.Dial = nil // TLS to the proxy keeps this handler as long as the connection
 }
 
 func (b *base) fail(c *myriad.Conn, err error) {

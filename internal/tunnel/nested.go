@@ -23,7 +23,9 @@ func Nested(e *myriad.Engine, d *Dial, connected func(*myriad.Conn, error)) myri
 func (n *nested) Opened(c *myriad.Conn) {
 	h, stream := myriad.Stream(0)
 	c.SetHandler(h, nil)
-	n.engine.System().Go(func() { n.connected(n.engine.Adopt(foreign{stream}, nil, n.Next)) })
+	next, connected := n.Next, n.connected
+	n.Dial, n.connected = nil, nil // as in base.stands
+	n.engine.System().Go(func() { connected(n.engine.Adopt(foreign{stream}, nil, next)) })
 }
 
 // foreign is a connection through the engine that the engine is to serve once more.

@@ -1,0 +1,77 @@
+package resp
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// No message comes behind the confirmation of an UNSUBSCRIBE, or behind RESET: a client in RESP2
+// would take it for the reply to its next command. Neither a publication that has begun before nor
+// messages that wait for room are sent then.
+func TestNoMessageBehindUnsubscribe(t *testing.T) {
+	for _, tt := range []struct{ begin, end, confirms string }{
+		{"SUBSCRIBE a", "UNSUBSCRIBE a", "unsubscribe"}, {"SUBSCRIBE a", "UNSUBSCRIBE", "unsubscribe"},
+		{"PSUBSCRIBE a*", "PUNSUBSCRIBE a*", "punsubscribe"}, {"SUBSCRIBE a", "RESET", "RESET"},
+	} {
+		for policy := range overflows {
+			t.Run(fmt.Sprint(tt.end, " ", policy), func(t *testing.T) {
+				var channels PubSub
+				m := NewMux()
+				channels.Register(m)
+				p := dial(t, serve(t, &Server{Handler: m, Overflow: policy, WriteLimit: 4 << 10, PushTimeout: 1}))
+				p.send(tt.begin + "\r\n")
+				p.value()
+				begun := channels.receivers("a")
+				message := make([]byte, 1000)
+				if policy.queues() {
+					for range 10_000 { // more than what the kernel takes
+						channels.Publish("a", message)
+					}
+				}
+				p.send(tt.end + "\r\n")
+				for {
+					v := p.value()
+					if v.Text() == tt.confirms || len(v.Elems) > 0 && v.Elems[0].Text() == tt.confirms {
+						break
+					}
+				}
+				(&publication{channel: "a", message: message}).deliver(begun)
+				p.send("PING\r\n")
+				if v := p.value(); v.Text() != "PONG" {
+					t.Errorf("behind it: %.60q", v)
+				}
+				if n := len(begun); n != 1 {
+					t.Errorf("there were %d receivers", n)
+				}
+			})
+		}
+	}
+}
+
+// A connection that ends while it subscribes leaves nothing behind, and holds up no one.
+func TestSubscribeBesideEnd(t *testing.T) {
+	var channels PubSub
+	m := NewMux()
+	channels.Register(m)
+	closed, subscribed := make(chan struct{}), make(chan struct{})
+	m.Handle("LATE", 1, func(w *Reply, c *Command) {
+		<-closed
+		channels.subscribe(w, &Command{Conn: c.Conn, Args: [][]byte{nil, []byte("a"), []byte("b")}}, "subscribe", false)
+		close(subscribed)
+	}, "Subscribe when the connection has ended.")
+	addr := serve(t, &Server{Handler: m, OnClose: func(*Conn, error) { close(closed) }})
+	p := dial(t, addr)
+	p.send("LATE\r\n").send("PING\r\n")
+	_ = p.Conn.(*net.TCPConn).SetLinger(0) // a reset: a FIN would wait for the command
+	p.Close()
+	select {
+	case <-subscribed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("SUBSCRIBE does not return")
+	}
+	if n := channels.Publish("a", nil); n != 0 || len(channels.conns) != 0 {
+		t.Errorf("%d receivers, %d connections", n, len(channels.conns))
+	}
+}
