@@ -100,14 +100,14 @@ var programs = []program{
 			stack: "stack", ignore: "stack = \"\"",
 		},
 	},
-	{name: "go-proxyproto", path: "github.com/pires/go-proxyproto", version: "v0.16.0"},
+	{name: "go-proxyproto", path: "github.com/pires/go-proxyproto", version: "v0.13.0"},
 	{
 		name: "gqlgen", path: "github.com/99designs/gqlgen", version: "v0.17.98",
 		packages: []string{"./graphql/handler/...", "./client/..."},
 	},
 	{
 		name: "mcp-go", path: "github.com/mark3labs/mcp-go", version: "v1.2.1",
-		packages: []string{"./server", "./client/..."},
+		packages: []string{"./server", "./client/transport"},
 	},
 	{
 		name: "mcp go-sdk", path: "github.com/modelcontextprotocol/go-sdk", version: "v1.8.0",
