@@ -335,7 +335,7 @@ func (pc *conn) respondWithoutBody(x *Call, r *http.Response, rest []byte) {
 	if len(rest) > 0 {
 		pc.last = true // RFC 9112 section 6.3: the server is out of step
 	}
-	pc.answerComplete(x, true)
+	pc.answerComplete(x, nil)
 	x.finish(r, nil)
 }
 
@@ -450,20 +450,20 @@ func (pc *conn) endIfComplete(x *Call) {
 	if pc.state == answered && pc.body != nil {
 		b := pc.body
 		pc.body = nil
-		pc.answerComplete(x, b.awaitRead())
+		pc.answerComplete(x, b)
 	}
 }
 
 // answerComplete is the end of a response. The request may still be under way: then it goes on
 // until the response has been read to its end, and, on a connection that is to be used again,
-// uploadGrace longer.
-func (pc *conn) answerComplete(x *Call, read bool) {
+// uploadGrace longer. b is nil without a body.
+func (pc *conn) answerComplete(x *Call, b *body) {
 	if pc.up.wrote.Load() {
 		pc.exchangeOver(x)
 		return
 	}
 	pc.state = answered
-	if read {
+	if b == nil || b.awaitRead() {
 		pc.answerRead(x)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// A checker is a package that looks for goroutines which a test leaves behind.
+// A checker looks for goroutines that a test leaves behind.
 type checker struct {
-	path, file string
+	path, file string // of its package; no path: the program's own directory
 	// anchor is in front of where the checker decides about a goroutine, whose stack is the
 	// expression stack. It ignores the goroutine by the statement ignore.
 	anchor, stack, ignore string
@@ -40,8 +40,13 @@ var checkers = []checker{
 var idle = []string{"myriad.(*Loop).poll(", "workers.(*worker).next(", "workers.(*Pool).monitor("}
 
 // inform has the checkers that the packages link ignore such goroutines. A checker's module is
-// copied for that, unless it is the program itself.
+// copied for that, unless that is the program itself.
 func (t *tree) inform(packages []pkg) error {
+	if own := t.p.checks; own != nil {
+		if err := own.change(filepath.Join(t.dir, own.file)); err != nil {
+			return err
+		}
+	}
 	for _, c := range checkers {
 		for _, one := range packages {
 			if links(one.deps, c.path) {
@@ -56,9 +61,14 @@ func (t *tree) inform(packages []pkg) error {
 }
 
 func (t *tree) replace(c checker) error {
+	if t.mod != "" { // where it is before anything is replaced
+		if err := exec.Command("go", "mod", "edit", "-dropreplace="+c.path, t.mod).Run(); err != nil {
+			return fmt.Errorf("go mod edit: %w", err)
+		}
+	}
 	text, err := t.command("list", "-json=Dir,Module", c.path).Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("go list: %w", err)
 	}
 	var found struct {
 		Dir    string

@@ -138,7 +138,10 @@ func TestPrograms(t *testing.T) {
 		if p.path == "" && p.packages == nil || p.path != "" && !strings.HasPrefix(p.version, "v") {
 			t.Errorf("%s has no packages or no version", p.name)
 		}
-		for _, pattern := range append(p.cuts, p.skip, p.without) {
+		if p.tests != "" && p.cuts != nil {
+			t.Errorf("%s has tests and cuts", p.name)
+		}
+		for _, pattern := range append(p.cuts, p.skip, p.without, p.tests) {
 			if _, err := regexp.Compile(pattern); err != nil {
 				t.Errorf("%s: %v", p.name, err)
 			}

@@ -12,14 +12,16 @@ type program struct {
 	packages []string
 	without  string
 	tags     string
-	args     []string // of the test binaries, without "-test."
+	args     []string // of the test binaries
 	env      []string
+	tests    string // those that are run, as go test -run has it, if the others do not speak HTTP
 	skip     string // tests that are not run on either side, as go test -skip has it; the comment says why
 	// cuts divide the tests into units, for shares: those that match the first pattern, those of
 	// the others that match the second, and so on; the last unit has the rest.
 	cuts []string
 	// files are added to the module: what its own build would make.
-	files map[string]string
+	files  map[string]string
+	checks *checker // for goroutines, in its tests
 	// realTime has the tests that run in a bubble of testing/synctest run in real time on ours,
 	// because event loops do not run in a bubble. Without it these tests stay on net/http.
 	realTime bool
@@ -76,7 +78,10 @@ var programs = []program{
 	{name: "x/crypto/acme", path: "golang.org/x/crypto", version: "v0.59.0", packages: []string{"./acme/..."}},
 	{name: "x/oauth2", path: "golang.org/x/oauth2", version: "v0.38.0"},
 	{name: "goproxy", path: "github.com/elazarl/goproxy", version: "v1.9.3"},
-	{name: "centrifuge", path: "github.com/centrifugal/centrifuge", version: "v0.40.1", packages: []string{"."}},
+	{
+		name: "centrifuge", path: "github.com/centrifugal/centrifuge", version: "v0.40.1", packages: []string{"."},
+		tests: "^Test(Check|Emulation|HTTPStream|Process|SSE|Streaming|Ws|Websocket)",
+	},
 	{name: "go-github", path: "github.com/google/go-github/v75", version: "v75.0.0", packages: []string{"./github"}},
 	{
 		name: "go-containerregistry", path: "github.com/google/go-containerregistry", version: "v0.22.1",
@@ -88,15 +93,21 @@ var programs = []program{
 		packages: []string{"./config", "./server", "./route"},
 	},
 	{name: "gzhttp", path: "github.com/klauspost/compress", version: "v1.20.4", packages: []string{"./gzhttp/..."}},
-	{name: "cmux", path: "github.com/soheilhy/cmux", version: "v0.1.5"},
-	{name: "go-proxyproto", path: "github.com/pires/go-proxyproto", version: "v0.16.0"},
+	{
+		name: "cmux", path: "github.com/soheilhy/cmux", version: "v0.1.5",
+		checks: &checker{
+			file: "cmux_test.go", anchor: "\t\tif strings.HasPrefix(stack, \"testing.RunTests\") {\n\t\t\tcontinue\n\t\t}\n",
+			stack: "stack", ignore: "stack = \"\"",
+		},
+	},
+	{name: "go-proxyproto", path: "github.com/pires/go-proxyproto", version: "v0.13.0"},
 	{
 		name: "gqlgen", path: "github.com/99designs/gqlgen", version: "v0.17.98",
 		packages: []string{"./graphql/handler/...", "./client/..."},
 	},
 	{
 		name: "mcp-go", path: "github.com/mark3labs/mcp-go", version: "v1.2.1",
-		packages: []string{"./server", "./client/..."},
+		packages: []string{"./server", "./client/transport"},
 	},
 	{
 		name: "mcp go-sdk", path: "github.com/modelcontextprotocol/go-sdk", version: "v1.8.0",

@@ -26,7 +26,7 @@ func units(all []program) (us []unit) {
 	for i := range all {
 		p := &all[i]
 		if len(p.cuts) == 0 {
-			us = append(us, unit{p: p})
+			us = append(us, unit{p: p, run: p.tests})
 			continue
 		}
 		for n := range len(p.cuts) + 1 {
