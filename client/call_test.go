@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -100,5 +101,46 @@ func TestRequestsAreUsedAgain(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	})
+}
+
+// The cause of a context's end is the error of its request, and of the body. A Read that Close
+// ends, or that comes behind it, says so.
+func TestCancelCauses(t *testing.T) {
+	overBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/body" {
+			io.WriteString(w, "x")
+			http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}, func(t *testing.T, url string, tr *Transport) {
+		cause := errors.New("the cause")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(10*time.Millisecond, func() { cancel(cause) })
+		_, err := tr.RoundTrip(request(t, "GET", url, nil).WithContext(ctx))
+		if err != cause { //nolint:errorlint // as it is
+			t.Errorf("before the head: %v", err)
+		}
+		ctx, cancel = context.WithCancelCause(t.Context())
+		r, err := tr.RoundTrip(request(t, "GET", url+"/body", nil).WithContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(10*time.Millisecond, func() { cancel(cause) })
+		if p, err := io.ReadAll(r.Body); string(p) != "x" || err != cause { //nolint:errorlint // as it is
+			t.Errorf("in the body: %q, %v", p, err)
+		}
+		r.Body.Close()
+		if r, err = tr.RoundTrip(request(t, "GET", url+"/body", nil)); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(10*time.Millisecond, func() { r.Body.Close() })
+		_, beside := io.ReadAll(r.Body)
+		_, behind := r.Body.Read(make([]byte, 1))
+		for when, err := range map[string]error{"beside": beside, "behind": behind} {
+			if err == nil || err.Error() != "http: read on closed response body" {
+				t.Errorf("%s Close: %v", when, err)
+			}
+		}
 	})
 }

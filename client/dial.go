@@ -168,15 +168,20 @@ func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
 		err = errors.New("client: DialContext returned neither a connection nor an error")
 	}
 	if tc, ok := nc.(*tls.Conn); ok && err == nil && h == myriad.Handler(d.pc) {
-		if err = tc.HandshakeContext(ctx); err == nil {
-			state := tc.ConnectionState()
-			d.pc.tls = &state
-		} else {
-			_ = nc.Close()
+		if d.trace != nil && d.trace.TLSHandshakeStart != nil {
+			d.trace.TLSHandshakeStart()
 		}
+		if err = tc.HandshakeContext(ctx); err != nil {
+			_ = nc.Close()
+			d.traceTLS(tls.ConnectionState{}, err)
+			d.fail(err)
+			return
+		}
+		state := tc.ConnectionState()
+		d.pc.tls = &state
 	}
 	if err != nil {
-		d.fail(err)
+		d.fail(d.toProxy(err))
 		return
 	}
 	d.connected(d.t.engine.Adopt(nc, nil, h))
@@ -185,7 +190,7 @@ func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
 // connected is the end of the engine's part.
 func (d *dialing) connected(c *myriad.Conn, err error) {
 	if err != nil {
-		d.fail(dialError(err))
+		d.fail(d.toProxy(dialError(err)))
 		return
 	}
 	d.mu.Lock()
@@ -202,16 +207,22 @@ func (d *dialing) handler() (myriad.Handler, error) {
 	pc := d.pc
 	var h myriad.Handler = pc
 	if d.https {
-		h = d.secure(pc, d.addr)
+		h = d.secure(pc, d.addr, false)
 	}
 	switch p := d.proxy; {
 	case p == nil:
 		return h, nil
 	case socks(p):
-		return tunnel.Socks(d.through(h))
+		by := d.through(h)
+		by.Failed = func(err error) { d.fail(d.bySocks(err)) }
+		h, err := tunnel.Socks(by)
+		if err != nil {
+			err = d.bySocks(err)
+		}
+		return h, err
 	case d.https && p.Scheme == "https": // TLS in TLS: the inner one is on a conn of its own
 		inner, err := d.tunnel(tunnel.Nested(d.t.engine, d.through(h), d.connected))
-		return d.secure(inner, canonicalAddr(p)), err
+		return d.secure(inner, canonicalAddr(p), true), err
 	case d.https:
 		return d.tunnel(h)
 	}
@@ -220,7 +231,7 @@ func (d *dialing) handler() (myriad.Handler, error) {
 		pc.auth = tunnel.BasicAuth(u)
 	}
 	if d.proxy.Scheme == "https" {
-		return d.secure(pc, canonicalAddr(d.proxy)), nil
+		return d.secure(pc, canonicalAddr(d.proxy), true), nil
 	}
 	return h, nil
 }
@@ -228,7 +239,8 @@ func (d *dialing) handler() (myriad.Handler, error) {
 // through is a dial by a proxy, behind which next speaks.
 func (d *dialing) through(next myriad.Handler) *tunnel.Dial {
 	return &tunnel.Dial{Proxy: d.proxy, Target: d.addr, Next: next, Timeout: tunnel.Timeout, Limits: d.t.limits(0),
-		Failed: d.fail, Over: d.isOver, ServerFirst: d.host.mayH2 && !d.https}
+		Failed: func(err error) { d.fail(d.t.headError(err, false)) }, Over: d.isOver,
+		ServerFirst: d.host.mayH2 && !d.https}
 }
 
 // tunnel is the handler of a connection to an HTTP proxy until that has connected it to the server.
@@ -285,11 +297,11 @@ func (d *dialing) judge(asked *http.Request, head *h1.ResponseHead) error {
 	case len(head.Reason) > 0:
 		return errors.New(string(head.Reason))
 	}
-	return errors.New("the proxy answered " + r.Status)
+	return errors.New("unknown status code")
 }
 
-// secure is the client's side of a handshake, and next behind it.
-func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
+// secure is the client's side of a handshake with the server or the proxy, and next behind it.
+func (d *dialing) secure(next myriad.Handler, addr string, proxy bool) myriad.Handler {
 	cfg := d.t.TLSClientConfig.Clone()
 	if cfg == nil {
 		cfg = &tls.Config{}
@@ -298,7 +310,7 @@ func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
 		cfg.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	cfg.NextProtos = d.offers(next, cfg.NextProtos)
-	h := &handshaking{}
+	h := &handshaking{proxy: proxy}
 	h.d.Store(d)
 	o := tlsloop.Options{Timeout: d.t.TLSHandshakeTimeout, Failed: func(*myriad.Conn, error, uint64) {},
 		Closed: h.failed}
@@ -334,6 +346,7 @@ func (d *dialing) offers(next myriad.Handler, users []string) (names []string) {
 type handshaking struct {
 	d      atomic.Pointer[dialing] // nil: the dial is over
 	next   myriad.Handler
+	proxy  bool         // it is with the proxy
 	before *handshaking // with the proxy
 }
 
@@ -365,6 +378,9 @@ func (h *handshaking) failed(_ *myriad.Conn, err error) {
 	}
 	err = asRead(err)
 	d.traceTLS(tls.ConnectionState{}, err)
+	if h.proxy {
+		err = d.toProxy(err)
+	}
 	d.fail(err)
 }
 
@@ -414,13 +430,31 @@ func (d *dialing) release() {
 
 // fail ends the dial, and its call if that still waits for it. Any goroutine.
 func (d *dialing) fail(err error) {
-	err = asRead(err)
-	if d.proxy != nil {
-		err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
-	}
-	d.t.pool.failed(d, err)
+	d.t.pool.failed(d, asRead(err))
 	d.end()
 }
+
+// toProxy is the error of a connection to the proxy, if there is one, as in net/http. What the
+// proxy answers, and what the server does behind it, are errors of their own.
+func (d *dialing) toProxy(err error) error {
+	if d.proxy == nil {
+		return err
+	}
+	return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: asRead(err)}
+}
+
+// bySocks is the error of a SOCKS5 proxy, as in net/http.
+func (d *dialing) bySocks(err error) error {
+	return &net.OpError{Op: "socks connect", Net: "tcp", Source: addrText(canonicalAddr(d.proxy)),
+		Addr: addrText(d.addr), Err: asRead(err)}
+}
+
+// An addrText is a net.Addr of TCP that may have a name.
+type addrText string
+
+// Network implements net.Addr.
+func (addrText) Network() string  { return "tcp" }
+func (a addrText) String() string { return string(a) }
 
 // abandon ends a dial that the pool has cancelled. Any goroutine.
 func (d *dialing) abandon() {

@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/tls"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -548,19 +547,7 @@ func (s *switched) CloseWrite() error {
 }
 
 // malformed is for bytes that are no response.
-func (pc *conn) malformed(err error) {
-	if e, ok := errors.AsType[*h1.Error](err); ok {
-		if e.Status == http.StatusRequestHeaderFieldsTooLarge || e.Status == http.StatusRequestURITooLong {
-			err = pc.t.headTooLarge()
-			if pc.interim > 0 {
-				err = ErrInterim
-			}
-		} else {
-			err = errors.New("client: malformed HTTP response: " + e.Reason)
-		}
-	}
-	pc.broken(err)
-}
+func (pc *conn) malformed(err error) { pc.broken(pc.t.headError(err, pc.interim > 0)) }
 
 // broken ends the connection, and what it carries, with err.
 func (pc *conn) broken(err error) {
