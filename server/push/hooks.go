@@ -71,8 +71,10 @@ type ConnectAnswer struct {
 // A RefreshAnswer says whether a connection goes on.
 type RefreshAnswer struct {
 	Expired  bool
-	ExpireAt int64        // seconds since 1970; 0: never
+	ExpireAt int64        // seconds since 1970; 0: never; a time that has passed is as Expired
 	Caps     []Capability // instead of those that the client has; nil: they stay
+	Info     []byte       // JSON that others see, instead of what they saw; nil: it stays
+	Meta     []byte       // JSON for later hooks; nil: it stays
 }
 
 // A SubscribeRequest is a client's subscribe command.
@@ -215,11 +217,17 @@ func (s *session) connectByHook(r ConnectRequest) (grant, error) {
 	return g, nil
 }
 
+// endOf returns when what a hook grants ends; zero: never.
 func endOf(expireAt int64) time.Time {
-	if expireAt <= 0 {
+	if expireAt == 0 {
 		return time.Time{}
 	}
 	return time.Unix(expireAt, 0)
+}
+
+// isPast reports whether a hook has named a time that has passed. 0 is none.
+func (n *node) isPast(expireAt int64) bool {
+	return expireAt != 0 && !endOf(expireAt).After(n.clock.Now())
 }
 
 // refreshByHook asks whether a connection that has expired goes on.
@@ -234,7 +242,7 @@ func (s *session) refreshByHook() {
 		s.disconnect(why)
 	case err != nil:
 		s.node.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
-	case a.Expired:
+	case a.Expired || s.node.isPast(a.ExpireAt):
 		s.disconnect(endExpired)
 	default:
 		s.refreshed(a)
@@ -250,6 +258,12 @@ func (s *session) refreshed(a RefreshAnswer) {
 			return
 		}
 		s.setCapabilities(caps)
+	}
+	if s.identity != nil {
+		s.identity.show(compact(a.Info))
+	}
+	if len(a.Meta) > 0 && json.Valid(a.Meta) {
+		s.node.callers.setMeta(s, a.Meta)
 	}
 	s.expireFrom(endOf(a.ExpireAt))
 }

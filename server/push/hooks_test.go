@@ -102,8 +102,21 @@ func TestRefreshHook(t *testing.T) {
 	if c.wantOpen(t, "without an end"); calls < 3 {
 		t.Errorf("%d calls", calls)
 	}
+	answer.Info, answer.Meta, answer.ExpireAt = []byte(`{"a": 2}`), []byte(`{"m":2}`), n.clock.Now().Unix()+600
+	e := n.connected()
+	n.callers.add(e.s, Caller{})
+	n.clock.advance(62 * time.Second)
+	if again := e.s.caller(); string(again.Meta) != `{"m":2}` || string(again.ConnInfo) != `{"a":2}` {
+		t.Errorf("after a refresh with info the caller is %+v", again)
+	}
+	for _, past := range []int64{-1, 1, n.clock.Now().Unix()} { // a time that has passed is not "never"
+		f := n.connected()
+		answer.ExpireAt = past
+		n.clock.advance(62 * time.Second)
+		f.wantClosed(t, "refreshed until a time that has passed", endExpired)
+	}
 	d := n.connected()
-	answer.Expired = true
+	answer = RefreshAnswer{Expired: true}
 	n.clock.advance(62 * time.Second)
 	d.wantClosed(t, "expired", endExpired)
 	c.wantOpen(t, "the other")

@@ -135,7 +135,7 @@ func (c *claims) ends() time.Time {
 		return time.Time{}
 	case c.ExpireAt == nil:
 		return c.ExpiresAt.Time
-	case *c.ExpireAt <= 0:
+	case *c.ExpireAt == 0:
 		return time.Time{}
 	}
 	return time.Unix(*c.ExpireAt, 0)
