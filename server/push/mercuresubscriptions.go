@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 // This file holds the hub's active subscriptions: the updates about them, and the API that lists
@@ -104,7 +105,7 @@ func (q mercureQuestion) selects(one mercureSubscription) bool {
 func (h *mercureHub) serveQuestion() {
 	h.node.bus.Serve("mercure", func(body []byte) []byte {
 		var q mercureQuestion
-		if json.Unmarshal(body, &q) != nil {
+		if strict.Unmarshal(body, &q) != nil {
 			return nil // of a version that this one does not understand
 		}
 		answer, err := json.Marshal(h.subscriptionsHere(q))
