@@ -50,10 +50,12 @@ var (
 	endSlow             = ending{3008, "slow"}
 	endInsufficient     = ending{3010, "insufficient state"}
 	endNoPong           = ending{3012, "no pong"}
+	endTooManyRequests  = ending{3013, "too many requests"}
 	endInvalidToken     = ending{3500, "invalid token"}
 	endBadRequest       = ending{3501, "bad request"}
 	endStale            = ending{3502, "stale"}
 	endForceNoReconnect = ending{3503, "force disconnect"}
+	endPermissionDenied = ending{3507, "permission denied"}
 	endNotAvailable     = ending{3508, "not available"}
 )
 

@@ -160,10 +160,17 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// refuseToken answers 401, which makes an EventSource give up.
+// refuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not known
+// yet.
 func (s *Server) refuseToken(w http.ResponseWriter, r *http.Request, err error) {
 	var claim claimError
 	why := refusedToken
+	if errors.Is(err, errKeyNotYetKnown) {
+		s.node.refusedRequest(refusedUnknownKey, r, "error", oneLine(err))
+		w.Header().Set("Retry-After", strconv.Itoa(int(keysPause/time.Second)))
+		writeError(w, http.StatusServiceUnavailable, apiInternal, strings.TrimPrefix(errKeyNotYetKnown.Error(), "push: "))
+		return
+	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	switch {
 	case errors.Is(err, errTokenExpired):

@@ -52,13 +52,16 @@ type mercureToken struct {
 	payload          []byte // JSON, or nil
 }
 
-// verifyMercure returns what token allows, errTokenExpired, or errTokenInvalid with the reason.
+// verifyMercure returns what token allows, errTokenExpired, errKeyNotYetKnown, or errTokenInvalid
+// with the reason.
 func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, err error) {
 	with := v.trust.Load()
 	options := append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)}, with.expected...)
 	var c mercureClaims
-	_, err = jwt.NewParser(options...).ParseWithClaims(token, &c, with.keysFor)
+	err = with.read(jwt.NewParser(options...), v.now, token, &c)
 	switch {
+	case errors.Is(err, errKeyNotYetKnown):
+		return t, err
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
 		return t, errTokenExpired
 	case err != nil:

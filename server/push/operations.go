@@ -44,6 +44,10 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 		s.refuseConnect()
 		s.refused(refusedExpired, err)
 		return g, failTokenExpired
+	case errors.Is(err, errKeyNotYetKnown):
+		s.refuseConnect()
+		s.refused(refusedUnknownKey, err)
+		return g, failInternal
 	case errors.Is(err, errNoToken):
 		return g, errors.Join(endBadRequest, err) // as a centrifuge server that requires a token
 	case err != nil:
@@ -140,6 +144,9 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return 0, errors.Join(endExpired, err)
+	case errors.Is(err, errKeyNotYetKnown):
+		s.refused(refusedUnknownKey, err)
+		return 0, failInternal
 	case errors.Is(err, errNoToken):
 		return 0, errors.Join(endBadRequest, err)
 	case err != nil:

@@ -97,7 +97,12 @@ func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
 			return false
 		}
 		var err error
-		if g, err = d.node.authenticate(password); err != nil {
+		if g, err = d.node.authenticate(password); errors.Is(err, errKeyNotYetKnown) {
+			d.node.refused(refusedUnknownKey, c.RemoteAddr().String(), "error", oneLine(err))
+			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
+			return false
+		}
+		if err != nil {
 			d.node.refused(refusedToken, c.RemoteAddr().String(), "error", oneLine(err))
 			return false
 		}

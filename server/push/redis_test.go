@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
 )
 
@@ -135,6 +136,18 @@ func TestRedisDoorRights(t *testing.T) {
 	p.ask("PUBLISH own:x secret", ":1\r\n")
 	p.ask("PUBLISH open:b hi", ":1\r\n")
 	q.ask("", "*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$6\r\nopen:b\r\n$2\r\nhi\r\n")
+}
+
+// A token whose key is not known yet is no wrong password, which is final to clients.
+func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
+	server := newKeyServer(t)
+	server.set(500)
+	s := newLiveServer(t, Config{TokenKeysURL: server.URL})
+	p := dialRedis(t, s.redis(t))
+	io.WriteString(p, "AUTH "+named(t, jwt.SigningMethodEdDSA, newSigners().ed25519, "o", jwt.MapClaims{"sub": "a"})+"\r\n")
+	if got, err := io.ReadAll(p); len(got) > 0 {
+		t.Errorf("received %q, %v", got, err)
+	}
 }
 
 // Patterns are bounded, and so are the subscriptions of one client.

@@ -33,8 +33,9 @@ type Config struct {
 	TokenKeys []string
 	// TokenKeysURL is where a JSON Web Key Set with such keys is: https, or http on this machine.
 	// The server fetches it when the first token comes, and again every five minutes, or when a
-	// token names a key (kid) that is not known, at most every 10 s. If that fails, keys are used
-	// for an hour.
+	// token is not signed by a key that is known, at most every 10 s. If that fails, keys are used
+	// for an hour. A token is refused for good if the keys were fetched after it came, or if it names
+	// a key (kid) that is known; otherwise its client is told to try again.
 	TokenKeysURL string
 	// TokenIssuer and TokenAudience are what the claims iss and aud must have. Empty: anything.
 	TokenIssuer, TokenAudience string

@@ -56,6 +56,9 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return nil, 0, failTokenExpired
+	case errors.Is(err, errKeyNotYetKnown):
+		s.refused(refusedUnknownKey, err)
+		return nil, 0, failInternal
 	case err != nil:
 		return nil, 0, fmt.Errorf("%w: %w", failPermissionDenied, err)
 	}

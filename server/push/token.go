@@ -21,6 +21,9 @@ var (
 	errTokenExpired = errors.New("push: token expired: issue a new one")
 	// errTokenInvalid says that the token can never be valid. The client should not try again.
 	errTokenInvalid = errors.New("push: invalid token")
+	// errKeyNotYetKnown says that the key of a token may be one that the server has not fetched yet.
+	// The client should try again soon.
+	errKeyNotYetKnown = errors.New("push: the key of the token is not known yet: try again later")
 )
 
 // A tokenVerifier accepts only JSON Web Tokens that one of its keys has signed. Each key serves the
@@ -220,7 +223,8 @@ func (v *tokenVerifier) reload(c Config) error {
 	return nil
 }
 
-// verify returns what token grants, errTokenExpired, or errTokenInvalid with the reason. A token
+// verify returns what token grants, errTokenExpired, errKeyNotYetKnown, or errTokenInvalid with the
+// reason. A token
 // needs sub. A token without exp does not expire (RFC 7519 §4.1.4: exp is optional).
 func (v *tokenVerifier) verify(token string) (grant, error) {
 	c, err := v.parse(token)
@@ -285,8 +289,10 @@ func (v *tokenVerifier) verifySubscription(token, user, client, channel string) 
 
 func (v *tokenVerifier) parse(token string) (c claims, err error) {
 	t := v.trust.Load()
-	_, err = t.parser.ParseWithClaims(token, &c, t.keysFor)
+	err = t.read(t.parser, v.now, token, &c)
 	switch {
+	case errors.Is(err, errKeyNotYetKnown):
+		return c, err
 	// The parser checks claims after the signature, so on these two errors the signature is valid.
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
 		return c, errTokenExpired
