@@ -146,15 +146,13 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 	}
 	ctx, cancel := h.node.deadline(r.Context())
 	defer cancel()
-	past, err := h.node.bus.History(ctx, h.topic(), Query{Limit: 1, Reverse: true})
+	past, err := h.node.bus.History(ctx, h.topic(), Query{})
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, apiInternal, h.explain("mercure subscriptions", err).message)
 		return
 	}
 	last := mercure.Earliest
-	if len(past.Publications) > 0 {
-		last = updateOf(&past.Publications[0]).ID
-	} else if past.Top.Offset > 0 {
+	if past.Top.Offset > 0 { // not what a publisher has chosen: that may name another update, too
 		last = mercure.EventID(past.Top.Epoch, past.Top.Offset)
 	}
 	header := w.Header()

@@ -36,8 +36,12 @@ type mercureClaims struct {
 	} `json:"authorization_details"`
 }
 
-// mercureDetail is the type of an entry of authorization_details that is for a Mercure hub.
-const mercureDetail = "https://mercure.rocks/authorization-detail"
+// These are the types of entries of authorization_details that are for a Mercure hub, in the drafts
+// of Mercure 1.0: an earlier one, and the last.
+const (
+	mercureDetail     = "https://mercure.rocks/authorization-detail"
+	mercureLastDetail = "mercure"
+)
 
 type mercureRights struct {
 	Publish   []string        `json:"publish"`
@@ -79,7 +83,7 @@ func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, e
 	}
 	if rights == nil {
 		for _, d := range c.Details {
-			if d.Type == mercureDetail {
+			if d.Type == mercureDetail || d.Type == mercureLastDetail {
 				return t, claimError("the claim authorization_details is of Mercure 1.0, which is not served: " +
 					"use the claim mercure")
 			}
