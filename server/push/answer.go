@@ -3,7 +3,10 @@ package push
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,4 +74,14 @@ func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool
 	w.Header().Set("Allow", strings.Join(methods, ", "))
 	writeError(w, http.StatusMethodNotAllowed, apiMethodNotFound, "use "+strings.Join(methods, " or "))
 	return false
+}
+
+// checkQuery returns an error for the first parameter that is not among the known ones.
+func checkQuery(query url.Values, known ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("the parameter %q is not served: the parameters are %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }

@@ -68,8 +68,16 @@ func (ns *Namespace) refusesEvents(channel string, a access) string {
 
 // eventChannels returns the channels of the query, or answers with an error.
 func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
-	channels = slices.Compact(slices.Sorted(slices.Values(r.URL.Query()["channel"])))
-	if err := s.checkChannels(channels); err != nil {
+	query := r.URL.Query()
+	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
+	err := s.checkChannels(channels)
+	if err == nil {
+		err = checkQuery(query, "channel", "named", "token", "last_event_id")
+	}
+	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
+		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
+	}
+	if err != nil {
 		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
 		return nil, false
 	}

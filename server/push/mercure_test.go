@@ -229,6 +229,8 @@ func TestMercureRightsOfVersionOne(t *testing.T) {
 		status int
 	}{
 		{"of Mercure 1.0", details(mercureDetail, jwt.MapClaims{}), 401},
+		{"of the last draft", details(mercureLastDetail, jwt.MapClaims{}), 401},
+		{"of tomorrow", details("other", jwt.MapClaims{"mercure": map[string]any{"until": "noon"}}), 401},
 		{"of another service", details("other", jwt.MapClaims{}), 200},
 		{"of both versions", details(mercureDetail, jwt.MapClaims{"mercure": map[string]any{}}), 200},
 	} {

@@ -36,16 +36,6 @@ func checkMercureQuery(query url.Values) error {
 	return checkQuery(query, "topic", "lastEventID", "Last-Event-ID", "authorization")
 }
 
-// checkQuery returns an error for the first parameter that is not among the known ones.
-func checkQuery(query url.Values, known ...string) error {
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("the parameter %q is not served: the parameters are %s", name, strings.Join(known, ", "))
-		}
-	}
-	return nil
-}
-
 // serveSubscribe answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
 func (h *mercureHub) serveSubscribe(w http.ResponseWriter, r *http.Request) {

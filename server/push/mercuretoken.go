@@ -47,6 +47,15 @@ type mercureRights struct {
 	Publish   []string        `json:"publish"`
 	Subscribe []string        `json:"subscribe"`
 	Payload   json.RawMessage `json:"payload"`
+
+	unserved string // a member that the hub does not act on
+}
+
+// UnmarshalJSON notes a member that the hub does not act on, which verifyMercure refuses.
+func (r *mercureRights) UnmarshalJSON(text []byte) (err error) {
+	type plain mercureRights
+	r.unserved, err = readClaim(text, (*plain)(r))
+	return err
 }
 
 // A mercureToken is what a valid token allows. The zero value is a subscriber's without a token.
@@ -89,6 +98,10 @@ func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, e
 			}
 		}
 		return t, nil
+	}
+	if rights.unserved != "" {
+		return t, claimError("the claim mercure has " + rights.unserved + ", which is not served: it takes publish, " +
+			"subscribe and payload")
 	}
 	t.payload = compact(rights.Payload)
 	if t.publish, err = compileAll(rights.Publish, most); err == nil {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 var (
@@ -58,14 +59,7 @@ type claims struct {
 	// Channels are the channels to which the server subscribes the bearer.
 	Channels []string `json:"channels"`
 	// Subs are such channels, too, each with what others see of the bearer there.
-	Subs map[string]struct {
-		Info    json.RawMessage `json:"info"`
-		B64Info []byte          `json:"b64info"`
-
-		Data     json.RawMessage `json:"data"`
-		B64Data  json.RawMessage `json:"b64data"`
-		Override json.RawMessage `json:"override"`
-	} `json:"subs"`
+	Subs map[string]claimSub `json:"subs"`
 	// ExpireAt is when the connection or the subscription ends, in seconds since 1970, if that is
 	// not when the token expires; 0: never.
 	ExpireAt *int64 `json:"expire_at"`
@@ -85,6 +79,31 @@ type claims struct {
 	Data     json.RawMessage `json:"data"`
 	B64Data  json.RawMessage `json:"b64data"`
 	Override json.RawMessage `json:"override"`
+}
+
+// A claimSub is what the claim subs says of one channel.
+type claimSub struct {
+	Info    json.RawMessage `json:"info"`
+	B64Info []byte          `json:"b64info"`
+
+	unserved string // a member that the server does not act on
+}
+
+// UnmarshalJSON notes a member that the server does not act on: see claims.unserved.
+func (c *claimSub) UnmarshalJSON(text []byte) (err error) {
+	type plain claimSub
+	c.unserved, err = readClaim(text, (*plain)(c))
+	return err
+}
+
+// readClaim reads a claim that is an object, and returns the name of a member that to does not have.
+// It is no error yet, because nobody has checked the signature.
+func readClaim(text []byte, to any) (unserved string, err error) {
+	err = strict.Unmarshal(text, to)
+	if unknown := new(strict.UnknownError); errors.As(err, &unknown) {
+		return unknown.Path, nil
+	}
+	return "", err
 }
 
 // A claimError is why a correctly signed token is refused. The client may see it.
@@ -111,10 +130,20 @@ func (c *claims) unserved() error {
 			return claimError("the claim " + claim.name + " is not served: " + claim.instead)
 		}
 	}
-	for name, sub := range c.Subs {
-		if len(sub.Data)+len(sub.B64Data)+len(sub.Override) > 0 {
-			return claimError(fmt.Sprintf("the claim subs has data, b64data or override for the channel %q, which are "+
-				"not served: put data into info, and set the rules of the namespace", name))
+	for _, name := range slices.Sorted(maps.Keys(c.Subs)) {
+		switch member := c.Subs[name].unserved; member {
+		case "":
+		case "data", "b64data", "override":
+			return claimError(fmt.Sprintf("the claim subs has data, b64data or override for the channel %q, which are not "+
+				"served: put data into info, and set the rules of the namespace", name))
+		default:
+			return claimError(fmt.Sprintf("the claim subs has %s for the channel %q, which is not served: it takes info "+
+				"and b64info", member, name))
+		}
+	}
+	for _, right := range c.Allow {
+		if _, known := rightNames[right]; subscription && !known {
+			return claimError(fmt.Sprintf("the claim allow has %q: use pub", right))
 		}
 	}
 	return nil
@@ -244,8 +273,14 @@ func (v *tokenVerifier) verify(token string) (grant, error) {
 
 // capabilities reads the claim caps.
 func (c *claims) capabilities() (list []Capability, err error) {
-	if len(c.Caps) > 0 && json.Unmarshal(c.Caps, &list) != nil {
+	if len(c.Caps) == 0 {
+		return nil, nil
+	}
+	switch unserved, err := readClaim(c.Caps, &list); {
+	case err != nil:
 		return nil, claimError("the claim caps is no list of objects with channels, match and allow")
+	case unserved != "":
+		return nil, claimError("the claim caps has " + unserved + ", which is not served: it takes channels, match and allow")
 	}
 	return list, nil
 }
