@@ -111,6 +111,8 @@ func (s *session) refuse(err error) {
 	switch {
 	case errors.Is(err, errNoToken):
 		why = refusedNoToken
+	case errors.Is(err, errTokenExpired):
+		why = refusedExpired
 	case reason == endInvalidToken:
 		why = refusedToken
 	}

@@ -69,28 +69,38 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	return g, n.ttl(ends), nil
 }
 
-// refreshSubscription replaces the token of a subscription, and returns the seconds until it ends.
+// refreshSubscription replaces the token of a subscription, and returns the seconds until it ends. A
+// token that has expired ends the connection: its client comes back with another. To an answer with
+// an error client libraries end the subscription for good.
 func (s *session) refreshSubscription(name, token string) (ttl uint32, err error) {
+	m := s.member(name)
 	switch {
 	case s.node.tokens == nil:
 		return 0, failNotAvailable
+	case m == nil || m.grant == nil:
+		return 0, errNoTokenSubscription
 	case token == "":
 		return 0, failBadRequest
 	}
 	g, ttl, err := s.subscriptionGrant(name, token)
-	if err != nil {
+	switch {
+	case errors.Is(err, failTokenExpired):
+		return 0, errors.Join(endSubscriptionExpired, errTokenExpired)
+	case err != nil:
 		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(name)
 	if i < 0 || s.members[i].grant == nil {
-		return 0, deniedFor("it has no subscription by a token")
+		return 0, errNoTokenSubscription
 	}
 	s.members[i].grant.expires, s.members[i].grant.publish = g.expires, g.publish
 	s.expireSubscription(s.members[i])
 	return ttl, nil
 }
+
+var errNoTokenSubscription = deniedFor("it has no subscription by a token")
 
 // settle adds m to the session's list, unless the session has ended or m was evicted meanwhile.
 func (s *session) settle(m *member) {
