@@ -202,20 +202,39 @@ func (s *session) refreshByServer(ends time.Time, info []byte) bool {
 	return true
 }
 
+// mayNamePublished returns an error for a channel to which no client may publish.
+func (s *session) mayNamePublished(channel string) error {
+	switch {
+	case !s.node.rules.Load().knows(channel):
+		return errUnknownChannel
+	case !s.node.rules.of(channel).allowsName(channel):
+		return errBadName
+	}
+	return nil
+}
+
+// mayPublishTo returns why the client may not publish to the channel. A hook is not asked: it
+// decides about each publication.
+func (s *session) mayPublishTo(channel string) error {
+	if err := s.mayNamePublished(channel); err != nil {
+		return err
+	}
+	if !(s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish) && !s.mayPublish(channel) {
+		return s.deniedPublish(channel)
+	}
+	return nil
+}
+
 // publish sends p, which has data, to the channel in the client's name.
 func (s *session) publish(channel string, p Publication) error {
 	p.Client, p.User = s.id.String(), s.user()
-	rules := s.node.rules.of(channel)
-	if !s.node.rules.Load().knows(channel) {
-		return errUnknownChannel
-	}
-	if !rules.allowsName(channel) {
-		return errBadName
+	if err := s.mayNamePublished(channel); err != nil {
+		return err
 	}
 	if err := s.mayPublishNow(); err != nil {
 		return err
 	}
-	if rules.PublishHook && !s.node.denyClientPublish {
+	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
 		return s.publishByHook(channel, p)
 	}
 	if !s.mayPublish(channel) {

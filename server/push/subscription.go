@@ -11,12 +11,51 @@ import (
 // subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
 // wait for the bus. An Error is the answer to the client.
 func (s *session) subscribe(name string, w subscribeRequest, announce func(welcome)) error {
-	if err := s.maySubscribe(name); err != nil {
+	if err := s.maySubscribe(name, 0); err != nil {
 		return err
 	}
 	if err := s.admit(name, &w); err != nil {
 		return err
 	}
+	return s.join(name, w, announce)
+}
+
+// admitAll checks subscriptions to several channels, before one of them is made, and returns what
+// to join with. Those that s has already are left out. The error is that of the first that s may
+// not have.
+func (s *session) admitAll(names []string) (wanted map[string]subscribeRequest, err error) {
+	wanted = make(map[string]subscribeRequest)
+	for _, name := range names {
+		if _, twice := wanted[name]; twice {
+			continue
+		}
+		switch err := s.maySubscribe(name, len(wanted)); {
+		case err == failAlreadySubscribed:
+			continue
+		case err != nil:
+			return nil, err
+		}
+		wanted[name] = subscribeRequest{}
+	}
+	for i, name := range names {
+		w, isNew := wanted[name]
+		if !isNew || slices.Contains(names[:i], name) {
+			continue
+		}
+		err := s.maySubscribeNow()
+		if err == nil {
+			err = s.admit(name, &w)
+		}
+		if err != nil {
+			return nil, err
+		}
+		wanted[name] = w
+	}
+	return wanted, nil
+}
+
+// join makes a subscription that was admitted.
+func (s *session) join(name string, w subscribeRequest, announce func(welcome)) error {
 	m, err := s.node.hub.join(s, name, w, func(hello welcome) {
 		hello.expires, hello.ttl, hello.data = w.ttl > 0, w.ttl, w.answer
 		announce(hello)
@@ -121,7 +160,8 @@ func (s *session) settle(m *member) {
 	}
 }
 
-func (s *session) maySubscribe(name string) error {
+// maySubscribe returns why s cannot have a subscription to the channel, besides as many others.
+func (s *session) maySubscribe(name string, others int) error {
 	if err := s.node.checkChannel(name); err != nil {
 		return err
 	}
@@ -130,7 +170,7 @@ func (s *session) maySubscribe(name string) error {
 	if s.find(name) >= 0 {
 		return failAlreadySubscribed
 	}
-	if len(s.members) >= s.node.limits.Channels {
+	if len(s.members)+others >= s.node.limits.Channels {
 		return failLimitExceeded
 	}
 	return nil
