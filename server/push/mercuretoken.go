@@ -210,11 +210,11 @@ func (h *mercureHub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // vouches reports whether Origin, or else Referer, says that an allowed page sent r.
 func (o origins) vouches(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
-		return o.names(r)
+		return o.judge(r).named
 	}
 	page, err := url.Parse(r.Header.Get("Referer"))
 	if err != nil || page.Host == "" {
 		return false
 	}
-	return o.names(&http.Request{Host: r.Host, Header: http.Header{"Origin": {page.Scheme + "://" + page.Host}}})
+	return o.judgeOrigin(page.Scheme+"://"+page.Host, r.Host).named
 }

@@ -40,7 +40,8 @@ type Config struct {
 	// TokenIssuer and TokenAudience are what the claims iss and aud must have. Empty: anything.
 	TokenIssuer, TokenAudience string
 	// AllowedOrigins are the origins whose pages may use the server besides its own: hosts, or
-	// scheme://host. In them * matches any text within a host.
+	// scheme://host, each with a port unless the scheme implies it. In them * matches any text within
+	// a host. Pages of origins that they name may send cookies. "*" allows every page without them.
 	AllowedOrigins []string
 	// DenyClientPublish answers publications of clients with "permission denied": only the API may
 	// publish.
@@ -130,7 +131,7 @@ func New(c Config) (*Server, error) {
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
 		Logger: n.log})
-	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins, mercure: c.Mercure.withDefaults()}
+	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers), mercure: c.Mercure.withDefaults()}
 	s.removeNode = c.RemoveNode
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
 	if !c.DisableConsole {
@@ -141,7 +142,7 @@ func New(c Config) (*Server, error) {
 		s.doors = append(s.doors, d.open(s))
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
-		return origins.guard(s.routes(parts...), func(r *http.Request) {
+		return s.origins.guard(s.routes(parts...), func(r *http.Request) {
 			n.refusedRequest(refusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}

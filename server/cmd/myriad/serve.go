@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -369,7 +368,7 @@ func (s settings) risks() (list []string) {
 		list = append(list, fmt.Sprintf("the token secret has %d bytes, and a short one can be guessed from any "+
 			"token: use at least %d, as from openssl rand -hex 32", n, minSecret))
 	}
-	if slices.Contains(s.push.AllowedOrigins, "*") && !s.push.Authenticates() {
+	if s.push.AllowsAnyOrigin() && !s.push.Authenticates() {
 		list = append(list, "the allowed origin * lets every web page connect through the browser of a visitor who "+
 			"can reach this server: name the origins, or set --token-secret")
 	}
