@@ -41,7 +41,7 @@ func newOrigins(patterns []string) (origins, error) {
 	for _, given := range patterns {
 		p, err := newOriginPattern(strings.ToLower(given))
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("push: allowed origin %q: %w", given, err))
+			wrong = append(wrong, fmt.Errorf("push: allowed origin %q %w", given, err))
 		}
 		o.patterns = append(o.patterns, p)
 	}
@@ -58,9 +58,9 @@ func newOriginPattern(text string) (p originPattern, err error) {
 	}
 	switch {
 	case host == "" && (!hasScheme || pageScheme(scheme) != scheme || isPage(scheme)), strings.Contains(host, "/"):
-		return p, errors.New("a browser does not send it: write a host, or scheme://host, without a path and a slash")
+		return p, errors.New("is none that a browser sends: write a host, or scheme://host, without a path and a slash")
 	case strings.ContainsFunc(host, func(r rune) bool { return r > '~' }):
-		return p, errors.New("write the host as browsers send it, in ASCII (xn--…)")
+		return p, errors.New("is none that a browser sends: write the host in ASCII (xn--…)")
 	}
 	p.named = namesSite(host)
 	text = canonicalAddress(host)
@@ -69,7 +69,7 @@ func newOriginPattern(text string) (p originPattern, err error) {
 	}
 	p.text = text
 	if _, err := path.Match(text, ""); err != nil {
-		return p, fmt.Errorf("%w: write a host, or scheme://host, with * for any part", err)
+		return p, fmt.Errorf("is no pattern: %w: write a host, or scheme://host, with * for any part", err)
 	}
 	return p, nil
 }

@@ -337,6 +337,9 @@ func (r *running) announce(bound []net.Addr) {
 		r.log.Warn("myriad: every user of this machine can read the secrets in the configuration: chmod o-r", "file",
 			r.readable)
 	}
+	for _, variable := range r.foreign {
+		r.log.Info("myriad: passed over a variable of a container platform", "variable", variable)
+	}
 	r.log.Info("myriad: serving", "url", r.urlOf(r.public, bound[0]), "version", version())
 	if r.admin != nil {
 		r.log.Info("myriad: serving the API, the metrics and the console", "admin", r.urlOf(r.admin, bound[1]))
