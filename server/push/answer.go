@@ -85,3 +85,32 @@ func checkQuery(query url.Values, known ...string) error {
 	}
 	return nil
 }
+
+// plainBodies answers 415 to a body with a content coding, which no door decodes (RFC 9110
+// §15.5.16). Messages of gRPC have a compression of their own.
+func plainBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			w.Header().Set("Accept-Encoding", "identity")
+			writeError(w, http.StatusUnsupportedMediaType, apiBadRequest, fmt.Sprintf("the content encoding %q is not "+
+				"served: send the body as it is", coding))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hasETag reports whether If-None-Match names the entity tag, which is given without quotes. Tags
+// are compared weakly (RFC 9110 §13.1.2): a proxy that compresses makes a weak one of it.
+func hasETag(r *http.Request, tag string) bool {
+	for _, line := range r.Header.Values("If-None-Match") {
+		for one := range strings.SplitSeq(line, ",") {
+			one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
+			if one == "*" || one == tag || one == `"`+tag+`"` {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -76,12 +76,26 @@ func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels
 	}
 	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
 		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
+	} else if err == nil && named == "1" {
+		err = checkEventNames(channels)
 	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
 		return nil, false
 	}
 	return channels, true
+}
+
+// checkEventNames returns an error for a channel whose events could not be told from others, if they
+// are named after it: an EventSource has events of its own, and the server has gap.
+func checkEventNames(channels []string) error {
+	for _, name := range channels {
+		if name == "open" || name == "error" || name == "gap" {
+			return fmt.Errorf("an event named %q is no publication to an EventSource: subscribe to that channel without "+
+				"named=1", name)
+		}
+	}
+	return nil
 }
 
 // holdEvents answers with a stream of events that outlives the handler. It subscribes before it

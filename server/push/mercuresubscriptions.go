@@ -159,7 +159,7 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 	header.Set("Link", "<"+mercurePath+`>; rel="mercure"`)
 	header.Set("ETag", fmt.Sprintf("%q", last))
 	header.Set("Cache-Control", "must-revalidate")
-	if slices.Contains([]string{fmt.Sprintf("%q", last), last}, r.Header.Get("If-None-Match")) {
+	if hasETag(r, last) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}

@@ -50,7 +50,7 @@ func (p *redisPeer) ask(line, want string) {
 	got := make([]byte, len(want))
 	n, err := io.ReadFull(p, got)
 	if string(got[:n]) != want {
-		p.t.Errorf("%s: %q, %v; want %q", line, got[:n], err, want)
+		p.t.Errorf("%.200s: %q, %v; want %q", line, got[:n], err, want)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestRedisSubscribesToAllOrNone(t *testing.T) {
 // Transactions are those of Redis: what is wrong is refused when it comes, and then none of the
 // commands runs. The answers are those of redis-server 7.0.
 func TestRedisTransactions(t *testing.T) {
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Limits: Limits{Batch: 300_000},
+	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Limits: Limits{Publication: 250_000, Batch: 1},
 		Namespaces: []Namespace{{}, {Name: "shut", Publish: PublishNobody}}})
 	addr := s.redis(t)
 	token := tokens(t, time.Now())["good"]
@@ -215,8 +215,8 @@ func TestRedisTransactions(t *testing.T) {
 		{"MULTI\r\nPUBLISH a bad\r\nEXEC 1\r\nEXEC", "+OK\r\n+QUEUED\r\n-EXECABORT Transaction discarded because of: wrong " +
 			"number of arguments for 'exec' command\r\n" + not},
 		{"MULTI\r\nPUBLISH a bad\r\nDISCARD\r\nEXEC", "+OK\r\n+QUEUED\r\n+OK\r\n" + not},
-		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH a " + strings.Repeat("x", 250_000) + "\r\nPUBLISH a " + strings.Repeat("x", 50_000) +
-			"\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n-ERR the transaction is larger than 300000 bytes\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\n" + strings.Repeat("PUBLISH a "+strings.Repeat("x", 250_000)+"\r\n", 3) + "EXEC",
+			"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n-ERR the transaction is larger than 504096 bytes\r\n" + aborted},
 	} {
 		if len(tt.send) > 64<<10 { // a line is at most that long
 			tt.send = inBulks(tt.send)

@@ -142,7 +142,7 @@ func New(c Config) (*Server, error) {
 		s.doors = append(s.doors, d.open(s))
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
-		return s.origins.guard(s.routes(parts...), func(r *http.Request) {
+		return s.origins.guard(plainBodies(s.routes(parts...)), func(r *http.Request) {
 			n.refusedRequest(refusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}
