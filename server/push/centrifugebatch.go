@@ -197,7 +197,7 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
 			err)
 	}
-	if answer == failPermissionDenied && !b.form.uni {
+	if answer == failPermissionDenied && !b.form.uni && !errors.As(err, new(hookRefusal)) {
 		b.s.refused(refusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}

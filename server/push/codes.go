@@ -40,6 +40,9 @@ type ending struct {
 	Reason string
 }
 
+// reconnects reports whether clients come back.
+func (e ending) reconnects() bool { return e.Code < 3500 || e.Code >= 4000 && e.Code < 4500 }
+
 func (e ending) Error() string { return fmt.Sprintf("push: disconnect %d: %s", e.Code, e.Reason) }
 
 // The server's own endings.

@@ -34,8 +34,12 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g, err := s.node.authenticate(bearer(r))
-	if err != nil {
+	g, err := s.eventsGrant(r, channels)
+	switch {
+	case errors.As(err, new(Error)), errors.As(err, new(Disconnect)):
+		refuseByHook(w, err)
+		return
+	case err != nil:
 		s.refuseToken(w, r, err)
 		return
 	}
@@ -51,6 +55,41 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
+}
+
+// eventsGrant returns what the token of r grants, or Hooks.Connect if r has none.
+func (s *Server) eventsGrant(r *http.Request, channels []string) (grant, error) {
+	n, token := s.node, bearer(r)
+	g, err := n.authenticate(token)
+	if !errors.Is(err, errNoToken) || n.hooks.Connect == nil {
+		return g, err
+	}
+	id := n.newClientID()
+	client := n.describeEvents(r)
+	client.Client = id.String()
+	g, err = n.connectByHook(client, r.RemoteAddr, ConnectRequest{Token: token, Channels: channels})
+	g.id = id
+	return g, err
+}
+
+// describeEvents says how the client of a stream of events has connected.
+func (n *node) describeEvents(r *http.Request) Caller {
+	transport, protocol := eventForm{}.kind()
+	return Caller{Transport: transport, Protocol: protocol, Encoding: "json", Header: n.hooks.selected(r.Header)}
+}
+
+// refuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
+func refuseByHook(w http.ResponseWriter, err error) {
+	status, answer, why := http.StatusForbidden, Error{}, ending{}
+	if errors.As(err, &why) {
+		answer = Error{uint32(why.Code), why.Reason, why.reconnects()}
+	} else {
+		errors.As(err, &answer)
+	}
+	if answer.Temporary {
+		status = http.StatusServiceUnavailable
+	}
+	writeError(w, status, apiCode(answer.Code), answer.Message)
 }
 
 // refusesEvents returns why a client with that access may not have the channel's events, or "".
@@ -108,6 +147,12 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, 
 	h.Set("X-Content-Type-Options", "nosniff")
 	t := newStreamTransport(r.RemoteAddr, nil)
 	session := s.node.startEvents(t, s.node.eventForm(named, channels), g, channels, resumption(r))
+	if s.node.remember {
+		s.node.callers.add(session, s.node.describeEvents(r))
+		if len(g.meta) > 0 {
+			s.node.callers.setMeta(session, g.meta)
+		}
+	}
 	stream, err := s.detach(w)
 	if err != nil {
 		session.ended()

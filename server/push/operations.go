@@ -32,7 +32,7 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 	}
 	g, err := s.node.authenticate(r.Token)
 	if errors.Is(err, errNoToken) && s.node.hooks.Connect != nil {
-		g, err = s.connectByHook(r)
+		g, err = s.node.connectByHook(s.caller(), s.t.remote(), r)
 	}
 	switch {
 	case errors.As(err, new(Error)):
@@ -107,6 +107,10 @@ func (s *session) mustBeConnected() error {
 func (s *session) refuse(err error) {
 	reason := endServerError
 	errors.As(err, &reason)
+	if errors.As(err, new(hookRefusal)) { // which was counted
+		s.disconnect(reason)
+		return
+	}
 	why := refusedFrame
 	switch {
 	case errors.Is(err, errNoToken):
@@ -249,7 +253,11 @@ func (s *session) rpc(method string, data []byte) ([]byte, error) {
 	if s.node.onRPC == nil {
 		return nil, failNotAvailable
 	}
-	return s.node.onRPC(context.Background(), s.caller(), method, data)
+	data, err := s.node.onRPC(context.Background(), s.caller(), method, data)
+	if errors.As(err, new(Disconnect)) || errors.Is(err, failPermissionDenied) { // any other Error is an answer
+		err = s.hookFailed("rpc", err)
+	}
+	return data, err
 }
 
 // message calls Config.Message.

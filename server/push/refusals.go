@@ -25,12 +25,13 @@ const (
 	refusedFrame                     // a message that breaks the client protocol or its limits
 	refusedRate                      // above one of Config.Rates
 	refusedUnknownKey                // a token whose key is not known yet
+	refusedHook                      // a hook has decided so
 	refusalReasons
 )
 
 var refusalNames = [refusalReasons]string{
 	"api_key", "origin", "no_token", "token", "token_expired", "permission", "protocol",
-	"rate", "token_key",
+	"rate", "token_key", "hook",
 }
 
 func (r refusal) String() string { return refusalNames[r] }

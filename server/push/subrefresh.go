@@ -29,6 +29,7 @@ func (m *member) refreshByHook() {
 	var why Disconnect
 	switch {
 	case errors.As(err, &why):
+		s.hookFailed("sub_refresh", err)
 		s.disconnect(why)
 	case err != nil:
 		s.node.log.Error("push: a hook failed", "hook", "sub_refresh", "client", s.id.String(), "channel", name,

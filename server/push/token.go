@@ -180,6 +180,7 @@ type grant struct {
 	info     []byte
 	channels []string          // to which the server subscribes the bearer, sorted
 	infos    map[string][]byte // by channel; nil without one
+	id       clientID          // that a hook was asked about; zero: the session gets one
 	watcher  bool              // an operator with the console's key instead of a token
 	hooked   bool              // Hooks.Connect has granted it
 	meta     []byte            // JSON for hooks
