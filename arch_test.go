@@ -94,7 +94,7 @@ var arrows = map[string][]string{
 		"server/push/internal/mercure", "server/push/internal/receipts", "server/push/internal/strict", "web",
 		"websocket", "workers"},
 	"server/push/bustest": {"server/push"},
-	"server/push/proxy":   {"server/push"},
+	"server/push/proxy":   {"server/push", "server/push/internal/strict"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
 	"server/cmd/myriad": {".", "debug", "internal/freeport", "resp", "server/load", "server/push",
 		"server/push/natsbus", "server/push/proxy", "web", "websocket"},

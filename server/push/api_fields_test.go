@@ -215,8 +215,8 @@ func TestGuideListsTheAPI(t *testing.T) {
 	}
 }
 
-// What a publication may have is Limits.Publication, however its request is written: in base64, with
-// spaces, alone or in a batch.
+// What a publication may have is Limits.Publication, however its request is written: in base64,
+// with spaces, alone or in a batch.
 func TestPublicationLimitOfEveryForm(t *testing.T) {
 	ts := newTestServer(t, Config{Limits: Limits{Publication: 200_000}})
 	stream := ts.subscribe("channel=a")
@@ -243,7 +243,8 @@ func TestPublicationLimitOfEveryForm(t *testing.T) {
 				w := ts.do("POST", path, body)
 				got := len(strings.TrimSpace(strings.ReplaceAll(stream.take(), "data: ", "")))
 				if w.Code != 200 || !strings.Contains(w.Body.String(), want) || (got > 190_000) != (want == "{}") {
-					t.Errorf("%s of %d bytes by %s: %d %s, a subscriber got %d bytes", name, n, path, w.Code, w.Body, got)
+					t.Errorf("%s of %d bytes by %s: %d %s, a subscriber got %d bytes", name, n, path, w.Code, w.Body,
+						got)
 				}
 			}
 		}
@@ -251,7 +252,8 @@ func TestPublicationLimitOfEveryForm(t *testing.T) {
 }
 
 func TestCompactSize(t *testing.T) {
-	for _, text := range []string{`1`, ` { "a b" : [ 1 , "\" \\" , "\\" ] }` + "\n\t\r", `"\\\" "`, `[]`, "\"\u00a0 \""} {
+	for _, text := range []string{`1`, ` { "a b" : [ 1 , "\" \\" , "\\" ] }` + "\n\t\r", `"\\\" "`, `[]`,
+		"\"\u00a0 \""} {
 		var to bytes.Buffer
 		if err := json.Compact(&to, []byte(text)); err != nil || compactSize([]byte(text)) != to.Len() {
 			t.Errorf("%q has %d bytes, want %d, %v", text, compactSize([]byte(text)), to.Len(), err)
@@ -282,7 +284,8 @@ func TestCompressedBodies(t *testing.T) {
 
 // Entity tags are compared as RFC 9110 §13.1.2 has it.
 func TestEntityTags(t *testing.T) {
-	for header, want := range map[string]bool{`"a"`: true, `W/"a"`: true, `"b", W/"a"`: true, `*`: true, `a`: true, ``: false,
+	for header, want := range map[string]bool{`"a"`: true, `W/"a"`: true, `"b", W/"a"`: true, `*`: true, `a`: true,
+		``:    false,
 		`"b"`: false, `W/"b"`: false, `"a`: false, `"aa"`: false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("If-None-Match", header)

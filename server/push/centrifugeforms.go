@@ -47,7 +47,8 @@ func centrifugeDoor() door {
 	}
 }
 
-// parameters are those of the protocol in a query, with the values that the server serves. A client that asks for another one would wait for what does not come.
+// parameters are those of the protocol in a query, with the values that the server serves. A client
+// that asks for another one would wait for what does not come.
 var parameters = map[string][]string{
 	"cf_protocol": {"json", "protobuf"}, "cf_protocol_version": {"v2"}, "format": {"json", "protobuf"},
 }
@@ -62,7 +63,8 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				writeError(w, http.StatusBadRequest, apiBadRequest, fmt.Sprintf("the parameter %s=%s is not served", name,
+				writeError(w, http.StatusBadRequest, apiBadRequest, fmt.Sprintf("the parameter %s=%s is not served",
+					name,
 					values[0]))
 				return
 			}

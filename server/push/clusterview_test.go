@@ -167,7 +167,8 @@ func TestQuestionsOfALaterVersion(t *testing.T) {
 		t.Errorf("the log: %s", log)
 	}
 	n.bus.Serve("disconnect", func([]byte) []byte { return nil }) // of another node, which does not understand
-	if count, err := n.countAll(t.Context(), "disconnect", operation{User: "ann", Code: 3503}); err != nil || count != 1 ||
+	if count, err := n.countAll(t.Context(), "disconnect", operation{User: "ann", Code: 3503}); err != nil ||
+		count != 1 ||
 		!strings.Contains(n.log.String(), "have not understood the question") {
 		t.Errorf("%d were disconnected, %v, the log: %s", count, err, n.log)
 	}

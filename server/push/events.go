@@ -125,13 +125,13 @@ func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels
 	return channels, true
 }
 
-// checkEventNames returns an error for a channel whose events could not be told from others, if they
-// are named after it: an EventSource has events of its own, and the server has gap.
+// checkEventNames returns an error for a channel whose events could not be told from others, if
+// they are named after it: an EventSource has events of its own, and the server has gap.
 func checkEventNames(channels []string) error {
 	for _, name := range channels {
 		if name == "open" || name == "error" || name == "gap" {
-			return fmt.Errorf("an event named %q is no publication to an EventSource: subscribe to that channel without "+
-				"named=1", name)
+			return fmt.Errorf("an event named %q is no publication to an EventSource: subscribe to that channel "+
+				"without named=1", name)
 		}
 	}
 	return nil
@@ -227,15 +227,16 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// refuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not known
-// yet.
+// refuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not
+// known yet.
 func (s *Server) refuseToken(w http.ResponseWriter, r *http.Request, err error) {
 	var claim claimError
 	why := refusedToken
 	if errors.Is(err, errKeyNotYetKnown) {
 		s.node.refusedRequest(refusedUnknownKey, r, "error", oneLine(err))
 		w.Header().Set("Retry-After", strconv.Itoa(int(keysPause/time.Second)))
-		writeError(w, http.StatusServiceUnavailable, apiInternal, strings.TrimPrefix(errKeyNotYetKnown.Error(), "push: "))
+		writeError(w, http.StatusServiceUnavailable, apiInternal, strings.TrimPrefix(errKeyNotYetKnown.Error(),
+			"push: "))
 		return
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")

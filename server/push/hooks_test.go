@@ -233,7 +233,10 @@ func TestRefusalsByHooks(t *testing.T) {
 		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
 			return SubscribeAnswer{}, failure
 		},
-		Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) { return PublishAnswer{}, failure },
+		Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) {
+			return PublishAnswer{},
+				failure
+		},
 	}, Namespace{SubscribeHook: true, PublishHook: true}), func(n *node) {
 		n.onRPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
 	})
@@ -241,7 +244,8 @@ func TestRefusalsByHooks(t *testing.T) {
 		for command, counts := range map[string]bool{
 			`{"id":1,"connect":{}}`: true, `{"id":2,"subscribe":{"channel":"a"}}`: true,
 			`{"id":2,"publish":{"channel":"a","data":1}}`: true,
-			`{"id":2,"rpc":{"method":"a"}}`:               refused != (Error{Code: 1000, Message: "no"}), // which is an answer
+			`{"id":2,"rpc":{"method":"a"}}`:               refused != (Error{Code: 1000, Message: "no"}),
+			// which is an answer
 		} {
 			c := n.dial()
 			if failure = nil; !strings.Contains(command, "connect") {

@@ -65,8 +65,8 @@ func isLoopbackName(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// keysNamed returns the keys with that id, and those without one; for the id "" all. It has the keys
-// fetched, and does not wait for that, if they are no longer fresh.
+// keysNamed returns the keys with that id, and those without one; for the id "" all. It has the
+// keys fetched, and does not wait for that, if they are no longer fresh.
 func (r *remoteKeys) keysNamed(id string) (list []tokenKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -76,7 +76,8 @@ func (h *mercureHub) topic() Topic {
 }
 
 // errMercureID is for an update whose publisher has chosen an id that names another one.
-var errMercureID = errors.New("push: mercure: the id is one that the hub has chosen, or will choose, for another update")
+var errMercureID = errors.New("push: mercure: the id is one that the hub has chosen, or will choose, for " +
+	"another update")
 
 // publish adds an update to the log, and returns its id.
 func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
@@ -156,9 +157,9 @@ func (h *mercureHub) join(s *session, want mercure.Interest, last string, announ
 // after reads the history after the event with that id. If there is no such event, found is
 // "earliest", and the history is all that is kept.
 //
-// An id that the hub has made names one place. Any other is what a publisher has chosen, and
-// another publisher may have used it for a topic of its own: it is looked for among the updates that
-// the subscriber can have received. Of several the oldest counts, so that nothing is left out.
+// An id that the hub has made names one place. Any other was chosen by a publisher, and another
+// publisher may have used it for a topic of its own. So it is looked for among the updates that the
+// subscriber can have received. Of several the oldest counts, so that nothing is left out.
 func (h *mercureHub) after(want mercure.Interest, id string) (past History, found string, err error) {
 	ctx, cancel := h.node.deadline(context.Background())
 	defer cancel()

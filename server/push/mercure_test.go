@@ -197,7 +197,8 @@ func TestMercureRights(t *testing.T) {
 		{"without the claim", 403, bearer(mine)},
 		{"with another topic", 403, bearer(some)},
 		{"a cookie without an origin", 403, []string{"Cookie", mercureCookie + "=" + all}},
-		{"a cookie from a page that is no site's", 403, []string{"Cookie", mercureCookie + "=" + all, "Origin", "null"}},
+		{"a cookie from a page that is no site's", 403, []string{"Cookie", mercureCookie + "=" + all, "Origin",
+			"null"}},
 		{"a cookie from another site's page", 403, []string{"Cookie", mercureCookie + "=" + all, "Referer",
 			"https://evil.example/page"}},
 	} {

@@ -25,12 +25,13 @@ func (h *mercureHub) serve(w http.ResponseWriter, r *http.Request) {
 	h.serveSubscribe(w, r)
 }
 
-// checkMercureQuery returns an error for a parameter that the hub does not act on. One that was left
-// out could mean that updates are.
+// checkMercureQuery returns an error for a parameter that the hub does not act on. One that was
+// left out could mean that updates are.
 func checkMercureQuery(query url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if lower := strings.ToLower(name); strings.HasPrefix(lower, "match") || lower == "access_token" {
-			return fmt.Errorf("the parameter %q is of Mercure 1.0, which is not served: use topic and authorization", name)
+			return fmt.Errorf("the parameter %q is of Mercure 1.0, which is not served: use topic and authorization",
+				name)
 		}
 	}
 	return checkQuery(query, "topic", "lastEventID", "Last-Event-ID", "authorization")

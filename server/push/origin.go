@@ -217,8 +217,8 @@ func (o origins) withHeaders(names []string) origins {
 // browser if that browser can reach the server.
 //
 // Pages of sites that a pattern names may send cookies, and read the answers. Those that only a
-// pattern such as "*" allows may not: any page could act for its visitor. Browsers send cookies with
-// WebSockets, and with some requests, whatever the server says, so guard takes them away.
+// pattern such as "*" allows may not: any page could act for its visitor. Browsers send cookies
+// with WebSockets, and with some requests, whatever the server says, so guard takes them away.
 func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Handler {
 	sent := strings.Join(slices.Concat(fixedHeaders, o.headers), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

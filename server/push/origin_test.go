@@ -18,9 +18,11 @@ func TestJudgeOrigins(t *testing.T) {
 		{"", "http://push.example.com", true, true}, {"", "https://push.example.com:443", true, true},
 		{"", "http://push.example.com:80/", true, true}, {"", "wss://push.example.com/connection?x=y", true, true},
 		{"", "capacitor://push.example.com", false, false}, {"", "http://push.example.com@evil.example", false, false},
-		{"", "http://evil.example/http://push.example.com", false, false}, {"", "http://evil.example#push.example.com", false,
+		{"", "http://evil.example/http://push.example.com", false, false},
+		{"", "http://evil.example#push.example.com", false,
 			false},
-		{"", `http://evil.example\@push.example.com`, false, false}, {"", "http://push.example.com, http://evil.example", false,
+		{"", `http://evil.example\@push.example.com`, false, false},
+		{"", "http://push.example.com, http://evil.example", false,
 			false},
 		{"", "push.example.com", false, false}, {"", "://push.example.com", false, false}, {"", "null", false, false},
 		// anybody's
@@ -30,25 +32,32 @@ func TestJudgeOrigins(t *testing.T) {
 		{"*.*", "http://evil.example", true, false}, {"[a-z]*", "http://evil.example", true, false},
 		{"https://*", "http://evil.example", false, false},
 		// by a pattern
-		{"app.example.org", "https://app.example.org", true, true}, {"app.example.org", "https://app.example.org/", true, true},
-		{"app.example.org", "ws://app.example.org/a?x=y", true, true}, {"app.example.org", "http://app.example.org:81", false,
+		{"app.example.org", "https://app.example.org", true, true},
+		{"app.example.org", "https://app.example.org/", true, true},
+		{"app.example.org", "ws://app.example.org/a?x=y", true, true},
+		{"app.example.org", "http://app.example.org:81", false,
 			false},
-		{"app.example.org:443", "https://app.example.org", true, true}, {"app.example.org:443", "http://app.example.org", false,
+		{"app.example.org:443", "https://app.example.org", true, true},
+		{"app.example.org:443", "http://app.example.org", false,
 			false},
 		{"https://app.example.org:443", "https://app.example.org", true, true},
 		{"http://app.example.org:80", "http://app.example.org:80", true, true},
 		{"http://app.example.org:*", "http://app.example.org", true, true},
-		{"wss://app.example.org", "https://app.example.org", true, true}, {"HTTPS://App.example.ORG", "https://app.example.org",
+		{"wss://app.example.org", "https://app.example.org", true, true},
+		{"HTTPS://App.example.ORG", "https://app.example.org",
 			true, true},
-		{"*.example.org", "https://a.b.example.org", true, true}, {"*.example.org", "https://example.org.evil.example", false,
+		{"*.example.org", "https://a.b.example.org", true, true},
+		{"*.example.org", "https://example.org.evil.example", false,
 			false},
 		{"https://*.example.org", "https://evil.example/.example.org", false, false},
 		{"http://[::1]:3000", "http://[::1]:3000", true, true}, {"[::1]:3000", "http://[::1]:3000", true, true},
 		{`http://\[::1\]:3000`, "http://[::1]:3000", true, true}, {"[::1]", "http://[::1]", true, true},
-		{"http://[0:0:0:0:0:0:0:1]:*", "http://[::1]:81", true, true}, {"http://[::1]:3000", "http://[::2]:3000", false, false},
+		{"http://[0:0:0:0:0:0:0:1]:*", "http://[::1]:81", true, true},
+		{"http://[::1]:3000", "http://[::2]:3000", false, false},
 		{"http://[2001:DB8::1]", "http://[2001:db8::1]", true, true}, {"http://[::1]:80", "http://[::1]", true, true},
 		{"host[12].example.org", "http://host2.example.org", true, true},
-		{"file://", "file://", true, true}, {"file://", "file:///", true, true}, {"file://", "file:///www/index.html", true, true},
+		{"file://", "file://", true, true}, {"file://", "file:///", true, true},
+		{"file://", "file:///www/index.html", true, true},
 		{"file://*", "file://", true, false}, {"null", "null", true, false}, {"null", "file://", false, false},
 		{"capacitor://localhost", "capacitor://localhost", true, true}, {"localhost", "ionic://localhost", true, true},
 	} {
@@ -86,7 +95,8 @@ var doorPaths = []struct{ method, path, body string }{
 func TestOriginsOfAllDoors(t *testing.T) {
 	ts := newTestServer(t, Config{AllowedOrigins: []string{"*"}})
 	strict := newTestServer(t, Config{AllowedOrigins: []string{"app.example.org"}})
-	for _, origin := range []string{"file://", "null", "http://host/", "ws://host/a?x=y", "http://[::1]:3000", "garbage"} {
+	for _, origin := range []string{"file://", "null", "http://host/", "ws://host/a?x=y", "http://[::1]:3000",
+		"garbage"} {
 		for _, door := range doorPaths {
 			fields := []string{"Origin", origin}
 			w := ts.do(door.method, door.path, door.body, fields...)
@@ -100,8 +110,10 @@ func TestOriginsOfAllDoors(t *testing.T) {
 	}
 	live := newLiveServer(t, Config{AllowedOrigins: []string{"*"}})
 	for _, origin := range []string{"file://", "null", "http://host/", "ws://host/a?x=y", "garbage"} {
-		c := live.dial("GET /connection/websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
-			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: " + origin + "\r\n\r\n")
+		c := live.dial("GET /connection/websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n" +
+			"Upgrade: websocket\r\n" +
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: " + origin +
+			"\r\n\r\n")
 		if line, err := c.r.ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 101 ") {
 			t.Errorf("a WebSocket from %s: %q, %v", origin, line, err)
 		}
@@ -128,16 +140,18 @@ func TestCORSOfAllDoors(t *testing.T) {
 		for _, door := range doorPaths {
 			w := ts.do(door.method, door.path, door.body, "Origin", origin)
 			h := w.Header()
-			if h.Get("Access-Control-Allow-Origin") != origin || h.Get("Access-Control-Allow-Credentials") != credentials ||
-				h.Get("Vary") != "Origin" || !strings.Contains(h.Get("Access-Control-Expose-Headers"), "Last-Event-ID") {
+			if h.Get("Access-Control-Allow-Origin") != origin ||
+				h.Get("Access-Control-Allow-Credentials") != credentials ||
+				h.Get("Vary") != "Origin" || !strings.Contains(h.Get("Access-Control-Expose-Headers"),
+				"Last-Event-ID") {
 				t.Errorf("%s from %s: %v", door.path, origin, h)
 			}
 			w = ts.do("OPTIONS", door.path, "", "Origin", origin, "Access-Control-Request-Method", door.method,
 				"Access-Control-Request-Headers", "x-session")
 			h = w.Header()
 			if w.Code != 204 || h.Get("Access-Control-Allow-Credentials") != credentials ||
-				h.Get("Access-Control-Allow-Headers") != "Authorization, Cache-Control, Content-Type, Last-Event-ID, X-API-Key, "+
-					"cookie, X-Session" {
+				h.Get("Access-Control-Allow-Headers") != "Authorization, Cache-Control, Content-Type, Last-Event-ID, "+
+					"X-API-Key, cookie, X-Session" {
 				t.Errorf("%s from %s asks first: %d %v", door.path, origin, w.Code, h)
 			}
 		}
@@ -145,7 +159,8 @@ func TestCORSOfAllDoors(t *testing.T) {
 	for _, tt := range []struct{ origin, authorization, want string }{
 		{"", "", "s=1"}, {"http://example.com", "", "s=1"}, {"https://app.example.org", "", "s=1"},
 		{"https://app.example.org", "Basic eDp5", "s=1Basic eDp5"}, {"https://other.example", "", ""},
-		{"https://other.example", "Basic eDp5", ""}, {"https://other.example", "Bearer x", "Bearer x"}, {"null", "", ""},
+		{"https://other.example", "Basic eDp5", ""}, {"https://other.example", "Bearer x", "Bearer x"},
+		{"null", "", ""},
 	} {
 		for _, path := range []string{"/connection/http_stream", "/connection/sse"} {
 			cookies = nil

@@ -138,8 +138,8 @@ func TestRedisDoorRights(t *testing.T) {
 	q.ask("", "*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$6\r\nopen:b\r\n$2\r\nhi\r\n")
 }
 
-// A client that may not have one of the channels gets none of them, as in Redis: it cannot know what
-// it has after an error.
+// A client that may not have one of the channels gets none of them, as in Redis: it cannot know
+// what it has after an error.
 func TestRedisSubscribesToAllOrNone(t *testing.T) {
 	asked := make(chan string, 10)
 	s := newLiveServer(t, Config{TokenSecret: testSecret, Limits: Limits{Channels: 5},
@@ -203,17 +203,22 @@ func TestRedisTransactions(t *testing.T) {
 	const not = "-ERR EXEC without MULTI\r\n"
 	for _, tt := range []struct{ send, want string }{
 		{"MULTI\r\nEXEC", "+OK\r\n*0\r\n"}, {"EXEC", not}, {"DISCARD", "-ERR DISCARD without MULTI\r\n"},
-		{"MULTI\r\nMULTI\r\nECHO x\r\nEXEC", "+OK\r\n-ERR MULTI calls can not be nested\r\n+QUEUED\r\n*1\r\n$1\r\nx\r\n"},
-		{"MULTI\r\nFOO\r\nPUBLISH a bad\r\nEXEC\r\nEXEC", "+OK\r\n-ERR unknown command 'FOO', with args beginning with: \r\n" +
-			"+QUEUED\r\n" + aborted + not},
-		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH a\r\nEXEC", "+OK\r\n+QUEUED\r\n-ERR wrong number of arguments for 'publish' " +
-			"command\r\n" + aborted},
-		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH shut:a x\r\nEXEC", "+OK\r\n+QUEUED\r\n-NOPERM permission denied\r\n" + aborted},
+		{"MULTI\r\nMULTI\r\nECHO x\r\nEXEC",
+			"+OK\r\n-ERR MULTI calls can not be nested\r\n+QUEUED\r\n*1\r\n$1\r\nx\r\n"},
+		{"MULTI\r\nFOO\r\nPUBLISH a bad\r\nEXEC\r\nEXEC",
+			"+OK\r\n-ERR unknown command 'FOO', with args beginning with: \r\n" +
+				"+QUEUED\r\n" + aborted + not},
+		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH a\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n-ERR wrong number of arguments for 'publish' " +
+				"command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH shut:a x\r\nEXEC", "+OK\r\n+QUEUED\r\n-NOPERM permission denied\r\n" +
+			aborted},
 		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH \"\" x\r\nEXEC", "+OK\r\n+QUEUED\r\n" + badRedisChannelLine + aborted},
 		{"MULTI\r\nPUBLISH a bad\r\nSUBSCRIBE a\r\nEXEC", "+OK\r\n+QUEUED\r\n-ERR Command not allowed inside a " +
 			"transaction\r\n" + aborted},
-		{"MULTI\r\nPUBLISH a bad\r\nEXEC 1\r\nEXEC", "+OK\r\n+QUEUED\r\n-EXECABORT Transaction discarded because of: wrong " +
-			"number of arguments for 'exec' command\r\n" + not},
+		{"MULTI\r\nPUBLISH a bad\r\nEXEC 1\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n-EXECABORT Transaction discarded because of: wrong " +
+				"number of arguments for 'exec' command\r\n" + not},
 		{"MULTI\r\nPUBLISH a bad\r\nDISCARD\r\nEXEC", "+OK\r\n+QUEUED\r\n+OK\r\n" + not},
 		{"MULTI\r\nPUBLISH a bad\r\n" + strings.Repeat("PUBLISH a "+strings.Repeat("x", 250_000)+"\r\n", 3) + "EXEC",
 			"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n-ERR the transaction is larger than 504096 bytes\r\n" + aborted},
@@ -250,7 +255,8 @@ func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
 	server.set(500)
 	s := newLiveServer(t, Config{TokenKeysURL: server.URL})
 	p := dialRedis(t, s.redis(t))
-	io.WriteString(p, "AUTH "+named(t, jwt.SigningMethodEdDSA, newSigners().ed25519, "o", jwt.MapClaims{"sub": "a"})+"\r\n")
+	io.WriteString(p, "AUTH "+named(t, jwt.SigningMethodEdDSA, newSigners().ed25519, "o",
+		jwt.MapClaims{"sub": "a"})+"\r\n")
 	if got, err := io.ReadAll(p); len(got) > 0 {
 		t.Errorf("received %q, %v", got, err)
 	}

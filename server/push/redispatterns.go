@@ -135,8 +135,8 @@ func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
 	}
 }
 
-// joinPatterns subscribes the client to all patterns, or to none if that is above a limit. The caller
-// holds k.mu, and notes them.
+// joinPatterns subscribes the client to all patterns, or to none if that is above a limit. The
+// caller holds k.mu, and notes them.
 func (d *redisServer) joinPatterns(k *redisClient, s *session, list [][]byte) bool {
 	added := make(map[string]struct{})
 	for _, a := range list {

@@ -104,7 +104,8 @@ func TestSubscriptionTokens(t *testing.T) {
 
 	old := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(-time.Second).Unix()})
 	d := n.as(jwt.MapClaims{"sub": "ann", "channels": []string{"p:mine"}})
-	d.asks(t, "refreshed by an expired token, not subscribed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+old+`"}}`,
+	d.asks(t, "refreshed by an expired token, not subscribed",
+		`{"id":6,"sub_refresh":{"channel":"p:1","token":"`+old+`"}}`,
 		`{"id":6,`+denied)
 	d.asks(t, "subscribes", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1"}),
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)

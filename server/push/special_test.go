@@ -138,7 +138,7 @@ func TestNoDeltas(t *testing.T) {
 		`{"id":3,"error":{"code":107,"message":"bad request: the flag 4 is not served"}}`)
 	c.asks(t, "flags of today", `{"id":3,"subscribe":{"channel":"a","flag":3}}`, `{"id":3,"subscribe":{}}`)
 	d := n.dial()
-	d.frame([]byte(`{"id":1,"connect":{"subs":{"a":{"delta":"xdelta"}}}}`)) // for a subscription that the server may make
+	d.frame([]byte(`{"id":1,"connect":{"subs":{"a":{"delta":"xdelta"}}}}`)) // in case the server subscribes it
 	if got := d.take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
 		t.Errorf("connecting: %q", got)
 	}

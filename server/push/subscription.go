@@ -108,9 +108,9 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	return g, n.ttl(ends), nil
 }
 
-// refreshSubscription replaces the token of a subscription, and returns the seconds until it ends. A
-// token that has expired ends the connection: its client comes back with another. To an answer with
-// an error client libraries end the subscription for good.
+// refreshSubscription replaces the token of a subscription, and returns the seconds until it ends.
+// A token that has expired ends the connection: its client comes back with another. To an answer
+// with an error client libraries end the subscription for good.
 func (s *session) refreshSubscription(name, token string) (ttl uint32, err error) {
 	m := s.member(name)
 	switch {

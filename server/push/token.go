@@ -22,8 +22,8 @@ var (
 	errTokenExpired = errors.New("push: token expired: issue a new one")
 	// errTokenInvalid says that the token can never be valid. The client should not try again.
 	errTokenInvalid = errors.New("push: invalid token")
-	// errKeyNotYetKnown says that the key of a token may be one that the server has not fetched yet.
-	// The client should try again soon.
+	// errKeyNotYetKnown says that the key of a token may be one that the server has not fetched
+	// yet. The client should try again soon.
 	errKeyNotYetKnown = errors.New("push: the key of the token is not known yet: try again later")
 )
 
@@ -96,8 +96,8 @@ func (c *claimSub) UnmarshalJSON(text []byte) (err error) {
 	return err
 }
 
-// readClaim reads a claim that is an object, and returns the name of a member that to does not have.
-// It is no error yet, because nobody has checked the signature.
+// readClaim reads a claim that is an object, and returns the name of a member that to does not
+// have. That is no error yet, because the signature has not been checked.
 func readClaim(text []byte, to any) (unserved string, err error) {
 	err = strict.Unmarshal(text, to)
 	if unknown := new(strict.UnknownError); errors.As(err, &unknown) {
@@ -134,11 +134,11 @@ func (c *claims) unserved() error {
 		switch member := c.Subs[name].unserved; member {
 		case "":
 		case "data", "b64data", "override":
-			return claimError(fmt.Sprintf("the claim subs has data, b64data or override for the channel %q, which are not "+
-				"served: put data into info, and set the rules of the namespace", name))
+			return claimError(fmt.Sprintf("the claim subs has data, b64data or override for the channel %q, which "+
+				"are not served: put data into info, and set the rules of the namespace", name))
 		default:
-			return claimError(fmt.Sprintf("the claim subs has %s for the channel %q, which is not served: it takes info "+
-				"and b64info", member, name))
+			return claimError(fmt.Sprintf("the claim subs has %s for the channel %q, which is not served: it takes "+
+				"info and b64info", member, name))
 		}
 	}
 	for _, right := range c.Allow {
@@ -281,7 +281,8 @@ func (c *claims) capabilities() (list []Capability, err error) {
 	case err != nil:
 		return nil, claimError("the claim caps is no list of objects with channels, match and allow")
 	case unserved != "":
-		return nil, claimError("the claim caps has " + unserved + ", which is not served: it takes channels, match and allow")
+		return nil, claimError("the claim caps has " + unserved +
+			", which is not served: it takes channels, match and allow")
 	}
 	return list, nil
 }

@@ -96,8 +96,8 @@ func readPublicKey(block *pem.Block) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("a PEM block %q: use a PUBLIC KEY", block.Type)
 }
 
-// keysFor returns the keys that may check the token. known reports whether the one that has signed it
-// must be among them: another may have come to the URL since its keys were fetched.
+// keysFor returns the keys that may check the token. known reports whether the right one must be
+// among them. It is false if another key may have come to the URL since its keys were fetched.
 func (t *trust) keysFor(token *jwt.Token) (set jwt.VerificationKeySet, known bool, err error) {
 	algorithm := token.Method.Alg()
 	id, _ := token.Header["kid"].(string) // another type names no key

@@ -140,8 +140,8 @@ func newLogger(s settings, stderr io.Writer) *slog.Logger {
 }
 
 // checkEnvironment reports misspelt variables. It ignores other variables that begin with MYRIAD_,
-// because other programs may set them. foreign are those that Kubernetes sets for a service, such as
-// MYRIAD_CLUSTER_PORT=tcp://10.0.0.1:6222 for one named myriad-cluster.
+// because other programs may set them. foreign are those that Kubernetes sets for a service, such
+// as MYRIAD_CLUSTER_PORT=tcp://10.0.0.1:6222 for one named myriad-cluster.
 func checkEnvironment(environ []string) (foreign []string, err error) {
 	names := []string{"MYRIAD_CONFIG"}
 	for _, o := range options {
@@ -167,5 +167,6 @@ func checkEnvironment(environ []string) (foreign []string, err error) {
 
 // isServicePort reports whether a variable is one that Kubernetes sets to the address of a service.
 func isServicePort(name, value string) bool {
-	return strings.HasSuffix(name, "_PORT") && (strings.HasPrefix(value, "tcp://") || strings.HasPrefix(value, "udp://"))
+	return strings.HasSuffix(name, "_PORT") && (strings.HasPrefix(value, "tcp://") || strings.HasPrefix(value,
+		"udp://"))
 }

@@ -254,7 +254,8 @@ func TestConfigurationMistakes(t *testing.T) {
 }
 
 // Kubernetes sets MYRIAD_CLUSTER_PORT, and others, for a service that is named myriad-cluster. The
-// server starts, and says that it has passed over the first; what looks like an option stays refused.
+// server starts, and says that it has passed over the first; what looks like an option stays
+// refused.
 func TestVariablesOfAService(t *testing.T) {
 	environ := []string{"MYRIAD_CLUSTER_PORT=tcp://10.0.0.1:6222", "MYRIAD_CLUSTER_SERVICE_HOST=10.0.0.1",
 		"MYRIAD_CLUSTER_SERVICE_PORT=6222", "MYRIAD_CLUSTER_PORT_6222_TCP=tcp://10.0.0.1:6222",

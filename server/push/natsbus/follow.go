@@ -344,8 +344,8 @@ func (f *follower) deliver(s stored) {
 	}
 }
 
-// skip passes over a message of a channel that this node does not understand, such as one of a later
-// version. Its receivers have missed something. The caller holds work.
+// skip passes over a message of a channel that this node does not understand, such as one of a
+// later version. Its receivers have missed something. The caller holds work.
 func (f *follower) skip(s stored, channel string, advance func()) {
 	advance()
 	f.b.log.Warn("natsbus: a message of a log is not understood: do all nodes have the same version?", "log", f.stream,

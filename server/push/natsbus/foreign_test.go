@@ -59,7 +59,7 @@ func TestMessagesOfALaterVersion(t *testing.T) {
 	token, _ := tokenOf(news.Name)
 	lost := 0
 	for _, data := range [][]byte{{'z', 1, 2}, {byte(formPublication), 9, 0, 0, 0, '1'}, {}} {
-		if err := b.nc.Publish(f.stored+token, data); err != nil {
+		if err := b.kept.Publish(f.stored+token, data); err != nil {
 			t.Fatal(err)
 		}
 		lost++

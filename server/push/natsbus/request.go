@@ -144,8 +144,8 @@ func (b *Bus) call(ctx context.Context, subject string, body, answer any) error 
 	return decode(msgs[0], answer)
 }
 
-// errNotUnderstood is returned for an answer that lacks what JetStream always says. Nothing may rely
-// on it: without that check an empty object would say that a log has a quorum.
+// errNotUnderstood is returned for an answer that lacks what JetStream always says. Nothing may
+// rely on it: without that check an empty object would say that a log has a quorum.
 var errNotUnderstood = errors.New("natsbus: an answer is not one of JetStream")
 
 // decode reads an answer of the JetStream API, which has a type.

@@ -221,7 +221,8 @@ func TestWhatIsNotServedIsRefusedByName(t *testing.T) {
 	} {
 		for _, result := range results {
 			b.answer = `{"result":` + result + `}`
-			name := regexp.MustCompile(`"(\w+)":[^:]*$`).FindStringSubmatch(strings.Replace(result, `{"a":"b"}`, "{}", 1))[1]
+			name := regexp.MustCompile(`"(\w+)":[^:]*$`).FindStringSubmatch(strings.Replace(result, `{"a":"b"}`, "{}",
+				1))[1]
 			if err := everyHook(t, b)[hook]; err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s answered with %s: %v, want %q in it", hook, result, err, name)
 			}

@@ -35,7 +35,8 @@ func ParseUpdate(form map[string][]string) (Update, error) {
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		switch {
 		case !slices.Contains(fields, name):
-			return Update{}, fmt.Errorf("the field %q is not served: the fields are %s", name, strings.Join(fields, ", "))
+			return Update{}, fmt.Errorf("the field %q is not served: the fields are %s", name, strings.Join(fields,
+				", "))
 		case len(form[name]) > 1 && name != "topic":
 			return Update{}, fmt.Errorf("the field %s is given twice", name)
 		}
