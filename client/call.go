@@ -43,7 +43,7 @@ type Call struct {
 
 	// Of the current attempt: what begins it writes them, before the connection knows of the call.
 	req      *http.Request // with the attempt's body
-	refusals int           // attempts that a server of HTTP/2 has not processed
+	refusals uint8         // attempts that a server of HTTP/2 has not processed
 	gzip     bool          // the Transport has asked for it
 	reused   bool          // the connection has been idle, or has carried another call
 	gotByte  atomic.Bool   // of a response
@@ -73,6 +73,7 @@ type queuing struct {
 	dial       *dialing // that was begun for the call
 	waits      bool     // it is in the queue
 	next, prev *Call
+	delay      *delay // behind a refusal
 }
 
 // An exchange carries one attempt of a call. Any goroutine may call its methods.
@@ -407,21 +408,29 @@ func (x *Call) refused(err error) {
 		return
 	}
 	defer x.release()
-	if x.refusals < maxRefusals && !x.gotByte.Load() && x.rewindable() && !x.isSettled() {
+	switch {
+	case x.refusals == maxRefusals || x.gotByte.Load() || x.isSettled():
+		x.fail(err)
+	case !x.rewindable():
+		x.fail(fmt.Errorf("http2: Transport: cannot retry err [%w] after Request.Body was written; "+
+			"define Request.GetBody to avoid this error", err))
+	default:
 		x.refusals++
 		x.again()
-		return
 	}
-	x.fail(err)
 }
 
-// again begins another attempt.
+// again begins another attempt. The first one behind a refusal begins at once, those that follow
+// later and later.
 func (x *Call) again() {
-	if err := x.rewind(); err != nil {
+	switch err := x.rewind(); {
+	case err != nil:
 		x.fail(err)
-		return
+	case x.refusals < 2:
+		x.t.pool.acquire(x, x.host.key)
+	default:
+		x.t.pool.delay(x, int(x.refusals)-2)
 	}
-	x.t.pool.acquire(x, x.host.key)
 }
 
 // replayable reports whether the request may be sent again although the server may have seen it:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/mux"
 )
 
 // A Phase is how far a request has come.
@@ -168,7 +169,7 @@ type streamError struct{ frame *h2.Error }
 
 func (e streamError) Error() string {
 	reason, code, id := e.frame.Reason, e.frame.Code, e.frame.Stream
-	if reason == "reset by the peer" {
+	if reason == mux.ResetByPeer {
 		reason = "received from peer"
 	}
 	if id == 0 {

@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/tls"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -313,8 +312,8 @@ func (m *muxConn) endError(err error, within bool) error {
 	switch {
 	case !ok:
 		return closedError(m.c, err, within)
-	case frame.Cause == io.ErrUnexpectedEOF: // the body is shorter than its Content-Length
-		return io.ErrUnexpectedEOF
+	case frame.Cause != nil: // such as io.ErrUnexpectedEOF, if the body is shorter than its Content-Length
+		return frame.Cause
 	}
 	return streamError{frame}
 }

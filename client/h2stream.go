@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
@@ -16,9 +17,13 @@ import (
 	"github.com/myriad-go/myriad/internal/mux"
 )
 
-// maxRefusals is how often a request is sent again because the server has not processed it, as in
-// net/http.
-const maxRefusals = 6
+const (
+	// maxRefusals is how often a request is sent again because the server has not processed it.
+	maxRefusals = 7
+	// firstDelay is how long the second of these attempts waits; each one that follows waits twice
+	// as long. The first one begins at once.
+	firstDelay = 100 * time.Millisecond
+)
 
 // A stream carries one attempt of a call on an HTTP/2 connection. Its methods without another word
 // are the loop's.
@@ -212,9 +217,8 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 	return h2.NoError
 }
 
-// decline ends the upload because the response's status says that the server does not want it, as in
-// net/http. A status of 2xx does not: the server may answer while it reads. On a connection of its
-// own, as with HTTP/1, a server could stop reading; here it would be sent all of the body.
+// decline ends the upload, because the response's status says that the server does not want it. A
+// status of 2xx does not say so: the server may answer while it reads. net/http has the same rule.
 func (st *stream) decline() {
 	if st.declined = !st.sent(); st.declined {
 		st.up.stopFor(errAbandoned)
