@@ -28,15 +28,14 @@ import (
 //
 // It lives on when the call for which it was begun is served by another connection.
 type dialing struct {
-	t         *Transport
-	ctx       context.Context // with the values of the call's; it ends only where a program is given it
-	trace     *httptrace.ClientTrace
-	proxy     *url.URL
-	addr      string // of the server
-	https     bool
-	began     time.Time
-	pc        *conn        // what it makes
-	handshake *handshaking // the latest of them
+	t     *Transport
+	ctx   context.Context // with the values of the call's; it ends only where a program is given it
+	trace *httptrace.ClientTrace
+	proxy *url.URL
+	addr  string // of the server
+	https bool
+	began time.Time
+	pc    *conn // what it makes
 
 	// Guarded by pool.mu.
 	host  *host
@@ -47,7 +46,9 @@ type dialing struct {
 	mu   sync.Mutex
 	stop func()       // guarded by mu: ends ctx, or the engine's dial; nil: neither can end
 	c    *myriad.Conn // guarded by mu: once it is connected
-	left bool         // guarded by mu: abandon was called
+	left bool         // guarded by mu: end was called
+
+	handshake *handshaking // guarded by mu: the latest of them
 }
 
 // A dialState is what the pool knows of a dial.
@@ -311,14 +312,18 @@ func (d *dialing) secure(next myriad.Handler, addr string, proxy bool) myriad.Ha
 	}
 	cfg.NextProtos = d.offers(next, cfg.NextProtos)
 	h := &handshaking{proxy: proxy}
-	h.d.Store(d)
 	o := tlsloop.Options{Timeout: d.t.TLSHandshakeTimeout, Failed: func(*myriad.Conn, error, uint64) {},
 		Closed: h.failed}
 	if o.Timeout == 0 {
 		o.Timeout = -1
 	}
 	h.next = o.Client(cfg, next)
+	d.mu.Lock()
 	h.before, d.handshake = d.handshake, h
+	if !d.left {
+		h.d.Store(d)
+	}
+	d.mu.Unlock()
 	return h
 }
 
@@ -423,6 +428,8 @@ func (d *dialing) standsMux(m *muxConn) (x *Call, ok bool) {
 
 // release has what lives as long as the connection let go of the dial, and so of its call.
 func (d *dialing) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for h := d.handshake; h != nil; h = h.before {
 		h.d.Store(nil)
 	}
@@ -465,11 +472,11 @@ func (d *dialing) abandon() {
 
 // end ends what is under way.
 func (d *dialing) end() *myriad.Conn {
-	d.release()
 	d.mu.Lock()
 	d.left = true
 	stop, c := d.stop, d.c
 	d.mu.Unlock()
+	d.release()
 	if stop != nil {
 		stop()
 	}

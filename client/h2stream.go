@@ -130,14 +130,6 @@ func (st *stream) fail(x *Call, err error) {
 	x.over(err)
 }
 
-// written is called when the request has been written, by any goroutine. The wait for the head
-// begins on the loop, in Credit.
-func (st *stream) written() {
-	if st.m.t.ResponseHeaderTimeout > 0 {
-		st.Notify()
-	}
-}
-
 // endWait ends the stream's wait, if there is one.
 func (st *stream) endWait() {
 	if st.wait != nil {
@@ -327,13 +319,9 @@ func (st *stream) responded(x *Call) {
 }
 
 // Credit is what the reader of the body has consumed. It is called after Notify, and so also when
-// the request has been written, and when the response has been read to its end.
+// the response has been read to its end.
 func (st *stream) Credit() int {
-	switch d := st.m.t.ResponseHeaderTimeout; {
-	case st.call == nil:
-	case d > 0 && !st.headed && st.up.wrote.Load() && st.waits != forHead:
-		st.m.wait(st, forHead, d)
-	case st.whole && st.waits != forUpload && st.body != nil && st.body.isRead():
+	if st.call != nil && st.whole && st.waits != forUpload && st.body != nil && st.body.isRead() {
 		st.m.wait(st, forUpload, uploadGrace)
 	}
 	if st.body == nil {
@@ -342,10 +330,15 @@ func (st *stream) Credit() int {
 	return st.body.consumed()
 }
 
-// Room lets the upload go on.
+// Room lets the upload go on. Behind its end the wait for the head begins: what the server's limits
+// hold back does not count as the server's delay.
 func (st *stream) Room() {
-	if st.up != nil {
+	switch d := st.m.t.ResponseHeaderTimeout; {
+	case st.up == nil:
+	case !st.Sent():
 		st.up.room()
+	case d > 0 && st.call != nil && !st.headed:
+		st.m.wait(st, forHead, d)
 	}
 }
 

@@ -329,10 +329,7 @@ func (u *upload) done() {
 	u.close()
 	u.traceWrote(nil)
 	u.wrote.Store(true)
-	switch {
-	case u.st != nil:
-		u.st.written()
-	case !u.whole:
+	if u.st == nil && !u.whole {
 		u.pc.c.Notify()
 	}
 }

@@ -607,6 +607,9 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if x.host.served && x.w.o.net == "faulty" {
 		return "network"
 	}
+	if x.host.served && !x.rewindable() && contains(err, "REFUSED_STREAM") {
+		return "refused, and its body cannot be had again"
+	}
 	if last == nil || last.lost() {
 		if why := x.host.excuse(x); why != "" {
 			return "dial or lost connection"

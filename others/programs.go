@@ -107,7 +107,7 @@ var programs = []program{
 	},
 	{
 		name: "mcp-go", path: "github.com/mark3labs/mcp-go", version: "v1.2.1",
-		packages: []string{"./server", "./client/transport"},
+		packages: []string{"./server"},
 	},
 	{
 		name: "mcp go-sdk", path: "github.com/modelcontextprotocol/go-sdk", version: "v1.8.0",

@@ -111,7 +111,8 @@ type StreamOwner interface {
 	// Credit returns how many bytes of the body have been consumed since the last call, as
 	// flow.Inbox.Credit does. It is called after Data and after Stream.Notify.
 	Credit() int
-	// Room is called after Put has failed with flow.ErrFull, when there is room again.
+	// Room is called after Put has failed with flow.ErrFull, when there is room again. At a client
+	// it is also called when the end of the request has left.
 	Room()
 	// Ended is called once: the stream is closed. err is nil if both sides have ended in order.
 	// code is that of RST_STREAM, of either side, or of the connection's end. It is called without
