@@ -181,7 +181,7 @@ func (s *refuserStream) Ended(h2.Code, error) { s.Release() }
 
 // runRefused sends one request to s and returns what came of it, when, and what the server has
 // seen.
-func runRefused(t *testing.T, s *refuser, req *http.Request, cancelAt time.Duration) (err error, after time.Duration) {
+func runRefused(t *testing.T, s *refuser, req *http.Request, cancelAt time.Duration) (after time.Duration, err error) {
 	t.Helper()
 	s.w = sim.New(1, sim.Options{})
 	s.cfg.Now, s.began = s.w.Now, s.w.Now()
@@ -217,7 +217,7 @@ func runRefused(t *testing.T, s *refuser, req *http.Request, cancelAt time.Durat
 	for _, left := range Leftovers(tr) {
 		t.Error(left)
 	}
-	return err, after
+	return after, err
 }
 
 // A server that refuses requests for a while is asked again later and later: the first time at
@@ -247,7 +247,7 @@ func TestRefusedRequestsAreSpreadInTime(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &refuser{times: tt.times, code: tt.code}
-			err, after := runRefused(t, s, tt.req, tt.cancelAt)
+			after, err := runRefused(t, s, tt.req, tt.cancelAt)
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("%v, want %q", err, tt.err)
 			}

@@ -358,6 +358,7 @@ func (u *upload) refused(err error) {
 func (u *upload) stopFor(error) {
 	u.stopped.Store(true)
 	u.mu.Lock() // what reads the request holds it
+	//lint:ignore SA2001 the end of that is waited for
 	u.mu.Unlock()
 	u.close()
 	if u.parker != nil {

@@ -607,7 +607,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if x.host.served && x.w.o.net == "faulty" {
 		return "network"
 	}
-	if x.host.served && !x.rewindable() && contains(err, "REFUSED_STREAM") {
+	if x.host.served && !x.rewindable() && contains(err, "refused_stream") {
 		return "refused, and its body cannot be had again"
 	}
 	if last == nil || last.lost() {
