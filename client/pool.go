@@ -882,6 +882,7 @@ func (p *pool) tick() {
 func (p *pool) passes(h *host, now time.Time) (do todo) {
 	if !h.raiseAt.IsZero() && !h.raiseAt.After(now) {
 		h.atOnce++
+		h.raiseAt = time.Time{} // arrange sets it anew if that is not enough
 	}
 	var ended []*dialing
 	for s := h.spares; s != nil && !s.until.After(now); s = h.spares {

@@ -214,3 +214,43 @@ func TestDrainingConnectionsTakeNoPlace(t *testing.T) {
 		r.Body.Close()
 	})
 }
+
+// While handshakes hang, one dial more is begun each time that hedgeAfter passes, however many
+// requests wait.
+func TestDialsAreSpreadWhileHandshakesHang(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var dials atomic.Int32
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			defer c.Close()
+		}
+	}()
+	tr := fresh(t, &Transport{ForceAttemptHTTP2: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	began := time.Now()
+	var calls sync.WaitGroup
+	for range 200 {
+		calls.Add(1)
+		r := request(t, "GET", "https://"+ln.Addr().String(), nil).WithContext(ctx)
+		tr.Do(r, func(*http.Response, error) { calls.Done() })
+	}
+	for dials.Load() < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	n := dials.Load()
+	if most := int32(time.Since(began)/hedgeAfter) + 1; n > most {
+		t.Errorf("%d dials after %v, at most %d are due", n, time.Since(began), most)
+	}
+	cancel()
+	calls.Wait()
+}
