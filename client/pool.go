@@ -164,6 +164,11 @@ func (p *pool) acquire(x *Call, key hostKey) {
 	p.mu.Lock()
 	h := p.hostFor(key)
 	x.host = h
+	if len(h.idle) > 0 && p.t.isStale(h.idle[len(h.idle)-1].idleSince) {
+		for len(h.idle) > 0 { // the others have been idle for longer
+			defer p.takeIdle(h, 0).retire()
+		}
+	}
 	if n := len(h.idle); n > 0 {
 		pc := p.takeIdle(h, n-1)
 		p.mu.Unlock()
@@ -611,6 +616,14 @@ func (p *pool) settle(pc *conn) error {
 		oldest.retire()
 	}
 	return nil
+}
+
+// isStale reports whether a connection has been idle for longer than IdleConnTimeout, although its
+// timer has not ended: timers stand still while the system sleeps, or the process is stopped. So it
+// is the wall clock that counts.
+func (t *Transport) isStale(idleSince time.Time) bool {
+	return t.IdleConnTimeout > 0 && !idleSince.IsZero() &&
+		t.sys.Now().Round(0).Sub(idleSince.Round(0)) > t.IdleConnTimeout
 }
 
 func (p *pool) takeIdle(h *host, i int) *conn {
