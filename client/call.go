@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
@@ -24,6 +25,9 @@ import (
 // a response or an error, is decided once (settle) and then delivered (finish). The call is over
 // when nothing of it is under way any more: after an error, or when the response and the request
 // have come to their ends.
+//
+// The caller's request is read between hold and release alone, but for its body: the caller is told
+// the result behind that, because it may change the request then.
 type Call struct {
 	// Set before the call begins.
 	t        *Transport
@@ -39,22 +43,28 @@ type Call struct {
 
 	// Of the current attempt: what begins it writes them, before the connection knows of the call.
 	req      *http.Request // with the attempt's body
-	refusals int           // attempts that a server of HTTP/2 has not processed
+	refusals uint8         // attempts that a server of HTTP/2 has not processed
 	gzip     bool          // the Transport has asked for it
 	reused   bool          // the connection has been idle, or has carried another call
 	gotByte  atomic.Bool   // of a response
 
+	// Of the request, for what comes later. Set before the call begins.
+	isHead, isConnect, closes, noted bool
+
 	mu       sync.Mutex
 	settled  bool        // guarded by mu: the result is decided
+	late     bool        // guarded by mu: it waits for release
+	ended    bool        // guarded by mu: the request is not read any more
+	isOver   bool        // guarded by mu: over was called
+	held     int32       // guarded by mu: how often
 	exchange exchange    // guarded by mu: of the current attempt
 	up       *upload     // guarded by mu: likewise
 	body     *body       // guarded by mu: of the response
 	stop     func() bool // guarded by mu: ends the watch of the context
 
-	// The result.
-	response *http.Response
-	err      error
-	finished atomic.Bool
+	response *http.Response // guarded by mu while held; then the result, as err
+	err      error          // guarded by mu while held
+	finished atomic.Bool    // RoundTrip may take the result
 }
 
 // queuing is a call's place in the queue of its host. It is guarded by pool.mu.
@@ -63,6 +73,7 @@ type queuing struct {
 	dial       *dialing // that was begun for the call
 	waits      bool     // it is in the queue
 	next, prev *Call
+	delay      *delay // behind a refusal
 }
 
 // An exchange carries one attempt of a call. Any goroutine may call its methods.
@@ -109,6 +120,8 @@ func (x *Call) prepare() (key hostKey, err error) {
 		return key, fmt.Errorf("http: no Host in request URL")
 	case r.ContentLength != 0 && r.Body == nil:
 		return key, fmt.Errorf("http: Request.ContentLength=%d with nil Body", r.ContentLength)
+	case hasControl(r.URL.Opaque) || hasControl(r.URL.RawQuery): // all else of a URL is escaped
+		return key, errors.New("net/http: can't write control character in Request.URL")
 	}
 	if err = checkFields("header", r.Header); err != nil {
 		return key, err
@@ -122,7 +135,21 @@ func (x *Call) prepare() (key hostKey, err error) {
 		}
 	}
 	x.addr = canonicalAddr(r.URL)
+	x.isHead, x.isConnect, x.closes = r.Method == "HEAD", r.Method == "CONNECT", wantsClose(r)
+	if x.proxy != nil && !socks(x.proxy) && (hostOf(r) == "" || !httpguts.ValidHostHeader(x.addr)) {
+		return key, errors.New("http: invalid Host header") // it would be in the target of the request
+	}
 	return keyFor(r, x.proxy, x.addr)
+}
+
+// hasControl reports whether s has a character that a line of HTTP/1 must not have.
+func hasControl(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return true
+		}
+	}
+	return false
 }
 
 // checkFields leaves out the value, which may be a secret.
@@ -161,6 +188,7 @@ func (x *Call) watch() error {
 // context has a deadline and CancelRequest is called, so no goroutine need wait for it.
 func (x *Call) watchCancel(ctx context.Context) {
 	t := x.t
+	x.noted = true
 	t.noteCancel(x)
 	if _, bounded := ctx.Deadline(); bounded {
 		return
@@ -205,11 +233,12 @@ func (x *Call) cancel(err error) {
 		e.drop(x, err)
 		x.finish(nil, err)
 	case e != nil:
-		if b != nil {
-			b.fail(x.wrap(err))
-		}
+		told := x.wrap(err)
 		e.drop(x, err)
 		x.over(err)
+		if b != nil {
+			b.fail(told)
+		}
 	}
 }
 
@@ -259,8 +288,59 @@ func (x *Call) wrap(err error) error {
 	return &Error{p, addr, err}
 }
 
-// finish delivers the result. It is called once, by what has settled the call.
+// hold has the result wait until release, so that the request can be read. It returns false if the
+// caller may have the request back.
+func (x *Call) hold() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended {
+		return false
+	}
+	x.held++
+	return true
+}
+
+// release ends hold, and delivers the result if that waits.
+func (x *Call) release() {
+	x.mu.Lock()
+	x.held--
+	if !x.late || x.held > 0 {
+		x.mu.Unlock()
+		return
+	}
+	r, err := x.response, x.err
+	x.late, x.ended = false, x.ended || err != nil
+	x.mu.Unlock()
+	x.conclude(r, err)
+}
+
+// attempt is hold for an attempt that e carries. It returns false if the call is settled.
+func (x *Call) attempt(e exchange, up *upload, reused bool) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.settled {
+		return false
+	}
+	x.held++
+	x.exchange, x.up, x.reused = e, up, reused
+	return true
+}
+
+// finish ends the call with a result. It is called once, by what has settled the call.
 func (x *Call) finish(r *http.Response, err error) {
+	x.mu.Lock()
+	if x.held > 0 {
+		x.late, x.response, x.err = true, r, err
+		x.mu.Unlock()
+		return
+	}
+	x.ended = x.ended || err != nil
+	x.mu.Unlock()
+	x.conclude(r, err)
+}
+
+// conclude delivers the result.
+func (x *Call) conclude(r *http.Response, err error) {
 	if err != nil {
 		err = x.wrap(err)
 		x.over(err)
@@ -285,18 +365,18 @@ func (x *Call) deliver(r *http.Response, err error) {
 // goroutine, any number of times.
 func (x *Call) over(err error) {
 	x.mu.Lock()
-	stop, up := x.stop, x.up
-	x.stop, x.exchange = nil, nil
+	stop, up, again := x.stop, x.up, x.isOver
+	x.stop, x.exchange, x.ended, x.isOver = nil, nil, true, true
 	x.mu.Unlock()
 	if up != nil {
 		up.stopFor(err)
-	} else {
+	} else if !again {
 		closeBody(x.req)
 	}
 	if stop != nil {
 		stop()
 	}
-	if x.original.Cancel != nil {
+	if x.noted {
 		x.t.forgetCancel(x.original)
 	}
 	if old := Phase(x.phase.Swap(uint32(Done))); old != Done {
@@ -308,6 +388,10 @@ func (x *Call) over(err error) {
 // has taken the call from the attempt's exchange. These are the rules of net/http: a server that is
 // too slow is not asked twice.
 func (x *Call) attemptFailed(err error) {
+	if !x.hold() {
+		return
+	}
+	defer x.release()
 	again := x.reused && err != error(errHeaderTimeout) && !x.gotByte.Load() && x.up.readErr.Load() == nil &&
 		(x.replayable() || x.rewindable() && !x.up.began.Load()) && !x.isSettled()
 	if again {
@@ -320,21 +404,33 @@ func (x *Call) attemptFailed(err error) {
 // refused is attemptFailed for a server of HTTP/2 that has not processed the request, whatever its
 // method (RFC 9113 section 8.7).
 func (x *Call) refused(err error) {
-	if x.refusals < maxRefusals && !x.gotByte.Load() && x.rewindable() && !x.isSettled() {
+	if !x.hold() {
+		return
+	}
+	defer x.release()
+	switch {
+	case x.refusals == maxRefusals || x.gotByte.Load() || x.isSettled():
+		x.fail(err)
+	case !x.rewindable():
+		x.fail(fmt.Errorf("http2: Transport: cannot retry err [%w] after Request.Body was written; "+
+			"define Request.GetBody to avoid this error", err))
+	default:
 		x.refusals++
 		x.again()
-		return
 	}
-	x.fail(err)
 }
 
-// again begins another attempt.
+// again begins another attempt. The first one behind a refusal begins at once, those that follow
+// later and later.
 func (x *Call) again() {
-	if err := x.rewind(); err != nil {
+	switch err := x.rewind(); {
+	case err != nil:
 		x.fail(err)
-		return
+	case x.refusals < 2:
+		x.t.pool.acquire(x, x.host.key)
+	default:
+		x.t.pool.delay(x, int(x.refusals)-2)
 	}
-	x.t.pool.acquire(x, x.host.key)
 }
 
 // replayable reports whether the request may be sent again although the server may have seen it:

@@ -28,15 +28,14 @@ import (
 //
 // It lives on when the call for which it was begun is served by another connection.
 type dialing struct {
-	t         *Transport
-	ctx       context.Context // with the values of the call's; it ends only where a program is given it
-	trace     *httptrace.ClientTrace
-	proxy     *url.URL
-	addr      string // of the server
-	https     bool
-	began     time.Time
-	pc        *conn        // what it makes
-	handshake *handshaking // the latest of them
+	t     *Transport
+	ctx   context.Context // with the values of the call's; it ends only where a program is given it
+	trace *httptrace.ClientTrace
+	proxy *url.URL
+	addr  string // of the server
+	https bool
+	began time.Time
+	pc    *conn // what it makes
 
 	// Guarded by pool.mu.
 	host  *host
@@ -47,7 +46,9 @@ type dialing struct {
 	mu   sync.Mutex
 	stop func()       // guarded by mu: ends ctx, or the engine's dial; nil: neither can end
 	c    *myriad.Conn // guarded by mu: once it is connected
-	left bool         // guarded by mu: abandon was called
+	left bool         // guarded by mu: end was called
+
+	handshake *handshaking // guarded by mu: the latest of them
 }
 
 // A dialState is what the pool knows of a dial.
@@ -168,15 +169,20 @@ func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
 		err = errors.New("client: DialContext returned neither a connection nor an error")
 	}
 	if tc, ok := nc.(*tls.Conn); ok && err == nil && h == myriad.Handler(d.pc) {
-		if err = tc.HandshakeContext(ctx); err == nil {
-			state := tc.ConnectionState()
-			d.pc.tls = &state
-		} else {
-			_ = nc.Close()
+		if d.trace != nil && d.trace.TLSHandshakeStart != nil {
+			d.trace.TLSHandshakeStart()
 		}
+		if err = tc.HandshakeContext(ctx); err != nil {
+			_ = nc.Close()
+			d.traceTLS(tls.ConnectionState{}, err)
+			d.fail(err)
+			return
+		}
+		state := tc.ConnectionState()
+		d.pc.tls = &state
 	}
 	if err != nil {
-		d.fail(err)
+		d.fail(d.toProxy(err))
 		return
 	}
 	d.connected(d.t.engine.Adopt(nc, nil, h))
@@ -185,7 +191,7 @@ func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
 // connected is the end of the engine's part.
 func (d *dialing) connected(c *myriad.Conn, err error) {
 	if err != nil {
-		d.fail(dialError(err))
+		d.fail(d.toProxy(dialError(err)))
 		return
 	}
 	d.mu.Lock()
@@ -202,16 +208,22 @@ func (d *dialing) handler() (myriad.Handler, error) {
 	pc := d.pc
 	var h myriad.Handler = pc
 	if d.https {
-		h = d.secure(pc, d.addr)
+		h = d.secure(pc, d.addr, false)
 	}
 	switch p := d.proxy; {
 	case p == nil:
 		return h, nil
 	case socks(p):
-		return tunnel.Socks(d.through(h))
+		by := d.through(h)
+		by.Failed = func(err error) { d.fail(d.bySocks(err)) }
+		h, err := tunnel.Socks(by)
+		if err != nil {
+			err = d.bySocks(err)
+		}
+		return h, err
 	case d.https && p.Scheme == "https": // TLS in TLS: the inner one is on a conn of its own
 		inner, err := d.tunnel(tunnel.Nested(d.t.engine, d.through(h), d.connected))
-		return d.secure(inner, canonicalAddr(p)), err
+		return d.secure(inner, canonicalAddr(p), true), err
 	case d.https:
 		return d.tunnel(h)
 	}
@@ -220,7 +232,7 @@ func (d *dialing) handler() (myriad.Handler, error) {
 		pc.auth = tunnel.BasicAuth(u)
 	}
 	if d.proxy.Scheme == "https" {
-		return d.secure(pc, canonicalAddr(d.proxy)), nil
+		return d.secure(pc, canonicalAddr(d.proxy), true), nil
 	}
 	return h, nil
 }
@@ -228,7 +240,8 @@ func (d *dialing) handler() (myriad.Handler, error) {
 // through is a dial by a proxy, behind which next speaks.
 func (d *dialing) through(next myriad.Handler) *tunnel.Dial {
 	return &tunnel.Dial{Proxy: d.proxy, Target: d.addr, Next: next, Timeout: tunnel.Timeout, Limits: d.t.limits(0),
-		Failed: d.fail, Over: d.isOver, ServerFirst: d.host.mayH2 && !d.https}
+		Failed: func(err error) { d.fail(d.t.headError(err, false)) }, Over: d.isOver,
+		ServerFirst: d.host.mayH2 && !d.https}
 }
 
 // tunnel is the handler of a connection to an HTTP proxy until that has connected it to the server.
@@ -285,11 +298,11 @@ func (d *dialing) judge(asked *http.Request, head *h1.ResponseHead) error {
 	case len(head.Reason) > 0:
 		return errors.New(string(head.Reason))
 	}
-	return errors.New("the proxy answered " + r.Status)
+	return errors.New("unknown status code")
 }
 
-// secure is the client's side of a handshake, and next behind it.
-func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
+// secure is the client's side of a handshake with the server or the proxy, and next behind it.
+func (d *dialing) secure(next myriad.Handler, addr string, proxy bool) myriad.Handler {
 	cfg := d.t.TLSClientConfig.Clone()
 	if cfg == nil {
 		cfg = &tls.Config{}
@@ -298,15 +311,19 @@ func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
 		cfg.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	cfg.NextProtos = d.offers(next, cfg.NextProtos)
-	h := &handshaking{}
-	h.d.Store(d)
+	h := &handshaking{proxy: proxy}
 	o := tlsloop.Options{Timeout: d.t.TLSHandshakeTimeout, Failed: func(*myriad.Conn, error, uint64) {},
 		Closed: h.failed}
 	if o.Timeout == 0 {
 		o.Timeout = -1
 	}
 	h.next = o.Client(cfg, next)
+	d.mu.Lock()
 	h.before, d.handshake = d.handshake, h
+	if !d.left {
+		h.d.Store(d)
+	}
+	d.mu.Unlock()
 	return h
 }
 
@@ -334,6 +351,7 @@ func (d *dialing) offers(next myriad.Handler, users []string) (names []string) {
 type handshaking struct {
 	d      atomic.Pointer[dialing] // nil: the dial is over
 	next   myriad.Handler
+	proxy  bool         // it is with the proxy
 	before *handshaking // with the proxy
 }
 
@@ -365,6 +383,9 @@ func (h *handshaking) failed(_ *myriad.Conn, err error) {
 	}
 	err = asRead(err)
 	d.traceTLS(tls.ConnectionState{}, err)
+	if h.proxy {
+		err = d.toProxy(err)
+	}
 	d.fail(err)
 }
 
@@ -407,6 +428,8 @@ func (d *dialing) standsMux(m *muxConn) (x *Call, ok bool) {
 
 // release has what lives as long as the connection let go of the dial, and so of its call.
 func (d *dialing) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for h := d.handshake; h != nil; h = h.before {
 		h.d.Store(nil)
 	}
@@ -414,13 +437,31 @@ func (d *dialing) release() {
 
 // fail ends the dial, and its call if that still waits for it. Any goroutine.
 func (d *dialing) fail(err error) {
-	err = asRead(err)
-	if d.proxy != nil {
-		err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
-	}
-	d.t.pool.failed(d, err)
+	d.t.pool.failed(d, asRead(err))
 	d.end()
 }
+
+// toProxy is the error of a connection to the proxy, if there is one, as in net/http. What the
+// proxy answers, and what the server does behind it, are errors of their own.
+func (d *dialing) toProxy(err error) error {
+	if d.proxy == nil {
+		return err
+	}
+	return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: asRead(err)}
+}
+
+// bySocks is the error of a SOCKS5 proxy, as in net/http.
+func (d *dialing) bySocks(err error) error {
+	return &net.OpError{Op: "socks connect", Net: "tcp", Source: addrText(canonicalAddr(d.proxy)),
+		Addr: addrText(d.addr), Err: asRead(err)}
+}
+
+// An addrText is a net.Addr of TCP that may have a name.
+type addrText string
+
+// Network implements net.Addr.
+func (addrText) Network() string  { return "tcp" }
+func (a addrText) String() string { return string(a) }
 
 // abandon ends a dial that the pool has cancelled. Any goroutine.
 func (d *dialing) abandon() {
@@ -431,11 +472,11 @@ func (d *dialing) abandon() {
 
 // end ends what is under way.
 func (d *dialing) end() *myriad.Conn {
-	d.release()
 	d.mu.Lock()
 	d.left = true
 	stop, c := d.stop, d.c
 	d.mu.Unlock()
+	d.release()
 	if stop != nil {
 		stop()
 	}

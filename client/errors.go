@@ -13,7 +13,9 @@ import (
 	"syscall"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/mux"
 )
 
 // A Phase is how far a request has come.
@@ -168,7 +170,7 @@ type streamError struct{ frame *h2.Error }
 
 func (e streamError) Error() string {
 	reason, code, id := e.frame.Reason, e.frame.Code, e.frame.Stream
-	if reason == "reset by the peer" {
+	if reason == mux.ResetByPeer {
 		reason = "received from peer"
 	}
 	if id == 0 {
@@ -180,6 +182,20 @@ func (e streamError) Error() string {
 // Unwrap gives the error of the frame, and by that its cause.
 func (e streamError) Unwrap() error { return e.frame }
 
+// headError is the error of a head that cannot be parsed, behind interim responses or not.
+func (t *Transport) headError(err error, interim bool) error {
+	e, ok := errors.AsType[*h1.Error](err)
+	switch {
+	case !ok:
+		return err
+	case e.Status != http.StatusRequestHeaderFieldsTooLarge && e.Status != http.StatusRequestURITooLong:
+		return errors.New("client: malformed HTTP response: " + e.Reason)
+	case interim:
+		return ErrInterim
+	}
+	return t.headTooLarge()
+}
+
 // dialError is the error of the engine's dial in the form that package net gives it. Of several
 // addresses it is that of the first.
 func dialError(err error) error {
@@ -189,6 +205,8 @@ func dialError(err error) error {
 	failed := &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		failed.Err = dns
+	} else if addr, ok := errors.AsType[*net.AddrError](err); ok { // such as an invalid port
+		failed.Err = addr
 	}
 	return failed
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/tls"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -112,20 +111,15 @@ func (pc *conn) Opened(c *myriad.Conn) {
 
 // send has the connection carry x. Its caller has taken it from the pool for that. Any goroutine.
 func (pc *conn) send(x *Call) {
-	up, err := newUpload(x, pc, nil)
+	up := &upload{x: x, pc: pc, payload: noPayload}
 	reused := pc.idled || pc.carried
 	pc.carried = true
-	x.mu.Lock()
-	settled := x.settled
-	if !settled {
-		x.exchange, x.up, x.reused = pc, up, reused
-	}
-	x.mu.Unlock()
-	switch {
-	case settled:
+	if !x.attempt(pc, up, reused) { // cancelled
 		pc.free()
 		return
-	case err != nil:
+	}
+	defer x.release()
+	if err := up.frame(); err != nil {
 		x.fail(err)
 		pc.free()
 		return
@@ -291,10 +285,13 @@ func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	pc.interim = 0
 	r := newResponse(x, head)
 	r.TLS = pc.tls
-	pc.last = !head.KeepAlive || wantsClose(x.req) || pc.t.DisableKeepAlives || pc.stops || pc.ended
+	pc.last = !head.KeepAlive || x.closes || pc.t.DisableKeepAlives || pc.stops || pc.ended
 	if head.Status == http.StatusSwitchingProtocols {
-		pc.switchProtocols(x, r, rest)
-		return
+		if head.Upgrade {
+			pc.switchProtocols(x, r, rest)
+			return
+		}
+		pc.last = true // it names no protocol, so what follows belongs to none
 	}
 	switch {
 	case pc.waits == forContinue && pc.last: // as in net/http the body is sent if the connection is to be used again
@@ -337,7 +334,7 @@ func (pc *conn) respondWithoutBody(x *Call, r *http.Response, rest []byte) {
 	if len(rest) > 0 {
 		pc.last = true // RFC 9112 section 6.3: the server is out of step
 	}
-	pc.answerComplete(x, true)
+	pc.answerComplete(x, nil)
 	x.finish(r, nil)
 }
 
@@ -345,9 +342,9 @@ func (pc *conn) respondWithoutBody(x *Call, r *http.Response, rest []byte) {
 // none.
 func (pc *conn) framingOf(x *Call, r *http.Response, head *h1.ResponseHead) connState {
 	switch {
-	case x.req.Method == "HEAD" || head.NoBody:
+	case x.isHead || head.NoBody:
 		return inHead
-	case x.req.Method == "CONNECT" && head.Status/100 == 2:
+	case x.isConnect && head.Status/100 == 2:
 		r.ContentLength = -1
 	case head.Chunked:
 		pc.chunks = h1.Chunked{}
@@ -452,20 +449,20 @@ func (pc *conn) endIfComplete(x *Call) {
 	if pc.state == answered && pc.body != nil {
 		b := pc.body
 		pc.body = nil
-		pc.answerComplete(x, b.awaitRead())
+		pc.answerComplete(x, b)
 	}
 }
 
 // answerComplete is the end of a response. The request may still be under way: then it goes on
 // until the response has been read to its end, and, on a connection that is to be used again,
-// uploadGrace longer.
-func (pc *conn) answerComplete(x *Call, read bool) {
+// uploadGrace longer. b is nil without a body.
+func (pc *conn) answerComplete(x *Call, b *body) {
 	if pc.up.wrote.Load() {
 		pc.exchangeOver(x)
 		return
 	}
 	pc.state = answered
-	if read {
+	if b == nil || b.awaitRead() {
 		pc.answerRead(x)
 	}
 }
@@ -550,19 +547,7 @@ func (s *switched) CloseWrite() error {
 }
 
 // malformed is for bytes that are no response.
-func (pc *conn) malformed(err error) {
-	if e, ok := errors.AsType[*h1.Error](err); ok {
-		if e.Status == http.StatusRequestHeaderFieldsTooLarge || e.Status == http.StatusRequestURITooLong {
-			err = pc.t.headTooLarge()
-			if pc.interim > 0 {
-				err = ErrInterim
-			}
-		} else {
-			err = errors.New("client: malformed HTTP response: " + e.Reason)
-		}
-	}
-	pc.broken(err)
-}
+func (pc *conn) malformed(err error) { pc.broken(pc.t.headError(err, pc.interim > 0)) }
 
 // broken ends the connection, and what it carries, with err.
 func (pc *conn) broken(err error) {
@@ -595,7 +580,7 @@ func (pc *conn) lose(err error) {
 func (pc *conn) drop(x *Call, err error) {
 	switch {
 	case !pc.x.CompareAndSwap(x, nil):
-	case x.method() == "CONNECT" && err == errBodyClosed: // what was written into the tunnel is sent
+	case x.isConnect && err == errBodyClosed: // what was written into the tunnel is sent
 		pc.retire()
 	default:
 		pc.c.Abort(err)

@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/tls"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -145,7 +144,7 @@ func (m *muxConn) carry(x *Call) {
 	}
 	m.Timers.Set(m.c, idleTimer, 0)
 	st.begin(x)
-	if m.t.DisableKeepAlives || wantsClose(x.req) {
+	if m.t.DisableKeepAlives || x.closes {
 		m.t.pool.leave(m, m.Streams() > 1) // it drains if others are on it
 	}
 }
@@ -313,8 +312,8 @@ func (m *muxConn) endError(err error, within bool) error {
 	switch {
 	case !ok:
 		return closedError(m.c, err, within)
-	case frame.Cause == io.ErrUnexpectedEOF: // the body is shorter than its Content-Length
-		return io.ErrUnexpectedEOF
+	case frame.Cause != nil: // such as io.ErrUnexpectedEOF, if the body is shorter than its Content-Length
+		return frame.Cause
 	}
 	return streamError{frame}
 }

@@ -127,3 +127,50 @@ func TestHTTP2HeaderListOfServer(t *testing.T) {
 	}
 	get(t, tr, s.URL)
 }
+
+// What a server's window holds back is not its delay: ResponseHeaderTimeout begins when the request
+// has left.
+func TestHTTP2HeaderTimeoutBehindWindow(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		io.ReadFull(r, make([]byte, len(http2.ClientPreface)))
+		fr := http2.NewFramer(c, r)
+		fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		for {
+			f, err := fr.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch f := f.(type) {
+			case *http2.SettingsFrame:
+				if !f.IsAck() {
+					fr.WriteSettingsAck()
+				}
+			case *http2.HeadersFrame:
+				if f.StreamEnded() {
+					answer(fr, f.StreamID, "204", true)
+					continue
+				}
+				time.Sleep(timeout * 3 / 2)
+				fr.WriteWindowUpdate(f.StreamID, 100)
+			case *http2.DataFrame:
+				if f.StreamEnded() {
+					answer(fr, f.StreamID, "204", true)
+				}
+			}
+		}
+	})
+	tr := overClearH2(t, &Transport{ResponseHeaderTimeout: timeout})
+	for _, method := range []string{"GET", "POST"} { // the first one learns the SETTINGS
+		body := io.Reader(nil)
+		if method == "POST" {
+			body = strings.NewReader("text")
+		}
+		response, err := tr.RoundTrip(request(t, method, url, body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	}
+}

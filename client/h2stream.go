@@ -1,12 +1,15 @@
 package client
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
@@ -14,9 +17,13 @@ import (
 	"github.com/myriad-go/myriad/internal/mux"
 )
 
-// maxRefusals is how often a request is sent again because the server has not processed it, as in
-// net/http.
-const maxRefusals = 6
+const (
+	// maxRefusals is how often a request is sent again because the server has not processed it.
+	maxRefusals = 7
+	// firstDelay is how long the second of these attempts waits; each one that follows waits twice
+	// as long. The first one begins at once.
+	firstDelay = 100 * time.Millisecond
+)
 
 // A stream carries one attempt of a call on an HTTP/2 connection. Its methods without another word
 // are the loop's.
@@ -30,44 +37,47 @@ type stream struct {
 	head []byte // of the request, not taken yet; the upload's
 
 	// The loop's.
-	call    *Call // that was begun; nil behind Ended
-	body    *body
-	waits   wait
-	wait    *streamWait // nil: none
-	headed  bool        // the final head has come
-	whole   bool        // and the end of the response
-	interim int         // bytes of interim responses
+	call     *Call // that was begun; nil behind Ended
+	body     *body
+	waits    wait
+	wait     *streamWait // nil: none
+	headed   bool        // the final head has come
+	whole    bool        // and the end of the response
+	declined bool        // its status has ended the upload
+	interim  int         // bytes of interim responses
 }
 
 // begin sends the request.
 func (st *stream) begin(x *Call) {
-	up, err := newUpload(x, nil, st)
+	up := &upload{x: x, st: st, payload: noPayload}
 	reused := st.m.carried
 	st.m.carried = true
-	x.mu.Lock()
-	settled := x.settled
-	if !settled && err == nil {
-		x.exchange, x.up, x.reused = st, up, reused
-	}
-	x.mu.Unlock()
-	if settled || err != nil {
+	if !x.attempt(st, up, reused) { // cancelled
 		st.Cancel(h2.Cancel)
-		if !settled {
-			x.fail(err)
-		}
+		return
+	}
+	defer x.release()
+	err := up.frame()
+	to, invalid := pseudoTarget(x.req)
+	if err == nil {
+		err = invalid
+	}
+	if err != nil {
+		st.Cancel(h2.Cancel)
+		x.fail(err)
 		return
 	}
 	st.call, st.up = x, up
 	x.setPhase(Sent)
 	x.traceGotConn(&conn{t: st.m.t, c: st.m.c, idled: reused}, reused)
-	switch x.req.Method {
-	case "HEAD":
+	switch {
+	case x.isHead:
 		st.WithoutBody()
-	case "CONNECT":
+	case x.isConnect:
 		st.Tunnel()
 	}
 	if !up.probe {
-		st.head = x.appendPairs(nil, up)
+		st.head = x.appendPairs(nil, up, to)
 	}
 	up.final = up.body == nil
 	switch {
@@ -118,14 +128,6 @@ func (st *stream) fail(x *Call, err error) {
 		b.fail(x.wrap(err))
 	}
 	x.over(err)
-}
-
-// written is called when the request has been written, by any goroutine. The wait for the head
-// begins on the loop, in Credit.
-func (st *stream) written() {
-	if st.m.t.ResponseHeaderTimeout > 0 {
-		st.Notify()
-	}
 }
 
 // endWait ends the stream's wait, if there is one.
@@ -185,12 +187,16 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		return st.takeInterim(x, h)
 	}
 	st.headed = true
-	st.goAhead()
+	if h.Status > 299 {
+		st.decline()
+	} else {
+		st.goAhead()
+	}
 	st.endWait()
 	r := st.response(x, h)
 	if last {
 		r.Body = http.NoBody
-		if r.ContentLength < 0 && x.req.Method != "HEAD" {
+		if r.ContentLength < 0 && !x.isHead {
 			r.ContentLength = 0
 		}
 		if !x.settle(nil) {
@@ -210,6 +216,17 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 	x.finish(r, nil)
 	return h2.NoError
 }
+
+// decline ends the upload, because the response's status says that the server does not want it. A
+// status of 2xx does not say so: the server may answer while it reads. net/http has the same rule.
+func (st *stream) decline() {
+	if st.declined = !st.sent(); st.declined {
+		st.up.stopFor(errAbandoned)
+	}
+}
+
+// sent reports whether all of the request has left.
+func (st *stream) sent() bool { return st.up.wrote.Load() && st.Queued() == 0 }
 
 func (st *stream) refuse(x *Call, err error) h2.Code {
 	st.x.Store(nil)
@@ -288,23 +305,23 @@ func (st *stream) end() {
 // until the response has been read to its end, and uploadGrace longer, as over HTTP/1.
 func (st *stream) responded(x *Call) {
 	st.whole = true
-	if st.up.wrote.Load() && st.Queued() == 0 {
+	switch {
+	case st.sent():
 		st.x.Store(nil)
 		st.free()
 		x.over(errAbandoned)
-	} else if st.body == nil || st.body.awaitRead() {
+	case st.declined:
+		st.drop(x, errAbandoned)
+		x.over(errAbandoned)
+	case st.body == nil || st.body.awaitRead():
 		st.m.wait(st, forUpload, uploadGrace)
 	}
 }
 
 // Credit is what the reader of the body has consumed. It is called after Notify, and so also when
-// the request has been written, and when the response has been read to its end.
+// the response has been read to its end.
 func (st *stream) Credit() int {
-	switch d := st.m.t.ResponseHeaderTimeout; {
-	case st.call == nil:
-	case d > 0 && !st.headed && st.up.wrote.Load() && st.waits != forHead:
-		st.m.wait(st, forHead, d)
-	case st.whole && st.waits != forUpload && st.body != nil && st.body.isRead():
+	if st.call != nil && st.whole && st.waits != forUpload && st.body != nil && st.body.isRead() {
 		st.m.wait(st, forUpload, uploadGrace)
 	}
 	if st.body == nil {
@@ -313,10 +330,15 @@ func (st *stream) Credit() int {
 	return st.body.consumed()
 }
 
-// Room lets the upload go on.
+// Room lets the upload go on. Behind its end the wait for the head begins: what the server's limits
+// hold back does not count as the server's delay.
 func (st *stream) Room() {
-	if st.up != nil {
+	switch d := st.m.t.ResponseHeaderTimeout; {
+	case st.up == nil:
+	case !st.Sent():
 		st.up.room()
+	case d > 0 && st.call != nil && !st.headed:
+		st.m.wait(st, forHead, d)
 	}
 }
 
@@ -347,20 +369,43 @@ func (st *stream) Ended(code h2.Code, err error) {
 	}
 }
 
-// appendPairs is appendHead for HTTP/2 (RFC 9113 section 8.3.1).
-func (x *Call) appendPairs(dst []byte, u *upload) []byte {
+// A pseudo is what the pseudo-fields of a request say of its target (RFC 9113 section 8.3.1).
+type pseudo struct{ authority, path string }
+
+// pseudoTarget is the target of a request, with the errors of net/http. A host in URL.Opaque is cut
+// off: it is the authority.
+func pseudoTarget(r *http.Request) (to pseudo, err error) {
+	if to.authority = hostOf(r); to.authority == "" {
+		return to, errors.New("http2: invalid Host header")
+	}
+	if r.Method == "CONNECT" {
+		return to, nil
+	}
+	uri := r.URL.RequestURI()
+	if to.path = uri; !isPath(uri) {
+		to.path = strings.TrimPrefix(uri, r.URL.Scheme+"://"+to.authority)
+	}
+	switch {
+	case isPath(to.path):
+		return to, nil
+	case r.URL.Opaque != "":
+		return to, fmt.Errorf("http2: invalid request :path %q from URL.Opaque = %q", uri, r.URL.Opaque)
+	}
+	return to, fmt.Errorf("http2: invalid request :path %q", uri)
+}
+
+func isPath(s string) bool { return strings.HasPrefix(s, "/") || s == "*" }
+
+// appendPairs is appendHead for HTTP/2.
+func (x *Call) appendPairs(dst []byte, u *upload, to pseudo) []byte {
 	r := x.req
 	dst = h2.AppendPair(dst, ":method", x.method(), false)
-	if host := hostOf(r); r.Method == "CONNECT" {
-		dst = h2.AppendPair(dst, ":authority", host, false)
+	if r.Method == "CONNECT" {
+		dst = h2.AppendPair(dst, ":authority", to.authority, false)
 	} else {
-		path := r.URL.RequestURI()
-		if !strings.HasPrefix(path, "/") && path != "*" {
-			path = r.URL.EscapedPath()
-		}
 		dst = h2.AppendPair(dst, ":scheme", r.URL.Scheme, false)
-		dst = h2.AppendPair(dst, ":authority", host, false)
-		dst = h2.AppendPair(dst, ":path", path, false)
+		dst = h2.AppendPair(dst, ":authority", to.authority, false)
+		dst = h2.AppendPair(dst, ":path", to.path, false)
 	}
 	if agent, set := r.Header["User-Agent"]; !set {
 		dst = x.pair(dst, "user-agent", "Go-http-client/2.0")
@@ -374,7 +419,8 @@ func (x *Call) appendPairs(dst []byte, u *upload) []byte {
 		dst = x.pair(dst, "trailer", names)
 	}
 	dst = x.appendFieldPairs(dst, r.Header)
-	if x.gzip = x.wantsGzip(); x.gzip {
+	x.gzip = x.wantsGzip() && len(r.Header["Accept-Encoding"]) == 0 && len(r.Header["Range"]) == 0
+	if x.gzip {
 		dst = x.pair(dst, "accept-encoding", "gzip")
 	}
 	return dst
@@ -405,8 +451,11 @@ func (x *Call) appendFieldPairs(dst []byte, header http.Header) []byte {
 			continue
 		}
 		for _, v := range header[name] {
-			if lower != "te" || v == "trailers" {
+			switch {
+			case lower != "te":
 				dst = x.pair(dst, lower, v)
+			case strings.EqualFold(v, "trailers"): // its only value here
+				dst = x.pair(dst, lower, "trailers")
 			}
 		}
 	}

@@ -2,10 +2,12 @@ package client
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -165,6 +167,42 @@ func TestCutBodies(t *testing.T) {
 	}))
 	if body != "until the end" || !r.Close {
 		t.Errorf("%q, %+v", body, r)
+	}
+}
+
+// TLS that ends without close_notify cuts a body that would end with the connection, and no other
+// one: it may have been cut by the network. http.Transport takes it for complete.
+func TestBodiesWithoutCloseNotify(t *testing.T) {
+	for answer, complete := range map[string]bool{
+		"HTTP/1.1 200 OK\r\n\r\nhi":                                                 false,
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi":                            true,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n": true,
+	} {
+		s := httptest.NewTLSServer(nil)
+		cfg, certificates := trusting(s), s.TLS.Certificates
+		s.Close()
+		for _, notify := range []bool{true, false} {
+			url := scripted(t, func(c net.Conn, _ *bufio.Reader) {
+				secure := tls.Server(c, &tls.Config{Certificates: certificates})
+				readHead(bufio.NewReader(secure))
+				io.WriteString(secure, answer)
+				if notify {
+					secure.CloseWrite()
+				}
+				c.(*net.TCPConn).CloseWrite()
+				io.Copy(io.Discard, c)
+			})
+			tr := fresh(t, &Transport{TLSClientConfig: cfg})
+			r, err := tr.RoundTrip(request(t, "GET", strings.Replace(url, "http", "https", 1), nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := io.ReadAll(r.Body)
+			if string(p) != "hi" || (err == nil) != (complete || notify) || err != nil && err != io.ErrUnexpectedEOF {
+				t.Errorf("%q, close_notify %v: %q, %v", answer, notify, p, err)
+			}
+			r.Body.Close()
+		}
 	}
 }
 

@@ -69,6 +69,7 @@ type host struct {
 
 	toDrain []*pooled // connections that are to be among them when there are fewer
 
+	delays  *delays   // calls that are to be sent again later; nil: there are none
 	atOnce  int       // dials that may be under way while HTTP/2 is possible
 	raiseAt time.Time // when there may be one more; zero: no call waits for that
 	due     time.Time // when the clock looks at the host; zero: it does not
@@ -116,7 +117,8 @@ func (p *pool) hostFor(k hostKey) *host {
 
 // forget drops a host that has nothing.
 func (p *pool) forget(h *host) {
-	if h.conns == 0 && h.waiting == 0 && h.draining == 0 && h.dialling == 0 && p.hosts[h.key] == h {
+	used := h.conns > 0 || h.waiting > 0 || h.draining > 0 || h.dialling > 0 || h.delays != nil && h.delays.calls > 0
+	if !used && p.hosts[h.key] == h {
 		delete(p.hosts, h.key)
 	}
 }
@@ -127,6 +129,7 @@ type todo struct {
 	cancels []*dialing // have given way
 	wake    *muxConn   // has room for a call that waits
 	more    []*muxConn // likewise
+	again   []*Call    // begin another attempt
 }
 
 func (do *todo) run() {
@@ -141,6 +144,9 @@ func (do *todo) run() {
 	}
 	for _, d := range do.dials {
 		d.start()
+	}
+	for _, x := range do.again {
+		x.t.pool.acquire(x, x.host.key)
 	}
 }
 
@@ -319,6 +325,10 @@ func (p *pool) next(h *host) *Call {
 func (p *pool) withdraw(x *Call) {
 	p.mu.Lock()
 	var do todo
+	if d := x.delay; d != nil {
+		x.host.delays.remove(d)
+		do = p.arrange(x.host)
+	}
 	if x.waits {
 		h, d := x.host, x.dial
 		p.remove(x)
@@ -330,6 +340,92 @@ func (p *pool) withdraw(x *Call) {
 	}
 	p.mu.Unlock()
 	do.run()
+}
+
+// Calls that are to be sent again later.
+
+// delays are such calls of a host: by how long they wait, those of one step in order.
+type delays struct {
+	steps [maxRefusals - 1]struct{ first, last *delay }
+	calls int
+}
+
+// A delay is one of them.
+type delay struct {
+	x            *Call
+	step         int
+	due          time.Time
+	older, newer *delay
+}
+
+// delay has x wait firstDelay, and twice that for each step. Any goroutine.
+func (p *pool) delay(x *Call, step int) {
+	x.setPhase(Queued)
+	p.mu.Lock()
+	h := p.hostFor(x.host.key)
+	x.host = h
+	if h.delays == nil {
+		h.delays = &delays{}
+	}
+	d := &delay{x: x, step: step, due: p.t.sys.Now().Add(firstDelay << step)}
+	x.delay = d
+	h.delays.calls++
+	list := &h.delays.steps[step]
+	if d.older = list.last; d.older != nil {
+		d.older.newer = d
+	} else {
+		list.first = d
+	}
+	list.last = d
+	do := p.arrange(h)
+	p.mu.Unlock()
+	do.run()
+	if x.isSettled() { // it was cancelled before it could be found here
+		p.withdraw(x)
+	}
+}
+
+func (l *delays) remove(d *delay) {
+	d.x.delay = nil
+	l.calls--
+	list := &l.steps[d.step]
+	if d.older != nil {
+		d.older.newer = d.newer
+	} else {
+		list.first = d.newer
+	}
+	if d.newer != nil {
+		d.newer.older = d.older
+	} else {
+		list.last = d.older
+	}
+}
+
+// first is when the first delay ends; zero: there is none.
+func (l *delays) first() (due time.Time) {
+	if l == nil {
+		return due
+	}
+	for i := range l.steps {
+		if d := l.steps[i].first; d != nil && (due.IsZero() || d.due.Before(due)) {
+			due = d.due
+		}
+	}
+	return due
+}
+
+// over takes out the calls whose delay has ended.
+func (l *delays) over(now time.Time) (calls []*Call) {
+	if l == nil {
+		return nil
+	}
+	for i := range l.steps {
+		for d := l.steps[i].first; d != nil && !d.due.After(now); d = l.steps[i].first {
+			calls = append(calls, d.x)
+			l.remove(d)
+		}
+	}
+	return calls
 }
 
 // Dials, from newDialing to one of stood, stoodMux and failed.
@@ -720,6 +816,9 @@ func (k *clock) Pop() any {
 // schedule sets when the clock looks at h. short: a call needs the place of a spare.
 func (p *pool) schedule(h *host, short bool) {
 	due := h.raiseAt
+	if first := h.delays.first(); due.IsZero() || !first.IsZero() && first.Before(due) {
+		due = first
+	}
 	for s := h.spares; s != nil; s = s.newer {
 		if due.IsZero() || s.until.Before(due) {
 			due = s.until
@@ -788,8 +887,10 @@ func (p *pool) passes(h *host, now time.Time) (do todo) {
 	for s := h.spares; s != nil && !s.until.After(now); s = h.spares {
 		ended = append(ended, p.cancel(s.dialing))
 	}
+	again := h.delays.over(now)
 	do = p.arrange(h)
 	do.cancels = append(do.cancels, ended...)
+	do.again = again
 	return do
 }
 

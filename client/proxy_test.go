@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/textproto"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -234,6 +236,66 @@ func TestDialContext(t *testing.T) {
 	if _, err := tr.RoundTrip(request(t, "GET", "http://none", nil)); err == nil ||
 		!strings.Contains(err.Error(), "no such place") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A connection of another network is one as any other: it is kept, and the URL's host has no
+// meaning but as Host.
+func TestDialContextOfUnixSockets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Host)
+		io.Copy(w, r.Body)
+	}))
+	s.Listener.Close()
+	s.Listener = ln
+	s.Start()
+	defer s.Close()
+	var dials atomic.Int32
+	std := &http.Transport{MaxConnsPerHost: 1, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	defer std.CloseIdleConnections()
+	for name, rt := range map[string]http.RoundTripper{"http.Transport": std, "Transport": likeOf(t, std)} {
+		dials.Store(0)
+		for range 3 {
+			_, body := fetch(t, rt, request(t, "POST", "http://docker/", strings.NewReader(" run")))
+			if body != "docker run" {
+				t.Errorf("%s: %q", name, body)
+			}
+		}
+		if n := dials.Load(); n != 1 {
+			t.Errorf("%s: %d dials", name, n)
+		}
+	}
+}
+
+// What DialTLSContext has negotiated is spoken. http.Transport speaks HTTP/1 to a server that has
+// chosen HTTP/2, unless ForceAttemptHTTP2 is set.
+func TestDialTLSContextSpeaksWhatItNegotiates(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(ok))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	for want, names := range map[string][]string{"HTTP/2.0": {"h2", "http/1.1"}, "HTTP/1.1": {"http/1.1"}} {
+		for _, forced := range []bool{false, true} {
+			cfg := trusting(s)
+			cfg.NextProtos = names
+			tr := fresh(t, &Transport{ForceAttemptHTTP2: forced,
+				DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					return (&tls.Dialer{Config: cfg}).DialContext(ctx, network, addr)
+				}})
+			for range 2 {
+				if _, body := get(t, tr, s.URL); body != want {
+					t.Errorf("%v, forced %v: %s", names, forced, body)
+				}
+			}
+		}
 	}
 }
 

@@ -24,8 +24,14 @@ func newResponse(x *Call, head *h1.ResponseHead) *http.Response {
 		delete(r.Header, "Transfer-Encoding")
 		announceTrailer(r)
 	}
-	if head.NoBody && x.req.Method != "HEAD" {
+	if head.NoBody && !x.isHead {
 		r.ContentLength = 0
+	}
+	if v := r.Header["Content-Length"]; len(v) > 1 {
+		r.Header["Content-Length"] = v[:1] // the same again: one that differs was refused
+	}
+	if r.Close && head.Minor > 0 {
+		delete(r.Header, "Connection") // it says "close", which is for this connection alone
 	}
 	if v := r.Header["Pragma"]; len(v) > 0 && v[0] == "no-cache" && r.Header["Cache-Control"] == nil {
 		r.Header["Cache-Control"] = []string{"no-cache"} // RFC 9111 section 5.4, as net/http has it
@@ -36,6 +42,9 @@ func newResponse(x *Call, head *h1.ResponseHead) *http.Response {
 func statusLine(head *h1.ResponseHead) string {
 	if head.Status == http.StatusOK && string(head.Reason) == "OK" {
 		return "200 OK"
+	}
+	if head.Reason == nil {
+		return strconv.Itoa(head.Status)
 	}
 	return strconv.Itoa(head.Status) + " " + string(head.Reason)
 }

@@ -24,7 +24,7 @@ func keyFor(r *http.Request, proxy *url.URL, addr string) (hostKey, error) {
 		return k, nil
 	}
 	switch proxy.Scheme {
-	case "http", "https", "socks5", "socks5h":
+	case "", "http", "https", "socks5", "socks5h": // "" is http
 	default:
 		return k, &net.OpError{Op: "proxyconnect", Net: "tcp",
 			Err: net.UnknownNetworkError("proxy scheme " + proxy.Scheme + ": use http, https, socks5 or socks5h")}
@@ -43,7 +43,7 @@ func canonicalAddr(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
 		switch u.Scheme {
-		case "http":
+		case "", "http":
 			port = "80"
 		case "https":
 			port = "443"

@@ -51,7 +51,7 @@ type upload struct {
 	traced  bool                  // WroteHeaders was called; by one goroutine at a time
 	readErr atomic.Pointer[error] // of the body
 
-	mu      sync.Mutex // for a body in memory: the caller's goroutine and the loop
+	mu      sync.Mutex // is held while the request is read, but for a body that may block
 	buffer  *[]byte    // of the pool, which pending begins with
 	pending []byte     // encoded, not taken yet
 }
@@ -114,16 +114,16 @@ func (u *upload) write(p []byte) error {
 		_, err := u.pc.c.Write(p)
 		return err
 	}
-	trailer := u.final && len(u.x.req.Trailer) > 0 && u.body != nil
-	if err := u.st.Put(u.st.head, p, u.final && !trailer); err != nil {
+	last := u.final && u.trailer == nil
+	if err := u.st.Put(u.st.head, p, last); err != nil {
 		if errors.Is(err, flow.ErrFull) {
 			return myriad.ErrFull
 		}
 		return err
 	}
 	u.st.head = nil
-	if trailer {
-		return u.st.End(appendTrailer(nil, u.x.req.Trailer))
+	if u.final && !last {
+		return u.st.End(u.trailer)
 	}
 	return nil
 }
@@ -165,6 +165,10 @@ func (u *upload) room() {
 
 // pump writes what does not block, until the connection's queue is full.
 func (u *upload) pump() {
+	if !u.x.hold() {
+		return
+	}
+	defer u.x.release()
 	u.mu.Lock()
 	for !u.wrote.Load() && !u.stopped.Load() {
 		if len(u.pending) == 0 && !u.final {
@@ -207,6 +211,9 @@ func (u *upload) stream() {
 	buffer := make([]byte, uploadSlice)
 	if u.probe {
 		n, err := u.src.Read(buffer)
+		if !u.x.hold() {
+			return
+		}
 		u.mu.Lock()
 		if !u.decided {
 			u.decided = true
@@ -215,8 +222,9 @@ func (u *upload) stream() {
 			}
 			u.makeHead()
 		}
-		u.mu.Unlock()
 		u.encode(buffer[:n], err)
+		u.mu.Unlock()
+		u.x.release()
 	}
 	if u.waits() {
 		u.traceHeaders()
@@ -234,7 +242,13 @@ func (u *upload) stream() {
 			return
 		}
 		n, err := u.src.Read(buffer)
+		if !u.x.hold() {
+			return
+		}
+		u.mu.Lock()
 		u.encode(buffer[:n], err)
+		u.mu.Unlock()
+		u.x.release()
 	}
 }
 
@@ -244,7 +258,8 @@ func (u *upload) waits() bool { return len(u.pending) > 0 || u.st != nil && u.st
 // makeHead encodes the head that a probe has held back.
 func (u *upload) makeHead() {
 	if u.st != nil {
-		u.st.head = u.x.appendPairs(nil, u)
+		to, _ := pseudoTarget(u.x.req) // it was checked when the stream began
+		u.st.head = u.x.appendPairs(nil, u, to)
 	} else {
 		u.pending = u.x.appendHead(nil, u)
 	}
@@ -253,6 +268,10 @@ func (u *upload) makeHead() {
 // probed sends the head when the body's first Read has taken too long: there is a body. On the
 // loop.
 func (u *upload) probed() {
+	if !u.x.hold() {
+		return
+	}
+	defer u.x.release()
 	u.mu.Lock()
 	if u.decided {
 		u.mu.Unlock()
@@ -310,10 +329,7 @@ func (u *upload) done() {
 	u.close()
 	u.traceWrote(nil)
 	u.wrote.Store(true)
-	switch {
-	case u.st != nil:
-		u.st.written()
-	case !u.whole:
+	if u.st == nil && !u.whole {
 		u.pc.c.Notify()
 	}
 }
@@ -341,6 +357,9 @@ func (u *upload) refused(err error) {
 // stopFor ends the upload from outside: its call is over, or tries again.
 func (u *upload) stopFor(error) {
 	u.stopped.Store(true)
+	u.mu.Lock() // what reads the request holds it
+	//lint:ignore SA2001 the end of that is waited for
+	u.mu.Unlock()
 	u.close()
 	if u.parker != nil {
 		u.parker.Unpark()
@@ -380,19 +399,19 @@ type payload struct {
 	closing sync.Once     // of body
 	parker  driver.Parker // of the goroutine
 
-	left    int64 // guarded by upload.mu: of a body with a length
-	decided bool  // guarded by upload.mu: of a probe, the head is made
+	left    int64  // guarded by upload.mu: of a body with a length
+	decided bool   // guarded by upload.mu: of a probe, the head is made
+	trailer []byte // of HTTP/2, encoded; with final
 }
 
 // noPayload is that of all requests without a body, most of them. It is not written to.
 var noPayload = &payload{}
 
-// newUpload finds out how the body is framed, as net/http does.
-func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
-	r := x.req
-	u := &upload{x: x, pc: pc, st: st, payload: noPayload}
+// frame finds out how the body is framed, as net/http does.
+func (u *upload) frame() error {
+	x, r := u.x, u.x.req
 	if r.Body == nil || r.Body == http.NoBody {
-		return u, nil
+		return nil
 	}
 	u.payload = &payload{body: r.Body, length: r.ContentLength}
 	if u.src, u.memory = inMemory(r.Body); !u.memory {
@@ -401,7 +420,7 @@ func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 	if u.length == 0 {
 		u.length = -1
 	}
-	if len(r.TransferEncoding) > 0 && r.TransferEncoding[0] == "chunked" {
+	if u.st == nil && len(r.TransferEncoding) > 0 && r.TransferEncoding[0] == "chunked" {
 		u.length = -1
 	}
 	u.left = u.length
@@ -410,24 +429,24 @@ func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 		if usuallyLacksBody(x.method()) && len(r.TransferEncoding) == 0 {
 			if l, ok := u.src.(interface{ Len() int }); u.memory && ok && l.Len() == 0 {
 				u.chunked, u.body, u.length = false, nil, 0
-				return u, r.Body.Close()
+				return r.Body.Close()
 			}
 			u.probe = !u.memory
 		}
 	}
-	if u.chunked {
+	if u.chunked || u.st != nil {
 		for name := range r.Trailer {
-			switch http.CanonicalHeaderKey(name) {
+			switch name = http.CanonicalHeaderKey(name); name {
 			case "Transfer-Encoding", "Trailer", "Content-Length":
-				return u, fmt.Errorf("invalid Trailer key %q", name)
+				return fmt.Errorf("%sinvalid Trailer key %q", u.scope(), name)
 			}
 		}
 	}
-	if st != nil {
+	if u.st != nil {
 		u.chunked = false // HTTP/2 frames bodies by itself
 	}
 	u.expects = x.t.ExpectContinueTimeout > 0 && !u.probe && expectsContinue(r)
-	return u, nil
+	return nil
 }
 
 func usuallyLacksBody(method string) bool {
@@ -500,7 +519,7 @@ func (u *upload) encode(p []byte, err error) {
 		u.pending = h1.AppendChunk(u.pending, p)
 	} else {
 		if u.length >= 0 && int64(len(p)) > u.left {
-			u.failWith(fmt.Errorf("http: ContentLength=%d with Body length longer than that", u.length))
+			u.failWith(u.tooLong(len(p)))
 			return
 		}
 		u.left -= int64(len(p))
@@ -517,11 +536,31 @@ func (u *upload) encode(p []byte, err error) {
 		return
 	}
 	u.final = true
-	if u.chunked {
+	switch {
+	case u.st != nil:
+		u.trailer = appendTrailer(nil, u.x.req.Trailer)
+	case u.chunked:
 		u.pending = append(u.pending, h1.LastChunk...)
 		u.pending = appendFields(u.pending, u.x.req.Trailer, nil)
 		u.pending = append(u.pending, "\r\n"...)
 	}
+}
+
+// tooLong is the error of a body of which n bytes have come while less were left. As in net/http it
+// says how long the body is, which may be longer still.
+func (u *upload) tooLong(n int) error {
+	if u.st != nil {
+		return errors.New("http2: request body larger than specified content length")
+	}
+	return fmt.Errorf("http: ContentLength=%d with Body length %d", u.length, u.length-u.left+int64(n))
+}
+
+// scope is how net/http begins the errors of a protocol.
+func (u *upload) scope() string {
+	if u.st != nil {
+		return "http2: "
+	}
+	return ""
 }
 
 func (u *upload) failWith(err error) { u.readErr.CompareAndSwap(nil, &err) }

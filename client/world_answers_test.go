@@ -217,7 +217,7 @@ func (c *peerConn) arrive(path string, stream uint32) *attempt {
 	}
 	x := w.requests[id]
 	a := &attempt{x: x, c: c, stream: stream, at: w.Now(), plan: c.h.drawPlan(x, c.h2),
-		reused: c.used > 0 || w.Now().Sub(c.ready) > 5*ms}
+		reused: c.used > 0 || w.Now().Sub(c.ready) > ms}
 	x.note("peer: arrived on connection %d (fate %q), stream %d: %v", c.n, c.fate, stream, a.plan)
 	w.judge.arrived(a)
 	x.attempts = append(x.attempts, a)

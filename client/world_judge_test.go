@@ -146,6 +146,9 @@ func (j *judge) left(a *attempt) {
 		cut = x.overAt.After(j.w.Now().Add(-uploadGrace))
 	}
 	cut = cut && x.endedBy == nil && !x.early && x.err == nil
+	for _, d := range []time.Duration{x.deadline, x.cancel, x.callCancel} {
+		cut = cut && (d == 0 || j.w.Now().Before(x.born.Add(d)))
+	}
 	x.mu.Unlock()
 	if cut && x.hasBody() {
 		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the "+
@@ -473,7 +476,7 @@ func (x *request) headless() bool {
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
 	answers := !a.began.IsZero() || !a.answered.IsZero() || a.deed != ""
-	if !x.expect || d == 0 || !x.hasBody() || a.c == nil || a.lost() || answers || !a.bodyAt.IsZero() {
+	if !x.expect || d == 0 || !x.hasBody() || a.c == nil || a.c.unread || a.lost() || answers || !a.bodyAt.IsZero() {
 		return
 	}
 	from := a.at
@@ -486,7 +489,7 @@ func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Dura
 	x.mu.Lock()
 	began := !x.readAt1.IsZero()
 	x.mu.Unlock()
-	if x.kind == "reader" && began || x.kind == "memory" && a.c.h2 && a.c.h.h2.window == 0 {
+	if x.kind == "reader" && began || x.kind == "memory" && a.c.h2 && (a.c.h.h2.window == 0 || a.c.mux.recv <= 0) {
 		return
 	}
 	if now.Sub(from) > d+slack {
@@ -585,13 +588,15 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "head too large"
 	case x.host.h2.list > 0 && x.pad > 0 && contains(err, "header list larger"):
 		return "request head too large"
-	case timeout && tr.ResponseHeaderTimeout > 0 && (last != nil || x.host.served) && contains(err, "headers"):
+	case timeout && tr.ResponseHeaderTimeout > 0 && contains(err, "headers") &&
+		(last != nil || x.host.served || x.w.o.net == "faulty"):
 		return "header timeout"
 	}
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
 		return "slow handshake"
 	}
-	if last != nil && (last.deed != "" || last.c != nil && (last.c.dead || last.c.lost == broken)) {
+	reset := last != nil && last.c != nil && (last.c.lost == broken || last.c.lost == resetByPeer)
+	if last != nil && (last.deed != "" || last.c != nil && last.c.dead || reset) {
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
@@ -601,6 +606,9 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	}
 	if x.host.served && x.w.o.net == "faulty" {
 		return "network"
+	}
+	if x.host.served && !x.rewindable() && contains(err, "refused_stream") {
+		return "refused, and its body cannot be had again"
 	}
 	if last == nil || last.lost() {
 		if why := x.host.excuse(x); why != "" {
@@ -623,7 +631,7 @@ func contains(err error, word string) bool {
 // largeHead reports whether the head of an answer may be above the limit.
 func (x *request) largeHead() bool {
 	most := int(x.w.o.tr.MaxResponseHeaderBytes)
-	return most > 0 && slices.ContainsFunc(x.lists, func(n int) bool { return n > most-100 })
+	return most > 0 && slices.ContainsFunc(x.lists, func(n int) bool { return n > most-300 }) // 103 counts, too
 }
 
 // excuse is a deed of a host that lets a request fail which has not come.

@@ -64,15 +64,14 @@ var profiles = []profile{
 // options are all that is drawn before a world begins.
 type options struct {
 	*profile
-	net      string // what the network is like
-	sim      sim.Options
-	slack    time.Duration // how much later a peer may see what a client does
-	config   myriad.Config
-	tr       *client.Transport
-	dialer   string // who makes the connections
-	tlsHosts bool
-	issue    time.Duration // requests begin within it
-	stop     time.Duration // the faults stop
+	net    string // what the network is like
+	sim    sim.Options
+	slack  time.Duration // how much later a peer may see what a client does
+	config myriad.Config
+	tr     *client.Transport
+	dialer string        // who makes the connections
+	issue  time.Duration // requests begin within it
+	stop   time.Duration // the faults stop
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }

@@ -356,9 +356,12 @@ func (x *request) rewindable() bool {
 	return x.kind == "" || x.replay || x.kind == "memory" && x.size == 0 && x.length
 }
 
+// padInH2 is the name of X-Pad where the peer has not made it canonical.
+var padInH2 = strings.ToLower("X-Pad")
+
 // checkHead holds a head that came against what was asked.
 func (x *request) checkHead(method string, h http.Header, length int64) {
-	pad := h.Get("X-Pad") + strings.Join(h["x-pad"], "")
+	pad := h.Get("X-Pad") + strings.Join(h[padInH2], "")
 	switch {
 	case method != x.method:
 		x.w.judge.broke(x, "request head", "the method is %q", method)

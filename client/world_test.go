@@ -258,7 +258,8 @@ func (w *world) recovered(h *host, last []*request) {
 			failed = x
 		}
 	}
-	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) && w.lasting() >= w.o.tr.MaxQueued {
+	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) &&
+		(w.lasting() >= w.o.tr.MaxQueued || slices.ContainsFunc(w.hosts, w.blocked)) {
 		return // by requests that wait for ever, perhaps for another host
 	}
 	if failed != nil && w.o.net == "faulty" && !errors.Is(failed.err, context.DeadlineExceeded) {
@@ -287,10 +288,11 @@ func (w *world) blocked(h *host) bool {
 			return x.host == h && x.hangAt >= 0 && !x.isOver()
 		})
 	}
-	taken, dials, owners, dead := 0, 0, 0, 0
+	taken, dials, owners, draining := 0, 0, 0, 0
 	for _, c := range h.conns {
-		if c.dead && c.gone.IsZero() && c.mux != nil && c.mux.carries() {
-			dead++
+		over := c.dead || !c.spent.IsZero()
+		if over && c.gone.IsZero() && (c.unread || c.mux != nil && c.mux.carries()) {
+			draining++
 		}
 		switch {
 		case !c.gone.IsZero():
@@ -314,7 +316,7 @@ func (w *world) blocked(h *host) bool {
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	return most > 0 && (taken+min(dials, owners) >= most || dead > most) // as many may drain as may be open
+	return most > 0 && (taken+min(dials, owners) >= most || draining > most) // as many may drain as may be open
 }
 
 func (s *h2Script) full() bool {
@@ -330,7 +332,8 @@ func (x *request) mayHang() bool {
 	}
 	if len(x.attempts) == 0 {
 		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool {
-			return c.gone.IsZero() && (c.dead || c.fate != "")
+			moves := x.w.o.crowd && c.born.After(x.w.Now().Add(-time.Second)) // the queue is long
+			return c.gone.IsZero() && (c.dead || c.fate != "") || moves
 		})
 	}
 	a := x.attempts[len(x.attempts)-1]

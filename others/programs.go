@@ -96,8 +96,9 @@ var programs = []program{
 	{
 		name: "cmux", path: "github.com/soheilhy/cmux", version: "v0.1.5",
 		checks: &checker{
-			file: "cmux_test.go", anchor: "\t\tif strings.HasPrefix(stack, \"testing.RunTests\") {\n\t\t\tcontinue\n\t\t}\n",
-			stack: "stack", ignore: "stack = \"\"",
+			file:   "cmux_test.go",
+			anchor: "\t\tif strings.HasPrefix(stack, \"testing.RunTests\") {\n\t\t\tcontinue\n\t\t}\n",
+			stack:  "stack", ignore: "stack = \"\"",
 		},
 	},
 	{name: "go-proxyproto", path: "github.com/pires/go-proxyproto", version: "v0.13.0"},

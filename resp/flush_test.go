@@ -77,11 +77,12 @@ func TestFlushHeedsWriteLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		const size = 512 << 10 // more than WriteLimit
 		ran := 0
 		m := NewMux()
 		m.Handle("BIG", 1, func(w *Reply, _ *Command) {
 			ran++
-			w.Text(strings.Repeat("x", 1<<20))
+			w.Text(strings.Repeat("x", size))
 			w.Flush()
 		}, "Answer much.")
 		s := &Server{Engine: e, Dispatch: d, Handler: m, Logger: quiet()}
@@ -89,19 +90,19 @@ func TestFlushHeedsWriteLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const sent = 50
+		const sent = 40
 		p := w.Dial(ln.Addr())
 		p.StopReading()
 		p.Write([]byte(strings.Repeat("BIG\r\n", sent) + "PING\r\n"))
 		w.RunFor(time.Minute)
-		if ran != 1 {
+		if ran > 2 { // an empty queue takes any reply
 			t.Errorf("%d commands have run, each of which answers more than WriteLimit", ran)
 		}
 		p.CloseWrite()
 		p.Resume()
 		w.RunFor(time.Minute)
 		got := p.TakeReceived()
-		if ran != sent || len(got) != sent<<20+sent*len("$1048576\r\n\r\n")+len("+PONG\r\n") ||
+		if ran != sent || len(got) != sent*(size+len("$524288\r\n\r\n"))+len("+PONG\r\n") ||
 			!strings.HasSuffix(string(got), "x\r\n+PONG\r\n") {
 			t.Errorf("%d commands have run, %d bytes have come", ran, len(got))
 		}

@@ -58,7 +58,6 @@ type sickConn struct {
 
 	setUp    int // commands of the setup that have come
 	commands int // of users
-	greeted  bool
 	proto    Protocol
 	authed   bool
 	name     string

@@ -64,14 +64,15 @@ func (p *PubSub) Register(m *Mux) {
 // Publish sends a message to the subscribers of a channel and of the patterns that match it, and
 // returns how many subscriptions that are. It does not wait for any of them, unless Overflow does.
 func (p *PubSub) Publish(channel string, message []byte) int {
-	to := p.receivers(channel)
+	var room [8]delivery // on the stack
+	to := p.receivers(room[:0], channel)
 	m := publication{channel: channel, message: message}
 	m.deliver(to)
 	return len(to)
 }
 
-// receivers are the subscriptions that get a message of a channel.
-func (p *PubSub) receivers(channel string) (to []delivery) {
+// receivers appends the subscriptions that get a message of a channel.
+func (p *PubSub) receivers(to []delivery, channel string) []delivery {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for c, m := range p.channels[channel] {

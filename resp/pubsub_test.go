@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // No message comes behind the confirmation of an UNSUBSCRIBE, or behind RESET: a client in RESP2
@@ -23,7 +25,7 @@ func TestNoMessageBehindUnsubscribe(t *testing.T) {
 				p := dial(t, serve(t, &Server{Handler: m, Overflow: policy, WriteLimit: 4 << 10, PushTimeout: 1}))
 				p.send(tt.begin + "\r\n")
 				p.value()
-				begun := channels.receivers("a")
+				begun := channels.receivers(nil, "a")
 				message := make([]byte, 1000)
 				if policy.queues() {
 					for range 10_000 { // more than what the kernel takes
@@ -55,20 +57,22 @@ func TestSubscribeBesideEnd(t *testing.T) {
 	var channels PubSub
 	m := NewMux()
 	channels.Register(m)
-	closed, subscribed := make(chan struct{}), make(chan struct{})
+	begun, closed, subscribed := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	m.Handle("LATE", 1, func(w *Reply, c *Command) {
+		close(begun)
 		<-closed
 		channels.subscribe(w, &Command{Conn: c.Conn, Args: [][]byte{nil, []byte("a"), []byte("b")}}, "subscribe", false)
 		close(subscribed)
 	}, "Subscribe when the connection has ended.")
 	addr := serve(t, &Server{Handler: m, OnClose: func(*Conn, error) { close(closed) }})
 	p := dial(t, addr)
-	p.send("LATE\r\n").send("PING\r\n")
+	p.send("LATE\r\n")
+	<-begun
 	_ = p.Conn.(*net.TCPConn).SetLinger(0) // a reset: a FIN would wait for the command
 	p.Close()
 	select {
 	case <-subscribed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(soak.Patience(20 * time.Second)):
 		t.Fatal("SUBSCRIBE does not return")
 	}
 	if n := channels.Publish("a", nil); n != 0 || len(channels.conns) != 0 {

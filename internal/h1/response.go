@@ -3,7 +3,7 @@ package h1
 // ResponseHead is the head of a response, with the same rules for its slices as Head.
 type ResponseHead struct {
 	Status int    // 100 to 999
-	Reason []byte // may be empty
+	Reason []byte // as it came, with its blanks; nil: not even the space before it came
 	Fields []Field
 	// Framing.ContentLength is -1 and Chunked false for a body that ends with the connection.
 	// Whether there is a body at all depends on the request's method too: see NoBody.
@@ -59,6 +59,9 @@ func (s *Scan) response(p []byte, lim Limits, h *ResponseHead) (n int, err *Erro
 		fields = &h.Fields
 	}
 	n, err = s.fields(p, lim, fields)
+	if n > 0 && err == nil && s.chunked && s.badTrailer {
+		return 0, errTrailerKey
+	}
 	if n > 0 && err == nil && h != nil {
 		h.Framing = s.framing()
 		h.NoBody = h.Status < 200 || h.Status == 204 || h.Status == 304
@@ -86,8 +89,11 @@ func (s *Scan) statusLine(line []byte, h *ResponseHead) *Error {
 	if status < 100 {
 		return errStatusLine
 	}
-	if h != nil {
-		h.Status, h.Reason = status, trim(line[code+3:])
+	if h == nil {
+		return nil
+	}
+	if h.Status = status; len(line) > code+3 {
+		h.Reason = line[code+4:]
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ func TestParseResponse(t *testing.T) {
 			"404 Not Found 3 false keep=true up=false none=false 1"},
 		{"9112-4 empty reason", "HTTP/1.1 200 \r\n\r\n", "200  -1 false keep=true up=false none=false 0"},
 		{"9112-4 no second space", "HTTP/1.1 200\r\n\r\n", "200  -1 false keep=true up=false none=false 0"},
+		{"9112-4 blanks of the reason", "HTTP/1.1 200  fine \r\n\r\n",
+			"200  fine  -1 false keep=true up=false none=false 0"},
 		{"9112-9.3 HTTP/1.0", "HTTP/1.0 200 OK\r\n\r\n", "200 OK -1 false keep=false up=false none=false 0"},
 		{"9112-9.6 close", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
 			"200 OK -1 false keep=false up=false none=false 1"},
@@ -51,6 +53,9 @@ func TestParseResponseRefuses(t *testing.T) {
 		name, in string
 		want     *Error
 	}{
+		{"9110-6.5.1 a trailer of framing",
+			"HTTP/1.1 200 OK\r\nTrailer: a, Content-Length\r\nTransfer-Encoding: chunked\r\n\r\n",
+			errTrailerKey},
 		{"9112-4 two digits", "HTTP/1.1 20 OK\r\n\r\n", errStatusLine},
 		{"9112-4 four digits", "HTTP/1.1 2000 OK\r\n\r\n", errStatusLine},
 		{"9112-4 letters", "HTTP/1.1 2x0 OK\r\n\r\n", errStatusLine},

@@ -28,11 +28,12 @@ type active struct {
 	heads    queue    // streams with a head, trailers or an end without data
 	ready    [8]queue // streams with data, by urgency
 	quanta   uint8
-	wrote    uint32 // bytes of output, modulo 2^32
-	left     uint32 // what gone was when stallTimer was set
-	probed   uint32 // when the PING left that is out, in milliseconds; with probing
-	cancels  int    // that no PING is to pay for yet
-	paying   int    // those that the PING under way is to pay for; with paying
+	wrote    uint32       // bytes of output, modulo 2^32
+	left     uint32       // what gone was when stallTimer was set
+	probed   uint32       // when the PING left that is out, in milliseconds; with probing
+	away     *goAwayError // of a client: the peer's GOAWAY
+	cancels  int          // that no PING is to pay for yet
+	paying   int          // those that the PING under way is to pay for; with paying
 	receipt  [8]byte
 }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"math"
 	"sync"
+	"syscall"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h2"
@@ -139,7 +140,7 @@ func (c *Conn) Ended(*myriad.Conn) {
 	c.bits |= inputEnded
 	for _, s := range c.open() {
 		if !s.is(remoteDone) {
-			c.close(s, h2.Cancel, io.ErrUnexpectedEOF)
+			c.close(s, h2.Cancel, c.endedBy(io.ErrUnexpectedEOF))
 		}
 	}
 	c.wake().dropPartial()
@@ -205,10 +206,7 @@ func (c *Conn) Stopping(*myriad.Conn) { c.Shutdown() }
 func (c *Conn) Closed(_ *myriad.Conn, err error) {
 	outermost := c.enter()
 	c.bits |= failed
-	cause := err
-	if cause == nil {
-		cause = io.ErrUnexpectedEOF
-	}
+	cause := c.endedBy(err)
 	for _, s := range c.open() {
 		c.close(s, h2.Cancel, cause)
 	}
@@ -222,6 +220,19 @@ func (c *Conn) Closed(_ *myriad.Conn, err error) {
 	if outermost {
 		c.bits &^= inCallback
 	}
+}
+
+// endedBy is why streams end with the connection, which has ended with err: a server that has said
+// GOAWAY may close or reset it.
+func (c *Conn) endedBy(err error) error {
+	_, system := err.(syscall.Errno)
+	switch {
+	case (err == nil || err == io.ErrUnexpectedEOF || system) && c.act != nil && c.act.away != nil:
+		return c.act.away
+	case err == nil:
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // Shutdown lets the streams end that the peer has opened, takes no more, and closes the connection

@@ -2,6 +2,8 @@ package mux
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 
 var (
 	errSilent  = errors.New("mux: the peer has not answered a PING in time")
-	errStalled = errors.New("mux: the peer takes no output")
+	errStalled = fmt.Errorf("mux: the peer takes no output: %w", os.ErrDeadlineExceeded)
 )
 
 // healthPing is the data of a PING of Config.SendPing, and of Probe.
@@ -35,7 +37,11 @@ func (c *Conn) checkSilence() {
 	switch left := c.cfg.SendPing - silent; {
 	case c.is(healthPinged):
 		c.countStall()
-		c.c.Abort(errSilent)
+		if c.cfg.Client {
+			c.c.Abort(errLost)
+		} else {
+			c.c.Abort(errSilent)
+		}
 	case left > 0:
 		c.Timers.Set(c.c, pingTimer, left)
 	default:

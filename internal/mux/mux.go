@@ -2,6 +2,7 @@ package mux
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync/atomic"
 	"time"
@@ -110,7 +111,8 @@ type StreamOwner interface {
 	// Credit returns how many bytes of the body have been consumed since the last call, as
 	// flow.Inbox.Credit does. It is called after Data and after Stream.Notify.
 	Credit() int
-	// Room is called after Put has failed with flow.ErrFull, when there is room again.
+	// Room is called after Put has failed with flow.ErrFull, when there is room again. At a client
+	// it is also called when the end of the request has left.
 	Room()
 	// Ended is called once: the stream is closed. err is nil if both sides have ended in order.
 	// code is that of RST_STREAM, of either side, or of the connection's end. It is called without
@@ -129,6 +131,8 @@ const (
 	// maxEarlyPriorities is how many PRIORITY_UPDATE for streams that are not open yet are kept;
 	// beyond: they have no effect.
 	maxEarlyPriorities = 16
+	// keptDebug is how many bytes of a GOAWAY's debug data are kept for errors.
+	keptDebug = 1 << 10
 	// keptResets is how many streams that we have reset are remembered as such; beyond: all older
 	// frames for closed streams are ignored.
 	keptResets = 32
@@ -171,6 +175,9 @@ const (
 	stallTimer
 )
 
+// ResetByPeer is the reason of the error with which a stream ends that the peer has reset.
+const ResetByPeer = "reset by the peer"
+
 var (
 	// ErrGoingAway is what Open returns on a connection that takes no more streams.
 	ErrGoingAway = errors.New("mux: the connection takes no more streams")
@@ -182,7 +189,24 @@ var (
 	ErrHeaderList = errors.New("http2: request header list larger than peer's advertised limit")
 	// errDone is why nothing can be put into a stream that has ended in order.
 	errDone = errors.New("mux: the stream has ended")
+	// The errors of a client that net/http has too, in its words.
+	errNotProcessed = errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+	errTooLong      = errors.New("net/http: server replied with more than declared Content-Length; truncated")
+	errLost         = errors.New("http2: client connection lost")
 )
+
+// A goAwayError is why streams of a client end with a connection whose server has sent GOAWAY. The
+// words are net/http's.
+type goAwayError struct {
+	last  uint32
+	code  h2.Code
+	debug string // what the server has said, up to keptDebug bytes of it
+}
+
+func (e *goAwayError) Error() string {
+	return fmt.Sprintf("http2: server sent GOAWAY and closed the connection; LastStreamID=%d, ErrCode=%v, debug=%q",
+		e.last, e.code, e.debug)
+}
 
 func (cfg *Config) streams() int    { return orDefault(cfg.Streams, 100) }
 func (cfg *Config) window() int     { return min(orDefault(cfg.Window, 64<<10), h2.MaxWindow) }

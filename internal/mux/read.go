@@ -268,8 +268,8 @@ func (s *Stream) measure(p []byte, last bool) (body []byte, fault error) {
 // of a response, gets them from the body.
 func (s *Stream) tooLong() error {
 	if s.conn.cfg.Client {
-		return streamError(s.id, h2.ProtocolError,
-			fmt.Sprintf("server replied with more than declared Content-Length of %d bytes; truncated", s.length))
+		return &h2.Error{Code: h2.ProtocolError, Stream: s.id, Cause: errTooLong, Reason: fmt.Sprintf(
+			"server replied with more than declared Content-Length of %d bytes; truncated", s.length)}
 	}
 	return streamError(s.id, h2.ProtocolError,
 		fmt.Sprintf("sender tried to send more than declared Content-Length of %d bytes", s.length))
@@ -321,7 +321,7 @@ func (c *Conn) peerReset(f *h2.Frame) error {
 	}
 	// A server may reset a request that it has answered (section 8.1), which is no reason to give
 	// up what it has sent; but what we have to send is of no use.
-	c.close(s, h2.Code(f.Value), streamError(f.Stream, h2.Code(f.Value), "reset by the peer"))
+	c.close(s, h2.Code(f.Value), streamError(f.Stream, h2.Code(f.Value), ResetByPeer))
 	return c.cancelled()
 }
 
@@ -348,9 +348,11 @@ func (c *Conn) goAway(f *h2.Frame) error {
 	if c.cfg.Client {
 		for _, s := range c.open() {
 			if s.id > f.Last || s.id == 0 {
-				c.close(s, h2.RefusedStream, streamError(s.id, h2.RefusedStream, "not processed, by GOAWAY"))
+				c.close(s, h2.RefusedStream, &h2.Error{Code: h2.RefusedStream, Stream: s.id,
+					Reason: "not processed, by GOAWAY", Cause: errNotProcessed})
 			}
 		}
+		c.act.away = &goAwayError{f.Last, h2.Code(f.Value), string(f.Data[:min(len(f.Data), keptDebug)])}
 	}
 	c.owner.GoAway(f.Last, h2.Code(f.Value))
 	return c.glitch(1)

@@ -141,6 +141,9 @@ func (s *Stream) Prioritize(p h2.Priority) { s.conn.prioritize(s, p) }
 // trailers. L.
 func (s *Stream) Tunnel() { s.bits |= tunnel }
 
+// Sent reports whether all output has been written to the connection, to its end. L.
+func (s *Stream) Sent() bool { return s.is(localDone) }
+
 // Offered reports whether the loop knows of all that was put: what Queued counts waits for the
 // peer, or for streams that come before. H.
 func (s *Stream) Offered() bool { return s.box.Visited() }

@@ -313,7 +313,7 @@ func (c *Conn) sent(s *Stream, end, room bool) {
 		s.bits |= localDone
 		c.endLocal(s)
 	}
-	if room && !s.is(closed) {
+	if (room || end && c.cfg.Client) && !s.is(closed) {
 		s.owner.Room()
 	}
 }

@@ -3,7 +3,10 @@ package push
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,5 +73,44 @@ func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool
 	}
 	w.Header().Set("Allow", strings.Join(methods, ", "))
 	writeError(w, http.StatusMethodNotAllowed, apiMethodNotFound, "use "+strings.Join(methods, " or "))
+	return false
+}
+
+// checkQuery returns an error for the first parameter that is not among the known ones.
+func checkQuery(query url.Values, known ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("the parameter %q is not served: the parameters are %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// plainBodies answers 415 to a body with a content coding, which no door decodes (RFC 9110
+// §15.5.16). Messages of gRPC have a compression of their own.
+func plainBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			w.Header().Set("Accept-Encoding", "identity")
+			writeError(w, http.StatusUnsupportedMediaType, apiBadRequest, fmt.Sprintf("the content encoding %q is not "+
+				"served: send the body as it is", coding))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hasETag reports whether If-None-Match names the entity tag, which is given without quotes. Tags
+// are compared weakly (RFC 9110 §13.1.2): a proxy that compresses makes a weak one of it.
+func hasETag(r *http.Request, tag string) bool {
+	for _, line := range r.Header.Values("If-None-Match") {
+		for one := range strings.SplitSeq(line, ",") {
+			one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
+			if one == "*" || one == tag || one == `"`+tag+`"` {
+				return true
+			}
+		}
+	}
 	return false
 }

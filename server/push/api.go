@@ -152,12 +152,14 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// requestLimit is how many bytes a request to the method may have.
+// requestLimit is how many bytes a request to the method may have. The body of a publish is longer
+// than its data: indented, or in base64. The data alone count for Limits.Publication.
 func (s *Server) requestLimit(method string) int {
+	l := s.node.limits
 	if method == "publish" {
-		return s.node.limits.Publication + bodySlack
+		return min(bodyFactor*l.Publication+bodySlack, l.Batch)
 	}
-	return s.node.limits.Batch
+	return l.Batch
 }
 
 // answer calls the method and returns the body of the answer, {"result": …}.

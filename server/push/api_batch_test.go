@@ -115,7 +115,8 @@ func TestAPILines(t *testing.T) {
 	for _, tt := range []struct{ body, auth, want string }{
 		{`{"method":"info"}`, "apikey other", "401"}, {`{"method":"info"}`, "", "401"},
 		{`{"method":"info"}`, "Bearer key", "401"},
-		{``, key, "400"}, {`{`, key, "400"}, {`[]`, key, "400"}, {`{"method":"info","params":{}} x`, key, "400"},
+		{`{"method":"info","parallel":true}`, key, "400"}, {``, key, "400"}, {`{`, key, "400"}, {`[]`, key, "400"},
+		{`{"method":"info","params":{}} x`, key, "400"},
 		{`{"method":"info"}`, "APIKEY key", `{"result":{"nodes":`}, {`{"params":{}}`, key, `{"error":{"code":104,`},
 	} {
 		if got := do(tt.body, "Authorization", tt.auth); !strings.HasPrefix(got, tt.want) {

@@ -1,7 +1,10 @@
 package push
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -209,5 +212,90 @@ func TestGuideListsTheAPI(t *testing.T) {
 		if !strings.Contains(string(text), "| `"+name+"` | "+instead+" |") {
 			t.Errorf("docs/guides/api.md does not say of the field %q: %s", name, instead)
 		}
+	}
+}
+
+// What a publication may have is Limits.Publication, however its request is written: in base64,
+// with spaces, alone or in a batch.
+func TestPublicationLimitOfEveryForm(t *testing.T) {
+	ts := newTestServer(t, Config{Limits: Limits{Publication: 200_000}})
+	stream := ts.subscribe("channel=a")
+	indented := func(n int) (text string) { // n bytes without its spaces
+		text = "[\n" + strings.Repeat("    1,\n", (n-3)/2) + "    1\n]"
+		return text + strings.Repeat(" ", 100_000)
+	}
+	for name, data := range map[string]func(n int) string{
+		"data":     func(n int) string { return `"data":"` + strings.Repeat("x", n-2) + `"` },
+		"indented": func(n int) string { return `"data":` + indented(n) },
+		"in base64": func(n int) string {
+			return `"b64data":"` + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("x"), n)) + `"`
+		},
+		"with tags": func(n int) string { return `"tags":{"ab":"cd"},"data":` + indented(n-4) },
+	} {
+		for n, want := range map[int]string{199_999: `{}`, 200_001: `"code":106,`} {
+			request := `{"channel":"a",` + data(n) + `}`
+			for path, body := range map[string]string{
+				"/api/publish": request, "/api": `{"method":"publish","params":` + request + `}`,
+				"/api/batch":     `{"commands":[{"publish":` + request + `}]}`,
+				"/api/broadcast": `{"channels":["a"],` + data(n) + `}`,
+			} {
+				stream.take()
+				w := ts.do("POST", path, body)
+				got := len(strings.TrimSpace(strings.ReplaceAll(stream.take(), "data: ", "")))
+				if w.Code != 200 || !strings.Contains(w.Body.String(), want) || (got > 190_000) != (want == "{}") {
+					t.Errorf("%s of %d bytes by %s: %d %s, a subscriber got %d bytes", name, n, path, w.Code, w.Body,
+						got)
+				}
+			}
+		}
+	}
+}
+
+func TestCompactSize(t *testing.T) {
+	for _, text := range []string{`1`, ` { "a b" : [ 1 , "\" \\" , "\\" ] }` + "\n\t\r", `"\\\" "`, `[]`,
+		"\"\u00a0 \""} {
+		var to bytes.Buffer
+		if err := json.Compact(&to, []byte(text)); err != nil || compactSize([]byte(text)) != to.Len() {
+			t.Errorf("%q has %d bytes, want %d, %v", text, compactSize([]byte(text)), to.Len(), err)
+		}
+	}
+}
+
+// A body with a content coding is answered 415 by every door that reads one, and not taken for JSON
+// that is malformed.
+func TestCompressedBodies(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	for path, method := range everyPath() {
+		if method != "POST" {
+			continue
+		}
+		for _, coding := range []string{"gzip", "identity, br", "x"} {
+			w := ts.do("POST", path, "\x1f\x8b", "Content-Encoding", coding)
+			if w.Code != 415 || w.Header().Get("Accept-Encoding") != "identity" ||
+				!strings.Contains(w.Body.String(), "the content encoding") {
+				t.Errorf("%s with %s: %d %s", path, coding, w.Code, w.Body)
+			}
+		}
+	}
+	if w := ts.do("POST", "/api/publish", `{"channel":"a","data":1}`, "Content-Encoding", "identity"); w.Code != 200 {
+		t.Errorf("identity: %d %s", w.Code, w.Body)
+	}
+}
+
+// Entity tags are compared as RFC 9110 §13.1.2 has it.
+func TestEntityTags(t *testing.T) {
+	for header, want := range map[string]bool{`"a"`: true, `W/"a"`: true, `"b", W/"a"`: true, `*`: true, `a`: true,
+		``:    false,
+		`"b"`: false, `W/"b"`: false, `"a`: false, `"aa"`: false} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("If-None-Match", header)
+		if hasETag(r, "a") != want {
+			t.Errorf("%s matches: %v", header, !want)
+		}
+	}
+	m := mercureTest{newTestServer(t, Config{Mercure: MercureConfig{Subscriptions: true}})}
+	tag := m.do("GET", subscriptionsPath, "").Header().Get("ETag")
+	if w := m.do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
+		t.Errorf("a weak tag: %d", w.Code)
 	}
 }

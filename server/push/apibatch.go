@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 // This file serves several commands in one request. POST /api/batch takes a JSON object; the older
@@ -136,14 +138,18 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 	}
 	var commands []command
 	for d := json.NewDecoder(bytes.NewReader(body)); ; {
+		var text json.RawMessage
 		var given struct {
 			ID     uint32          `json:"id"`
 			Method string          `json:"method"`
 			Params json.RawMessage `json:"params"`
 		}
-		err := d.Decode(&given)
+		err := d.Decode(&text)
 		if err == io.EOF && len(commands) > 0 {
 			break
+		}
+		if err == nil {
+			err = strict.Unmarshal(text, &given)
 		}
 		if err != nil {
 			message := "the body is not JSON objects {\"method\": …, \"params\": {…}}: " + err.Error()

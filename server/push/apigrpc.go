@@ -112,6 +112,14 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
+// messageLimit is requestLimit for a message, in which data are bytes as they are.
+func (s *Server) messageLimit(method string) int {
+	if method == "publish" {
+		return s.node.limits.Publication + bodySlack
+	}
+	return s.node.limits.Batch
+}
+
 // answerRPC returns the reply to a call, or its status.
 func (s *Server) answerRPC(r *http.Request) ([]byte, *rpcError) {
 	if s.countCall(r) > 0 {
@@ -139,7 +147,7 @@ func (s *Server) answerRPC(r *http.Request) ([]byte, *rpcError) {
 		ctx, cancel = s.node.within(ctx, timeout)
 		defer cancel()
 	}
-	message, failed := readMessage(r.Body, r.Header.Get("Grpc-Encoding"), s.requestLimit(method))
+	message, failed := readMessage(r.Body, r.Header.Get("Grpc-Encoding"), s.messageLimit(method))
 	if failed != nil {
 		return nil, failed
 	}

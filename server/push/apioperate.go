@@ -153,7 +153,7 @@ func (s *Server) addToSubscribe(op *operation, r *apiRequest) (err error) {
 	switch now := s.node.clock.Now().Unix(); {
 	case r.Data != nil && len(r.B64Data) > 0 || r.Info != nil && len(r.B64Info) > 0:
 		return badRequest("data and b64data, or info and b64info, are both given: use one")
-	case len(r.Data)+len(r.B64Data)+len(r.Info)+len(r.B64Info) > s.node.limits.Publication:
+	case compactSize(r.Data)+len(r.B64Data)+compactSize(r.Info)+len(r.B64Info) > s.node.limits.Publication:
 		return &apiError{code: apiLimitExceeded, message: "data or info is too large"}
 	case r.ExpireAt != 0 && !s.node.authenticates():
 		return badRequest("expire_at needs clients with tokens")
@@ -185,7 +185,7 @@ func (s *Server) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) 
 		return nil, err
 	case r.ExpireAt < 0 || r.ExpireAt > s.node.clock.Now().Unix()+maxExpiry:
 		return nil, badRequest("expire_at is not in the next hundred years")
-	case len(r.Info) > s.node.limits.Publication:
+	case compactSize(r.Info) > s.node.limits.Publication:
 		return nil, &apiError{code: apiLimitExceeded, message: "info is too large"}
 	}
 	op.ExpireAt, op.Never = r.ExpireAt, r.ExpireAt == 0 && !r.Expired

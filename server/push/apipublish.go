@@ -58,6 +58,9 @@ func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error
 // checkPublication returns an error for data that is missing or too large for any channel.
 func (s *Server) checkPublication(r *apiRequest) error {
 	limit, size := s.node.limits.Publication, len(r.Data)+len(r.B64Data)+tagsSize(r.Tags)
+	if size > limit {
+		size += compactSize(r.Data) - len(r.Data)
+	}
 	switch {
 	case r.Data == nil && len(r.B64Data) == 0:
 		return badRequest("data is missing")

@@ -45,11 +45,25 @@ func runConnectRequest(s *session, p []byte) {
 			return errors.Join(endBadRequest, err)
 		}
 		err = b.connect(&centrifuge.Command{ID: 1, Connect: &request})
-		if b.s.isRefused() {
-			err = errors.Join(endExpired, errTokenExpired)
+		if err == nil && b.s.isRefused() {
+			b.s.disconnect(b.refusal.ending())
 		}
 		return err
 	})
+}
+
+// ending returns how a client is told of an error that has no replies. The client comes back unless
+// it may not be here, as with a centrifuge server.
+func (e Error) ending() ending {
+	switch e.Code {
+	case failTokenExpired.Code:
+		return endExpired
+	case failTooManyRequests.Code:
+		return endTooManyRequests
+	case failPermissionDenied.Code:
+		return endPermissionDenied
+	}
+	return endServerError
 }
 
 func runBatch(s *session, run func(*batch) error) {
@@ -57,7 +71,7 @@ func runBatch(s *session, run func(*batch) error) {
 		return
 	}
 	b := batches.Get().(*batch)
-	b.s, b.form = s, s.form().form.(centrifugeForm)
+	b.s, b.form, b.refusal = s, s.form().form.(centrifugeForm), Error{}
 	err := run(b)
 	b.flush()
 	b.s = nil
@@ -72,6 +86,8 @@ type batch struct {
 	s    *session
 	form centrifugeForm
 	out  []byte
+
+	refusal Error // of connect, for a client that gets no replies
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -181,7 +197,7 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
 			err)
 	}
-	if answer == failPermissionDenied && !b.form.uni {
+	if answer == failPermissionDenied && !b.form.uni && !errors.As(err, new(hookRefusal)) {
 		b.s.refused(refusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}
@@ -191,7 +207,8 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 
 func (b *batch) fail(c *centrifuge.Command, e Error) {
 	if b.form.uni {
-		return // the ending follows
+		b.refusal = e // the ending follows
+		return
 	}
 	answer := centrifuge.Error(e)
 	b.reply(&centrifuge.Reply{ID: c.ID, Error: &answer})

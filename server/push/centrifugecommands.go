@@ -2,6 +2,7 @@ package push
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -47,7 +48,9 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	b.s.hold()
 	made, err := b.s.subscribeFirst(channels, func(name string) (w subscribeRequest, err error) {
 		if ask := c.Connect.Subs[name]; ask != nil {
-			w, err = requestOf(ask)
+			if w, err = requestOf(ask); err != nil {
+				err = errors.Join(endBadRequest, err)
+			}
 		}
 		if info := infos[name]; info != nil {
 			w.grant = &memberGrant{info: info}
@@ -66,10 +69,10 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	if b.s.letGo(first) == offerFull {
 		b.s.tooSlow("", len(first))
 	}
-	if err != nil {
-		return errors.Join(endServerError, err)
+	if err != nil && !errors.As(err, new(ending)) {
+		err = errors.Join(endServerError, err)
 	}
-	return nil
+	return err
 }
 
 // connected appends the answer to connect.
@@ -150,10 +153,20 @@ func requestOf(ask *centrifuge.SubscribeRequest) (w subscribeRequest, err error)
 	w = subscribeRequest{recover: ask.Recover, since: Position{Offset: ask.Offset, Epoch: ask.Epoch},
 		complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, notices: ask.JoinLeave, token: ask.Token,
 		delta: ask.Delta == "fossil", data: ask.Data}
-	if ask.Filter != nil {
+	switch unknown := ask.Flag &^ centrifuge.Flags; {
+	case ask.Delta != "" && !w.delta:
+		return w, notServed(fmt.Sprintf("the delta %q", ask.Delta))
+	case unknown != 0:
+		return w, notServed(fmt.Sprintf("the flag %d", unknown))
+	case ask.Filter != nil:
 		w.filter, err = filterOf(ask.Filter, new(filterSize), 1)
 	}
 	return w, err
+}
+
+// notServed is the answer to a command that asks for something that the server would not do.
+func notServed(what string) error {
+	return Error{Code: failBadRequest.Code, Message: failBadRequest.Message + ": " + what + " is not served"}
 }
 
 // filterOf converts a filter. The error is a failBadRequest.

@@ -2,7 +2,10 @@ package push
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -36,11 +39,37 @@ func centrifugeDoor() door {
 					"/connection/uni_http_stream": streams.serveUniResponse,
 					"/connection/uni_sse":         streams.serveUniEvents,
 				} {
-					mux.HandleFunc(path, s.unlessDraining(s.limitConnections(serve)))
+					mux.HandleFunc(path, s.unlessDraining(s.limitConnections(servesAll(path, serve))))
 				}
 				mux.HandleFunc("/emulation", s.unlessDraining(streams.serveEmulation))
 			}
 		},
+	}
+}
+
+// parameters are those of the protocol in a query, with the values that the server serves. A client
+// that asks for another one would wait for what does not come.
+var parameters = map[string][]string{
+	"cf_protocol": {"json", "protobuf"}, "cf_protocol_version": {"v2"}, "format": {"json", "protobuf"},
+}
+
+// servesAll answers 400 to a request with a parameter of the protocol that the server does not
+// serve at that path. Other parameters are the application's.
+func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for name, values := range r.URL.Query() {
+			served, known := parameters[name]
+			switch {
+			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
+			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
+			case !slices.Contains(served, values[0]):
+				writeError(w, http.StatusBadRequest, apiBadRequest, fmt.Sprintf("the parameter %s=%s is not served",
+					name,
+					values[0]))
+				return
+			}
+		}
+		next(w, r)
 	}
 }
 

@@ -101,6 +101,12 @@ func TestEmulationRefuses(t *testing.T) {
 		{"POST", "/connection/http_stream", long, 413},
 		{"GET", "/connection/sse", "", 400},
 		{"GET", "/connection/sse?cf_connect=" + long, "", 413},
+		{"GET", "/connection/websocket?cf_ws_frame_ping_pong=true", "", 400},
+		{"GET", "/connection/websocket?format=msgpack", "", 400},
+		{"POST", "/connection/http_stream?cf_tomorrow=1", "{}", 400},
+		{"GET", "/connection/websocket?cf_protocol_version=v1", "", 400},
+		{"GET", "/connection/uni_websocket?cf_connect=%7B%7D", "", 400},
+		{"GET", "/connection/websocket?cf_protocol_version=v2&cf_protocol=protobuf&other=1", "", 426},
 		{"PUT", "/connection/uni_sse", "", 405},
 	} {
 		if w := ts.do(tt.method, tt.target, tt.body); w.Code != tt.want {

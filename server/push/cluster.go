@@ -6,29 +6,32 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 // This file makes the API's operations reach all nodes: each is a question to all of them, and
 // every node answers for its own clients.
 
-// An operation is the body of such a question.
+// An operation is the body of such a question. A node does not answer one with a field that it does
+// not know: to leave that out could act on more clients than was asked for.
 type operation struct {
-	Channel   string
-	Client    string
-	User      string
-	Session   string
-	Whitelist []string
-	Code      uint16
-	Reason    string
-	Pattern   string // of channels, as in the API; or with Contains a part of the name
-	Contains  bool   // also of User, in a list of connections
-	Most      int    // channels in the answer
-	Since     *Position
-	ExpireAt  int64 // seconds since 1970; 0: at once, or for a subscription never
-	Never     bool  // the connections do not expire
-	Override  *overrides
-	Info      []byte
-	Data      []byte // for the client, with the news of its subscription
+	Channel   string     `json:",omitempty"`
+	Client    string     `json:",omitempty"`
+	User      string     `json:",omitempty"`
+	Session   string     `json:",omitempty"`
+	Whitelist []string   `json:",omitempty"`
+	Code      uint16     `json:",omitempty"`
+	Reason    string     `json:",omitempty"`
+	Pattern   string     `json:",omitempty"` // of channels, as in the API; or with Contains a part of the name
+	Contains  bool       `json:",omitempty"` // also of User, in a list of connections
+	Most      int        `json:",omitempty"` // channels in the answer
+	Since     *Position  `json:",omitempty"`
+	ExpireAt  int64      `json:",omitempty"` // seconds since 1970; 0: at once, or for a subscription never
+	Never     bool       `json:",omitempty"` // the connections do not expire
+	Override  *overrides `json:",omitempty"`
+	Info      []byte     `json:",omitempty"`
+	Data      []byte     `json:",omitempty"` // for the client, with the news of its subscription
 }
 
 // A clusterNode is what a node says of itself, in the form of the API's info.
@@ -53,8 +56,10 @@ func (n *node) serveQuestions() {
 	serve := func(kind string, f func(operation) any) {
 		n.bus.Serve(kind, func(body []byte) []byte {
 			var op operation
-			if json.Unmarshal(body, &op) != nil {
-				return nil // of a version that this one does not understand
+			if err := strict.Unmarshal(body, &op); err != nil { // of a version that this one does not understand
+				n.log.Warn("push: a question of another node is not understood: do all nodes have the same version?",
+					"question", kind, "error", err)
+				return nil
 			}
 			answer, err := json.Marshal(f(op))
 			if err != nil {
@@ -81,12 +86,19 @@ func askAll[T any](ctx context.Context, n *node, kind string, op operation, each
 	}
 	ctx, cancel := n.deadline(ctx)
 	defer cancel()
+	strange := 0
 	missing, err := n.bus.Ask(ctx, kind, body, func(answer []byte) {
 		var value T
-		if json.Unmarshal(answer, &value) == nil {
-			each(value)
+		if json.Unmarshal(answer, &value) != nil {
+			strange++
+			return
 		}
+		each(value)
 	})
+	if strange > 0 {
+		n.log.Warn("push: nodes have answered what this one does not understand, or have not understood the question: "+
+			"do all nodes have the same version?", "question", kind, "nodes", strange)
+	}
 	if len(missing) > 0 {
 		n.log.Warn("push: nodes did not answer", "question", kind, "nodes", missing)
 	}

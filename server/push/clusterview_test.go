@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // A bus with a state is the memory bus of a node that says that it is part of a cluster.
@@ -139,4 +141,35 @@ type lateToPublish struct {
 
 func (b lateToPublish) Publish(context.Context, Topic, Publication) (Position, error) {
 	return Position{}, b.err
+}
+
+// A node does not act on a question with a field of tomorrow, which may select fewer clients than
+// the fields that it knows, and the node that asks says so.
+func TestQuestionsOfALaterVersion(t *testing.T) {
+	n := newTestNode(t, withTokens)
+	ann := n.as(jwt.MapClaims{"sub": "ann"})
+	ask := func(body string) (answers int) {
+		_, err := n.bus.Ask(t.Context(), "disconnect", []byte(body), func(answer []byte) {
+			if len(answer) > 0 {
+				answers++
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+	if answers := ask(`{"User":"ann","Code":3503,"Labels":{"room":"a"}}`); answers != 0 {
+		t.Errorf("%d answers", answers)
+	}
+	ann.wantOpen(t, "a question with a selection that is not known")
+	if log := n.log.String(); !strings.Contains(log, "Labels is not served") {
+		t.Errorf("the log: %s", log)
+	}
+	n.bus.Serve("disconnect", func([]byte) []byte { return nil }) // of another node, which does not understand
+	if count, err := n.countAll(t.Context(), "disconnect", operation{User: "ann", Code: 3503}); err != nil ||
+		count != 1 ||
+		!strings.Contains(n.log.String(), "have not understood the question") {
+		t.Errorf("%d were disconnected, %v, the log: %s", count, err, n.log)
+	}
 }

@@ -40,21 +40,27 @@ type ending struct {
 	Reason string
 }
 
+// reconnects reports whether clients come back.
+func (e ending) reconnects() bool { return e.Code < 3500 || e.Code >= 4000 && e.Code < 4500 }
+
 func (e ending) Error() string { return fmt.Sprintf("push: disconnect %d: %s", e.Code, e.Reason) }
 
 // The server's own endings.
 var (
-	endShutdown         = ending{3001, "shutdown"}
-	endServerError      = ending{3004, "internal server error"}
-	endExpired          = ending{3005, "connection expired"}
-	endSlow             = ending{3008, "slow"}
-	endInsufficient     = ending{3010, "insufficient state"}
-	endNoPong           = ending{3012, "no pong"}
-	endInvalidToken     = ending{3500, "invalid token"}
-	endBadRequest       = ending{3501, "bad request"}
-	endStale            = ending{3502, "stale"}
-	endForceNoReconnect = ending{3503, "force disconnect"}
-	endNotAvailable     = ending{3508, "not available"}
+	endShutdown            = ending{3001, "shutdown"}
+	endServerError         = ending{3004, "internal server error"}
+	endExpired             = ending{3005, "connection expired"}
+	endSubscriptionExpired = ending{3006, "subscription expired"}
+	endSlow                = ending{3008, "slow"}
+	endInsufficient        = ending{3010, "insufficient state"}
+	endNoPong              = ending{3012, "no pong"}
+	endTooManyRequests     = ending{3013, "too many requests"}
+	endInvalidToken        = ending{3500, "invalid token"}
+	endBadRequest          = ending{3501, "bad request"}
+	endStale               = ending{3502, "stale"}
+	endForceNoReconnect    = ending{3503, "force disconnect"}
+	endPermissionDenied    = ending{3507, "permission denied"}
+	endNotAvailable        = ending{3508, "not available"}
 )
 
 // An unsubscription is why the server has ended a subscription. Clients subscribe again if the code

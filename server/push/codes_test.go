@@ -37,6 +37,9 @@ func TestCodesAreCentrifuge(t *testing.T) {
 		{endShutdown, 3001, "shutdown", true},
 		{endServerError, 3004, "internal server error", true},
 		{endExpired, 3005, "connection expired", true},
+		{endSubscriptionExpired, 3006, "subscription expired", true},
+		{endTooManyRequests, 3013, "too many requests", true},
+		{endPermissionDenied, 3507, "permission denied", false},
 		{endSlow, 3008, "slow", true},
 		{endInsufficient, 3010, "insufficient state", true},
 		{endNoPong, 3012, "no pong", true},
@@ -48,7 +51,8 @@ func TestCodesAreCentrifuge(t *testing.T) {
 		{ending{4000, "of the application"}, 4000, "of the application", true},
 		{ending{4500, "of the application"}, 4500, "of the application", false},
 	} {
-		if row.got != (ending{row.code, row.reason}) || centrifuge.Disconnect(row.got).Reconnect() != row.reconnect {
+		if row.got != (ending{row.code, row.reason}) || centrifuge.Disconnect(row.got).Reconnect() != row.reconnect ||
+			row.got.reconnects() != row.reconnect {
 			t.Errorf("%v, want %v with reconnect %v", row.got, row.code, row.reconnect)
 		}
 	}

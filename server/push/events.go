@@ -34,8 +34,12 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g, err := s.node.authenticate(bearer(r))
-	if err != nil {
+	g, err := s.eventsGrant(r, channels)
+	switch {
+	case errors.As(err, new(Error)), errors.As(err, new(Disconnect)):
+		refuseByHook(w, err)
+		return
+	case err != nil:
 		s.refuseToken(w, r, err)
 		return
 	}
@@ -53,6 +57,41 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
 }
 
+// eventsGrant returns what the token of r grants, or Hooks.Connect if r has none.
+func (s *Server) eventsGrant(r *http.Request, channels []string) (grant, error) {
+	n, token := s.node, bearer(r)
+	g, err := n.authenticate(token)
+	if !errors.Is(err, errNoToken) || n.hooks.Connect == nil {
+		return g, err
+	}
+	id := n.newClientID()
+	client := n.describeEvents(r)
+	client.Client = id.String()
+	g, err = n.connectByHook(client, r.RemoteAddr, ConnectRequest{Token: token, Channels: channels})
+	g.id = id
+	return g, err
+}
+
+// describeEvents says how the client of a stream of events has connected.
+func (n *node) describeEvents(r *http.Request) Caller {
+	transport, protocol := eventForm{}.kind()
+	return Caller{Transport: transport, Protocol: protocol, Encoding: "json", Header: n.hooks.selected(r.Header)}
+}
+
+// refuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
+func refuseByHook(w http.ResponseWriter, err error) {
+	status, answer, why := http.StatusForbidden, Error{}, ending{}
+	if errors.As(err, &why) {
+		answer = Error{uint32(why.Code), why.Reason, why.reconnects()}
+	} else {
+		errors.As(err, &answer)
+	}
+	if answer.Temporary {
+		status = http.StatusServiceUnavailable
+	}
+	writeError(w, status, apiCode(answer.Code), answer.Message)
+}
+
 // refusesEvents returns why a client with that access may not have the channel's events, or "".
 func (ns *Namespace) refusesEvents(channel string, a access) string {
 	switch {
@@ -68,12 +107,34 @@ func (ns *Namespace) refusesEvents(channel string, a access) string {
 
 // eventChannels returns the channels of the query, or answers with an error.
 func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
-	channels = slices.Compact(slices.Sorted(slices.Values(r.URL.Query()["channel"])))
-	if err := s.checkChannels(channels); err != nil {
+	query := r.URL.Query()
+	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
+	err := s.checkChannels(channels)
+	if err == nil {
+		err = checkQuery(query, "channel", "named", "token", "last_event_id")
+	}
+	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
+		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
+	} else if err == nil && named == "1" {
+		err = checkEventNames(channels)
+	}
+	if err != nil {
 		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
 		return nil, false
 	}
 	return channels, true
+}
+
+// checkEventNames returns an error for a channel whose events could not be told from others, if
+// they are named after it: an EventSource has events of its own, and the server has gap.
+func checkEventNames(channels []string) error {
+	for _, name := range channels {
+		if name == "open" || name == "error" || name == "gap" {
+			return fmt.Errorf("an event named %q is no publication to an EventSource: subscribe to that channel "+
+				"without named=1", name)
+		}
+	}
+	return nil
 }
 
 // holdEvents answers with a stream of events that outlives the handler. It subscribes before it
@@ -86,6 +147,12 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, 
 	h.Set("X-Content-Type-Options", "nosniff")
 	t := newStreamTransport(r.RemoteAddr, nil)
 	session := s.node.startEvents(t, s.node.eventForm(named, channels), g, channels, resumption(r))
+	if s.node.remember {
+		s.node.callers.add(session, s.node.describeEvents(r))
+		if len(g.meta) > 0 {
+			s.node.callers.setMeta(session, g.meta)
+		}
+	}
 	stream, err := s.detach(w)
 	if err != nil {
 		session.ended()
@@ -160,10 +227,18 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// refuseToken answers 401, which makes an EventSource give up.
+// refuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not
+// known yet.
 func (s *Server) refuseToken(w http.ResponseWriter, r *http.Request, err error) {
 	var claim claimError
 	why := refusedToken
+	if errors.Is(err, errKeyNotYetKnown) {
+		s.node.refusedRequest(refusedUnknownKey, r, "error", oneLine(err))
+		w.Header().Set("Retry-After", strconv.Itoa(int(keysPause/time.Second)))
+		writeError(w, http.StatusServiceUnavailable, apiInternal, strings.TrimPrefix(errKeyNotYetKnown.Error(),
+			"push: "))
+		return
+	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	switch {
 	case errors.Is(err, errTokenExpired):

@@ -16,8 +16,9 @@ import (
 // any other error as 100 "internal server error", which is temporary, and the log has its text.
 // Package push/proxy has hooks that ask a backend by HTTP.
 type Hooks struct {
-	// Connect says who a client is that connects without a token. With it, a client without a token
-	// and without this hook's consent is refused, by the other doors too. nil: tokens alone count.
+	// Connect says who a client is that connects without a token, by the Centrifuge protocol or
+	// /events. With it, a client without a token and without this hook's consent is refused, by the
+	// other doors too, which do not ask it. nil: tokens alone count.
 	Connect func(ctx context.Context, client Caller, r ConnectRequest) (ConnectAnswer, error)
 	// Refresh is called when a connection expires that Connect has accepted. nil: it ends then. If
 	// the hook fails, it is called again after Timing.Refresh. No client waits for it.
@@ -71,8 +72,10 @@ type ConnectAnswer struct {
 // A RefreshAnswer says whether a connection goes on.
 type RefreshAnswer struct {
 	Expired  bool
-	ExpireAt int64        // seconds since 1970; 0: never
+	ExpireAt int64        // seconds since 1970; 0: never; a time that has passed is as Expired
 	Caps     []Capability // instead of those that the client has; nil: they stay
+	Info     []byte       // JSON that others see, instead of what they saw; nil: it stays
+	Meta     []byte       // JSON for later hooks; nil: it stays
 }
 
 // A SubscribeRequest is a client's subscribe command.
@@ -179,29 +182,39 @@ func (s *session) caller() Caller {
 	return c
 }
 
-// hookFailed returns the error for the client, and logs one that the client must not see.
-func (s *session) hookFailed(hook string, err error) error {
+// A hookRefusal is an Error or a Disconnect of a hook, which was counted as such.
+type hookRefusal struct{ error }
+
+func (r hookRefusal) Unwrap() error { return r.error }
+
+// hookFailed returns the error for the client. It counts what the hook has decided, and logs an
+// error that the client must not see.
+func (n *node) hookFailed(hook string, c Caller, remote string, err error) error {
 	if errors.As(err, new(Error)) || errors.As(err, new(Disconnect)) {
-		return err
+		n.refused(refusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", oneLine(err))
+		return hookRefusal{err}
 	}
-	s.node.log.Error("push: a hook failed", "hook", hook, "client", s.id.String(), "error", err)
+	n.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", err)
 	return failInternal
 }
 
+func (s *session) hookFailed(hook string, err error) error {
+	return s.node.hookFailed(hook, s.caller(), s.t.remote(), err)
+}
+
 // connectByHook asks who the client is.
-func (s *session) connectByHook(r ConnectRequest) (grant, error) {
-	a, err := s.node.hooks.Connect(context.Background(), s.caller(), r)
+func (n *node) connectByHook(c Caller, remote string, r ConnectRequest) (grant, error) {
+	a, err := n.hooks.Connect(context.Background(), c, r)
 	if err != nil {
-		return grant{}, s.hookFailed("connect", err)
+		return grant{}, n.hookFailed("connect", c, remote, err)
 	}
-	c := claims{Channels: a.Channels}
 	g := grant{user: a.User, ends: endOf(a.ExpireAt), info: compact(a.Info), data: a.Data, given: a.Caps,
 		hooked: true}
-	if err = g.addChannels(&c); err == nil {
-		err = s.node.checkGrant(&g)
+	if err = g.addChannels(&claims{Channels: a.Channels}); err == nil {
+		err = n.checkGrant(&g)
 	}
 	if err != nil {
-		return grant{}, s.hookFailed("connect", err)
+		return grant{}, n.hookFailed("connect", c, remote, err)
 	}
 	for name, info := range a.Infos {
 		if g.infos == nil {
@@ -209,17 +222,23 @@ func (s *session) connectByHook(r ConnectRequest) (grant, error) {
 		}
 		g.infos[name] = compact(info)
 	}
-	if len(a.Meta) > 0 && json.Valid(a.Meta) {
-		s.node.callers.setMeta(s, a.Meta)
+	if json.Valid(a.Meta) {
+		g.meta = a.Meta
 	}
 	return g, nil
 }
 
+// endOf returns when what a hook grants ends; zero: never.
 func endOf(expireAt int64) time.Time {
-	if expireAt <= 0 {
+	if expireAt == 0 {
 		return time.Time{}
 	}
 	return time.Unix(expireAt, 0)
+}
+
+// isPast reports whether a hook has named a time that has passed. 0 is none.
+func (n *node) isPast(expireAt int64) bool {
+	return expireAt != 0 && !endOf(expireAt).After(n.clock.Now())
 }
 
 // refreshByHook asks whether a connection that has expired goes on.
@@ -231,10 +250,11 @@ func (s *session) refreshByHook() {
 	var why Disconnect
 	switch {
 	case errors.As(err, &why):
+		s.hookFailed("refresh", err)
 		s.disconnect(why)
 	case err != nil:
 		s.node.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
-	case a.Expired:
+	case a.Expired || s.node.isPast(a.ExpireAt):
 		s.disconnect(endExpired)
 	default:
 		s.refreshed(a)
@@ -250,6 +270,12 @@ func (s *session) refreshed(a RefreshAnswer) {
 			return
 		}
 		s.setCapabilities(caps)
+	}
+	if s.identity != nil {
+		s.identity.show(compact(a.Info))
+	}
+	if len(a.Meta) > 0 && json.Valid(a.Meta) {
+		s.node.callers.setMeta(s, a.Meta)
 	}
 	s.expireFrom(endOf(a.ExpireAt))
 }

@@ -102,8 +102,21 @@ func TestRefreshHook(t *testing.T) {
 	if c.wantOpen(t, "without an end"); calls < 3 {
 		t.Errorf("%d calls", calls)
 	}
+	answer.Info, answer.Meta, answer.ExpireAt = []byte(`{"a": 2}`), []byte(`{"m":2}`), n.clock.Now().Unix()+600
+	e := n.connected()
+	n.callers.add(e.s, Caller{})
+	n.clock.advance(62 * time.Second)
+	if again := e.s.caller(); string(again.Meta) != `{"m":2}` || string(again.ConnInfo) != `{"a":2}` {
+		t.Errorf("after a refresh with info the caller is %+v", again)
+	}
+	for _, past := range []int64{-1, 1, n.clock.Now().Unix()} { // a time that has passed is not "never"
+		f := n.connected()
+		answer.ExpireAt = past
+		n.clock.advance(62 * time.Second)
+		f.wantClosed(t, "refreshed until a time that has passed", endExpired)
+	}
 	d := n.connected()
-	answer.Expired = true
+	answer = RefreshAnswer{Expired: true}
 	n.clock.advance(62 * time.Second)
 	d.wantClosed(t, "expired", endExpired)
 	c.wantOpen(t, "the other")
@@ -150,6 +163,117 @@ func TestSubscribeAndPublishHooks(t *testing.T) {
 	c.wantClosed(t, "spam", ending{4500, "spam"})
 }
 
+// Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
+// refused as it says.
+func TestEventsByHook(t *testing.T) {
+	var by, again Caller
+	var asked ConnectRequest
+	var failure error
+	var ts *testServer
+	ts = newTestServer(t, Config{Hooks: Hooks{Headers: []string{"Cookie"},
+		Connect: func(_ context.Context, c Caller, r ConnectRequest) (ConnectAnswer, error) {
+			by, asked = c, r
+			return ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.clock.Now().Unix() + 60,
+				Meta: []byte(`{"m":1}`), Info: []byte(`{"a":1}`)}, failure
+		},
+		Refresh: func(_ context.Context, c Caller) (RefreshAnswer, error) {
+			again = c
+			return RefreshAnswer{Expired: true}, nil
+		}, Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
+			return SubscribeAnswer{}, nil
+		}}, Namespaces: []Namespace{{Name: "own", UserLimited: true, Presence: true}, {Name: "for", UserLimited: true},
+		{Name: "ask", SubscribeHook: true}}})
+	stream := ts.subscribe("channel=own:1&channel=b", "Cookie", "s=1")
+	if by.Transport != "events" || by.Header.Get("Cookie") != "s=1" || by.User != "" || by.Client == "" ||
+		strings.Join(asked.Channels, " ") != "b own:1" {
+		t.Errorf("the hook was asked %+v by %+v", asked, by)
+	}
+	if got := ts.call("presence", `{"channel":"own:1"}`); !strings.Contains(got, `"`+by.Client+`":{"user":"ann"`) {
+		t.Errorf("presence: %s, want the client %s", got, by.Client)
+	}
+	for path, status := range map[string]int{"for:room%2342": 403, "for:room%23ann": 200, "ask:a": 403} {
+		if w := ts.do("GET", "/events?channel="+path, ""); w.Code != status {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	ts.clock.advance(70 * time.Second)
+	waitFor(t, "the stream to end", stream.isClosed)
+	if again.User != "ann" || again.Transport != "events" || string(again.Meta) != `{"m":1}` {
+		t.Errorf("the hook for refresh was asked by %+v", again)
+	}
+	for _, tt := range []struct {
+		failure error
+		status  int
+		answer  string
+	}{
+		{Error{Code: 1000, Message: "no"}, 403, `{"error":{"code":1000,"message":"no"}}`},
+		{Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
+		{Disconnect{4501, "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
+		{Disconnect{4001, "later"}, 503, `{"error":{"code":4001,"message":"later"}}`},
+		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
+	} {
+		failure = tt.failure
+		if w := ts.do("GET", "/events?channel=a", ""); w.Code != tt.status || w.Body.String() != tt.answer {
+			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
+		}
+	}
+	if n := ts.node.refusals.counts[refusedHook].Load(); n != 4 {
+		t.Errorf("%d refusals by a hook are counted, want 4", n)
+	}
+}
+
+// What a hook refuses is counted once, as that.
+func TestRefusalsByHooks(t *testing.T) {
+	var failure error
+	n := newTestNode(t, withHooks(t, Hooks{
+		Connect: func(_ context.Context, _ Caller, r ConnectRequest) (ConnectAnswer, error) {
+			return ConnectAnswer{ExpireAt: 1}, failure
+		},
+		Refresh: func(context.Context, Caller) (RefreshAnswer, error) { return RefreshAnswer{}, failure },
+		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
+			return SubscribeAnswer{}, failure
+		},
+		Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) {
+			return PublishAnswer{},
+				failure
+		},
+	}, Namespace{SubscribeHook: true, PublishHook: true}), func(n *node) {
+		n.onRPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
+	})
+	for _, refused := range []error{failPermissionDenied, Error{Code: 1000, Message: "no"}, Disconnect{4500, "no"}} {
+		for command, counts := range map[string]bool{
+			`{"id":1,"connect":{}}`: true, `{"id":2,"subscribe":{"channel":"a"}}`: true,
+			`{"id":2,"publish":{"channel":"a","data":1}}`: true,
+			`{"id":2,"rpc":{"method":"a"}}`:               refused != (Error{Code: 1000, Message: "no"}),
+			// which is an answer
+		} {
+			c := n.dial()
+			if failure = nil; !strings.Contains(command, "connect") {
+				c.frame([]byte(`{"id":1,"connect":{}}`))
+			}
+			c.take()
+			var before [refusalReasons]uint64
+			for why := range refusalReasons {
+				before[why] = n.refusals.counts[why].Load()
+			}
+			failure = refused
+			c.frame([]byte(command))
+			for why := range refusalReasons {
+				want := uint64(0)
+				if counts && why == refusedHook {
+					want = 1
+				}
+				if got := n.refusals.counts[why].Load() - before[why]; got != want {
+					t.Errorf("%s, %v: %d refusals are counted as %s, want %d", command, refused, got, why, want)
+				}
+			}
+		}
+	}
+	if !strings.Contains(n.log.String(), "reason=hook") {
+		t.Errorf("the log: %s", n.log)
+	}
+}
+
 // With a hook for connect, no other door lets a client in that has no token.
 func TestHookClosesOtherDoors(t *testing.T) {
 	hook := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) { return ConnectAnswer{}, nil }
@@ -157,7 +281,7 @@ func TestHookClosesOtherDoors(t *testing.T) {
 		return SubscribeAnswer{}, nil
 	}
 	ts := newTestServer(t, Config{Hooks: Hooks{Connect: hook, Subscribe: ask}})
-	for _, path := range []string{"/events?channel=a", mercurePath + "?topic=a", "/console/stats"} {
+	for _, path := range []string{mercurePath + "?topic=a", "/console/stats"} {
 		if w := ts.do("GET", path, ""); w.Code != 401 && w.Code != 403 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}

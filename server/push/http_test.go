@@ -251,6 +251,15 @@ func TestEventsRefused(t *testing.T) {
 		answer              string
 	}{
 		{"no channel", "GET", "x=1" + good, 400, `{"error":{"code":107,"message":"name a channel`},
+		{"another parameter", "GET", "channel=a&lastEventId=e:1" + good, 400,
+			`{"error":{"code":107,"message":"the parameter \"lastEventId\" is not served: the parameters are chan`},
+		{"another value", "GET", "channel=a&named=true" + good, 400,
+			`{"error":{"code":107,"message":"named is \"true\"`},
+		{"named error", "GET", "channel=error&named=1" + good, 400,
+			`{"error":{"code":107,"message":"an event named \"error\"`},
+		{"named gap", "GET", "channel=a&channel=gap&named=1" + good, 400,
+			`{"error":{"code":107,"message":"an event named`},
+		{"named open", "GET", "channel=open&named=1" + good, 400, `{"error":{"code":107,"message":"an event named`},
 		{"an empty channel", "GET", "channel=" + good, 400, `{"error":{"code":107,`},
 		{"a line end in it", "GET", "channel=a%0Adata:b" + good, 400, `{"error":{"code":107,`},
 		{"not UTF-8", "GET", "channel=a%FF" + good, 400, `{"error":{"code":107,`},

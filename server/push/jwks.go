@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,7 +26,7 @@ const (
 	keysFresh   = 5 * time.Minute  // after that they are fetched again, while tokens go on
 	keysStale   = time.Hour        // after that they are no longer used, if fetching has failed since
 	keysPause   = 10 * time.Second // between two fetches, whatever tokens name
-	keysTimeout = 5 * time.Second  // of a fetch; tokens with an unknown key wait for it
+	keysTimeout = 5 * time.Second  // of a fetch; tokens whose key is not known wait for it
 	maxKeysBody = 1 << 20
 	maxKeys     = 100
 )
@@ -41,6 +42,7 @@ type remoteKeys struct {
 	mu       sync.Mutex
 	keys     []tokenKey
 	fetched  time.Time     // when keys came; zero: never
+	asked    time.Time     // when the fetch began that has brought keys
 	tried    time.Time     // when the last fetch began
 	fetching chan struct{} // closed when the fetch that runs has ended; nil: none runs
 }
@@ -63,34 +65,43 @@ func isLoopbackName(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// keysNamed returns the keys with that id, or all for the id "". If there are none, it waits for a
-// fetch, but at most one in keysPause begins.
-func (r *remoteKeys) keysNamed(id string) []tokenKey {
-	named := func() (list []tokenKey) {
-		if r.clock.Now().Sub(r.fetched) > keysStale {
-			return nil
-		}
-		for _, k := range r.keys {
-			if id == "" || k.id == "" || k.id == id {
-				list = append(list, k)
-			}
-		}
-		return list
-	}
+// keysNamed returns the keys with that id, and those without one; for the id "" all. It has the
+// keys fetched, and does not wait for that, if they are no longer fresh.
+func (r *remoteKeys) keysNamed(id string) (list []tokenKey) {
 	r.mu.Lock()
-	found := named()
-	if len(found) == 0 || r.clock.Now().Sub(r.fetched) > keysFresh {
+	defer r.mu.Unlock()
+	age := r.clock.Now().Sub(r.fetched)
+	if len(r.keys) > 0 && age > keysFresh {
+		r.fetchSoon()
+	}
+	if age > keysStale {
+		return nil
+	}
+	for _, k := range r.keys {
+		if id == "" || k.id == "" || k.id == id {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// renewed waits for a fetch, if one runs or may begin. It reports whether the keys are those of a
+// fetch that has begun at since or later: then a key that is not among them was none at since.
+// Otherwise the key may be one that is not known yet, because the URL does not answer, or was asked
+// a moment before.
+func (r *remoteKeys) renewed(since time.Time) bool {
+	r.mu.Lock()
+	if r.asked.Before(since) {
 		r.fetchSoon()
 	}
 	running := r.fetching
 	r.mu.Unlock()
-	if len(found) > 0 || running == nil {
-		return found
+	if running != nil {
+		<-running
 	}
-	<-running
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return named()
+	return !r.asked.Before(since)
 }
 
 // fetchSoon begins a fetch, unless one runs or the last one was a moment ago. The caller holds
@@ -111,7 +122,7 @@ func (r *remoteKeys) fetch() {
 	if err != nil {
 		r.log.Error("push: the keys of tokens were not fetched", "url", r.url, "error", err)
 	} else {
-		r.keys, r.fetched = keys, r.clock.Now()
+		r.keys, r.fetched, r.asked = keys, r.clock.Now(), r.tried
 	}
 	close(r.fetching)
 	r.fetching = nil
@@ -171,6 +182,9 @@ func parseKeySet(text []byte) (keys []tokenKey, err error) {
 	}
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("it is no key set: %w", err)
+	}
+	if set.Keys == nil { // RFC 7517 §5: it must be there; an issuer without keys sends an empty list
+		return nil, errors.New("it is no key set: it has no list keys")
 	}
 	if len(set.Keys) > maxKeys {
 		return nil, fmt.Errorf("%d keys; at most %d are allowed", len(set.Keys), maxKeys)

@@ -21,8 +21,8 @@ type Limits struct {
 	// 107 "bad request" or status 400.
 	ChannelName int
 	// Publication is the size of a publication's data and tags in bytes, default 256 KiB and at
-	// most 8 MiB. More is error 107 "bad request" for a client and 106 "limit exceeded" for the
-	// API.
+	// most 8 MiB. Spaces between tokens of JSON do not count. More is error 107 "bad request" for a
+	// client and 106 "limit exceeded" for the API.
 	Publication int
 	// HistoryBytes is how much memory the histories of all channels may take, default 256 MiB.
 	// Above it, the channels without a publication for the longest time lose their histories. A
@@ -42,9 +42,10 @@ type Limits struct {
 	// Broadcast is how many channels one broadcast of the API may name, default 10,000. More is
 	// error 106 "limit exceeded".
 	Broadcast int
-	// Batch is the size in bytes of an API request other than a publish: default 4 MiB, at least
-	// Publication. A larger one is answered 413. It also bounds the replies to a batch: after that
-	// many bytes, the remaining commands are answered 106 "limit exceeded".
+	// Batch is the size in bytes of an API request: default 4 MiB, at least twice Publication; that
+	// of a publish is also at most 16 times Publication. A larger one is answered 413. It also
+	// bounds the replies to a batch: after that many bytes, the remaining commands are answered 106
+	// "limit exceeded".
 	Batch int
 	// IdempotencyKeys is how many idempotency keys of publications the server remembers, for five
 	// minutes each, default 100,000. Above it the server forgets the oldest key; a publication that
@@ -67,7 +68,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Batch, 4<<20)
 	setDefault(&l.IdempotencyKeys, 100_000)
 	l.Publication = min(l.Publication, 8<<20)
-	l.Batch = max(l.Batch, l.Publication+bodySlack)
+	l.Batch = max(l.Batch, 2*l.Publication+bodySlack) // base64 takes four bytes for three
 	return l
 }
 

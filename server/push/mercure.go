@@ -1,7 +1,9 @@
 package push
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -73,6 +75,10 @@ func (h *mercureHub) topic() Topic {
 	return Topic{mercureLog, Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
 }
 
+// errMercureID is for an update whose publisher has chosen an id that names another one.
+var errMercureID = errors.New("push: mercure: the id is one that the hub has chosen, or will choose, for " +
+	"another update")
+
 // publish adds an update to the log, and returns its id.
 func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
 	n := h.node
@@ -84,6 +90,11 @@ func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, 
 	defer n.gate.RUnlock()
 	if n.draining {
 		return "", errDraining
+	}
+	if mercure.IsEventID(u.ID) {
+		if _, ours, err := h.placeOf(ctx, u.ID); err != nil || ours {
+			return "", cmp.Or(err, errMercureID)
+		}
 	}
 	p.Position, err = n.publishTopic(ctx, h.topic(), p)
 	return updateOf(&p).ID, err
@@ -124,7 +135,7 @@ func (h *mercureHub) join(s *session, want mercure.Interest, last string, announ
 	h.mu.Lock()
 	h.window.open()
 	h.mu.Unlock()
-	past, found, err := h.after(last)
+	past, found, err := h.after(want, last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rest, missed := h.window.close()
@@ -145,17 +156,20 @@ func (h *mercureHub) join(s *session, want mercure.Interest, last string, announ
 
 // after reads the history after the event with that id. If there is no such event, found is
 // "earliest", and the history is all that is kept.
-func (h *mercureHub) after(id string) (past History, found string, err error) {
+//
+// An id that the hub has made names one place. Any other was chosen by a publisher, and another
+// publisher may have used it for a topic of its own. So it is looked for among the updates that the
+// subscriber can have received. Of several the oldest counts, so that nothing is left out.
+func (h *mercureHub) after(want mercure.Interest, id string) (past History, found string, err error) {
 	ctx, cancel := h.node.deadline(context.Background())
 	defer cancel()
-	past, err = h.node.bus.History(ctx, h.topic(), Query{})
+	at, ours, err := h.placeOf(ctx, id)
 	if err != nil {
 		return past, "", err
 	}
 	q := Query{Limit: -1}
-	at, ours := mercure.ParseEventID(id, past.Top.Epoch)
 	if ours {
-		q.Since = &Position{at, past.Top.Epoch}
+		q.Since = &at
 	}
 	if past, err = h.node.bus.History(ctx, h.topic(), q); err != nil {
 		return past, "", err
@@ -163,13 +177,29 @@ func (h *mercureHub) after(id string) (past History, found string, err error) {
 	if ours && past.Complete {
 		return past, id, nil
 	}
-	for i := len(past.Publications) - 1; !ours && i >= 0; i-- {
-		if past.Publications[i].Tags != nil && updateOf(&past.Publications[i]).ID == id {
+	if ours || id == mercure.Earliest {
+		return past, mercure.Earliest, nil
+	}
+	for i := range past.Publications {
+		if tags := past.Publications[i].Tags; tags == nil {
+			continue
+		} else if u := mercure.FromTags(tags, ""); u.ID == id && want.Has(u) {
 			past.Publications = past.Publications[i+1:]
 			return past, id, nil
 		}
 	}
 	return past, mercure.Earliest, nil
+}
+
+// placeOf returns the place that an id names. ours is false if the hub has not made the id in the
+// epoch of its log.
+func (h *mercureHub) placeOf(ctx context.Context, id string) (at Position, ours bool, err error) {
+	now, err := h.node.bus.History(ctx, h.topic(), Query{})
+	if err != nil {
+		return at, false, err
+	}
+	offset, ours := mercure.ParseEventID(id, now.Top.Epoch)
+	return Position{offset, now.Top.Epoch}, ours, nil
 }
 
 // resumption selects what s gets of list: the latest events that Limits allow.

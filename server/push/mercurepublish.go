@@ -21,6 +21,10 @@ func (h *mercureHub) servePublish(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
+	if err := checkQuery(r.URL.Query(), "authorization"); err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		return
+	}
 	limit := formFactor*h.node.limits.Publication + bodySlack
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
@@ -65,6 +69,8 @@ func (h *mercureHub) publishFor(w http.ResponseWriter, r *http.Request, may []me
 	switch {
 	case errors.Is(err, errBadData):
 		writeTooLarge(w, h.node.limits.Publication)
+	case errors.Is(err, errMercureID):
+		writeError(w, http.StatusBadRequest, apiBadRequest, strings.TrimPrefix(err.Error(), "push: mercure: "))
 	case err != nil:
 		e := h.explain("mercure publish", err)
 		status := e.status

@@ -25,15 +25,16 @@ func (h *mercureHub) serve(w http.ResponseWriter, r *http.Request) {
 	h.serveSubscribe(w, r)
 }
 
-// refuseMatch returns an error if the query has a parameter with which Mercure 1.0 selects topics.
-// A hub that ignored it would leave updates out.
-func refuseMatch(query url.Values) error {
+// checkMercureQuery returns an error for a parameter that the hub does not act on. One that was
+// left out could mean that updates are.
+func checkMercureQuery(query url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if name == "match" || strings.HasPrefix(name, "match_") {
-			return fmt.Errorf("the parameter %q is of Mercure 1.0, which is not served: use topic", name)
+		if lower := strings.ToLower(name); strings.HasPrefix(lower, "match") || lower == "access_token" {
+			return fmt.Errorf("the parameter %q is of Mercure 1.0, which is not served: use topic and authorization",
+				name)
 		}
 	}
-	return nil
+	return checkQuery(query, "topic", "lastEventID", "Last-Event-ID", "authorization")
 }
 
 // serveSubscribe answers with a stream of events that outlives the handler. It subscribes before it
@@ -42,7 +43,7 @@ func (h *mercureHub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	topics, err := compileAll(query["topic"], h.node.limits.Channels)
 	if err == nil {
-		err = refuseMatch(query)
+		err = checkMercureQuery(query)
 	}
 	if err == nil && len(topics) == 0 {
 		err = errors.New("the parameter topic is missing: " + mercurePath + "?topic=https://example.com/books/{id}")

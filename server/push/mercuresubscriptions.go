@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 // This file holds the hub's active subscriptions: the updates about them, and the API that lists
@@ -104,7 +105,7 @@ func (q mercureQuestion) selects(one mercureSubscription) bool {
 func (h *mercureHub) serveQuestion() {
 	h.node.bus.Serve("mercure", func(body []byte) []byte {
 		var q mercureQuestion
-		if json.Unmarshal(body, &q) != nil {
+		if strict.Unmarshal(body, &q) != nil {
 			return nil // of a version that this one does not understand
 		}
 		answer, err := json.Marshal(h.subscriptionsHere(q))
@@ -145,22 +146,20 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 	}
 	ctx, cancel := h.node.deadline(r.Context())
 	defer cancel()
-	past, err := h.node.bus.History(ctx, h.topic(), Query{Limit: 1, Reverse: true})
+	past, err := h.node.bus.History(ctx, h.topic(), Query{})
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, apiInternal, h.explain("mercure subscriptions", err).message)
 		return
 	}
 	last := mercure.Earliest
-	if len(past.Publications) > 0 {
-		last = updateOf(&past.Publications[0]).ID
-	} else if past.Top.Offset > 0 {
+	if past.Top.Offset > 0 { // not what a publisher has chosen: that may name another update, too
 		last = mercure.EventID(past.Top.Epoch, past.Top.Offset)
 	}
 	header := w.Header()
 	header.Set("Link", "<"+mercurePath+`>; rel="mercure"`)
 	header.Set("ETag", fmt.Sprintf("%q", last))
 	header.Set("Cache-Control", "must-revalidate")
-	if slices.Contains([]string{fmt.Sprintf("%q", last), last}, r.Header.Get("If-None-Match")) {
+	if hasETag(r, last) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}

@@ -36,13 +36,26 @@ type mercureClaims struct {
 	} `json:"authorization_details"`
 }
 
-// mercureDetail is the type of an entry of authorization_details that is for a Mercure hub.
-const mercureDetail = "https://mercure.rocks/authorization-detail"
+// These are the types of entries of authorization_details that are for a Mercure hub, in the drafts
+// of Mercure 1.0: an earlier one, and the last.
+const (
+	mercureDetail     = "https://mercure.rocks/authorization-detail"
+	mercureLastDetail = "mercure"
+)
 
 type mercureRights struct {
 	Publish   []string        `json:"publish"`
 	Subscribe []string        `json:"subscribe"`
 	Payload   json.RawMessage `json:"payload"`
+
+	unserved string // a member that the hub does not act on
+}
+
+// UnmarshalJSON notes a member that the hub does not act on, which verifyMercure refuses.
+func (r *mercureRights) UnmarshalJSON(text []byte) (err error) {
+	type plain mercureRights
+	r.unserved, err = readClaim(text, (*plain)(r))
+	return err
 }
 
 // A mercureToken is what a valid token allows. The zero value is a subscriber's without a token.
@@ -52,13 +65,16 @@ type mercureToken struct {
 	payload          []byte // JSON, or nil
 }
 
-// verifyMercure returns what token allows, errTokenExpired, or errTokenInvalid with the reason.
+// verifyMercure returns what token allows, errTokenExpired, errKeyNotYetKnown, or errTokenInvalid
+// with the reason.
 func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, err error) {
 	with := v.trust.Load()
 	options := append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)}, with.expected...)
 	var c mercureClaims
-	_, err = jwt.NewParser(options...).ParseWithClaims(token, &c, with.keysFor)
+	err = with.read(jwt.NewParser(options...), v.now, token, &c)
 	switch {
+	case errors.Is(err, errKeyNotYetKnown):
+		return t, err
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
 		return t, errTokenExpired
 	case err != nil:
@@ -76,12 +92,16 @@ func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, e
 	}
 	if rights == nil {
 		for _, d := range c.Details {
-			if d.Type == mercureDetail {
+			if d.Type == mercureDetail || d.Type == mercureLastDetail {
 				return t, claimError("the claim authorization_details is of Mercure 1.0, which is not served: " +
 					"use the claim mercure")
 			}
 		}
 		return t, nil
+	}
+	if rights.unserved != "" {
+		return t, claimError("the claim mercure has " + rights.unserved + ", which is not served: it takes publish, " +
+			"subscribe and payload")
 	}
 	t.payload = compact(rights.Payload)
 	if t.publish, err = compileAll(rights.Publish, most); err == nil {
@@ -190,11 +210,11 @@ func (h *mercureHub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // vouches reports whether Origin, or else Referer, says that an allowed page sent r.
 func (o origins) vouches(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
-		return o.names(r)
+		return o.judge(r).named
 	}
 	page, err := url.Parse(r.Header.Get("Referer"))
 	if err != nil || page.Host == "" {
 		return false
 	}
-	return o.names(&http.Request{Host: r.Host, Header: http.Header{"Origin": {page.Scheme + "://" + page.Host}}})
+	return o.judgeOrigin(page.Scheme+"://"+page.Host, r.Host).named
 }

@@ -152,11 +152,10 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if p.Version != nil && len(p.Version.Epoch) > maxID {
 		return Position{}, errBadVersion
 	}
-	data, ok := p.checked()
-	if !ok || p.size() > n.limits.Publication {
+	var ok bool
+	if p.Data, ok = p.checked(); !ok || p.size() > n.limits.Publication {
 		return Position{}, errBadData
 	}
-	p.Data = data
 	n.gate.RLock()
 	defer n.gate.RUnlock()
 	if n.draining {

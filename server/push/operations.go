@@ -32,7 +32,7 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 	}
 	g, err := s.node.authenticate(r.Token)
 	if errors.Is(err, errNoToken) && s.node.hooks.Connect != nil {
-		g, err = s.connectByHook(r)
+		g, err = s.node.connectByHook(s.caller(), s.t.remote(), r)
 	}
 	switch {
 	case errors.As(err, new(Error)):
@@ -44,6 +44,10 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 		s.refuseConnect()
 		s.refused(refusedExpired, err)
 		return g, failTokenExpired
+	case errors.Is(err, errKeyNotYetKnown):
+		s.refuseConnect()
+		s.refused(refusedUnknownKey, err)
+		return g, failInternal
 	case errors.Is(err, errNoToken):
 		return g, errors.Join(endBadRequest, err) // as a centrifuge server that requires a token
 	case err != nil:
@@ -103,10 +107,16 @@ func (s *session) mustBeConnected() error {
 func (s *session) refuse(err error) {
 	reason := endServerError
 	errors.As(err, &reason)
+	if errors.As(err, new(hookRefusal)) { // which was counted
+		s.disconnect(reason)
+		return
+	}
 	why := refusedFrame
 	switch {
 	case errors.Is(err, errNoToken):
 		why = refusedNoToken
+	case errors.Is(err, errTokenExpired):
+		why = refusedExpired
 	case reason == endInvalidToken:
 		why = refusedToken
 	}
@@ -140,6 +150,9 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return 0, errors.Join(endExpired, err)
+	case errors.Is(err, errKeyNotYetKnown):
+		s.refused(refusedUnknownKey, err)
+		return 0, failInternal
 	case errors.Is(err, errNoToken):
 		return 0, errors.Join(endBadRequest, err)
 	case err != nil:
@@ -193,20 +206,39 @@ func (s *session) refreshByServer(ends time.Time, info []byte) bool {
 	return true
 }
 
+// mayNamePublished returns an error for a channel to which no client may publish.
+func (s *session) mayNamePublished(channel string) error {
+	switch {
+	case !s.node.rules.Load().knows(channel):
+		return errUnknownChannel
+	case !s.node.rules.of(channel).allowsName(channel):
+		return errBadName
+	}
+	return nil
+}
+
+// mayPublishTo returns why the client may not publish to the channel. A hook is not asked: it
+// decides about each publication.
+func (s *session) mayPublishTo(channel string) error {
+	if err := s.mayNamePublished(channel); err != nil {
+		return err
+	}
+	if !(s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish) && !s.mayPublish(channel) {
+		return s.deniedPublish(channel)
+	}
+	return nil
+}
+
 // publish sends p, which has data, to the channel in the client's name.
 func (s *session) publish(channel string, p Publication) error {
 	p.Client, p.User = s.id.String(), s.user()
-	rules := s.node.rules.of(channel)
-	if !s.node.rules.Load().knows(channel) {
-		return errUnknownChannel
-	}
-	if !rules.allowsName(channel) {
-		return errBadName
+	if err := s.mayNamePublished(channel); err != nil {
+		return err
 	}
 	if err := s.mayPublishNow(); err != nil {
 		return err
 	}
-	if rules.PublishHook && !s.node.denyClientPublish {
+	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
 		return s.publishByHook(channel, p)
 	}
 	if !s.mayPublish(channel) {
@@ -221,7 +253,11 @@ func (s *session) rpc(method string, data []byte) ([]byte, error) {
 	if s.node.onRPC == nil {
 		return nil, failNotAvailable
 	}
-	return s.node.onRPC(context.Background(), s.caller(), method, data)
+	data, err := s.node.onRPC(context.Background(), s.caller(), method, data)
+	if errors.As(err, new(Disconnect)) || errors.Is(err, failPermissionDenied) { // any other Error is an answer
+		err = s.hookFailed("rpc", err)
+	}
+	return data, err
 }
 
 // message calls Config.Message.

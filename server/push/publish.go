@@ -10,9 +10,31 @@ import (
 	"os"
 )
 
-// bodySlack is how much longer than its data the body of a publish may be. It leaves room for the
-// channel, other fields and spaces.
-const bodySlack = 4 << 10
+// bodyFactor is how many times longer than its data the body of a publish may be, and bodySlack how
+// much more. They leave room for indentation, the channel and other fields.
+const (
+	bodyFactor = 16
+	bodySlack  = 4 << 10
+)
+
+// compactSize returns how many bytes the valid JSON has without spaces between its tokens.
+func compactSize(text []byte) (n int) {
+	quoted, escaped := false, false
+	for _, c := range text {
+		switch {
+		case !quoted && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			continue
+		case escaped:
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"':
+			quoted = !quoted
+		}
+		n++
+	}
+	return n
+}
 
 // Publish sends data, any JSON, to every subscriber of the channel, as POST /api/publish does. It
 // never waits for a subscriber: when it returns nil, data is queued for the subscribers of this

@@ -27,7 +27,7 @@ func (s *Server) Redis(engine *myriad.Engine) *resp.Server {
 	l := s.node.limits
 	largest := l.Publication + queueSlack
 	server := &resp.Server{
-		Handler: d.commands(), Engine: engine, Logger: s.node.log,
+		Handler: d.handler(), Engine: engine, Logger: s.node.log,
 		WriteLimit: l.Queue + queueSlack, Overflow: resp.OverflowFail,
 		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
 		OnOpen: func(c *resp.Conn) {
@@ -59,6 +59,8 @@ type redisClient struct {
 	sessions  [2]*session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
 	patterns  map[string]struct{}
 	channels  [2]map[string]struct{}
+
+	transaction *redisTransaction // since MULTI; the commands' alone, which run one after the other
 }
 
 // client returns the client of a connection, which exists until its end, or RESET.
@@ -97,7 +99,12 @@ func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
 			return false
 		}
 		var err error
-		if g, err = d.node.authenticate(password); err != nil {
+		if g, err = d.node.authenticate(password); errors.Is(err, errKeyNotYetKnown) {
+			d.node.refused(refusedUnknownKey, c.RemoteAddr().String(), "error", oneLine(err))
+			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
+			return false
+		}
+		if err != nil {
 			d.node.refused(refusedToken, c.RemoteAddr().String(), "error", oneLine(err))
 			return false
 		}
@@ -149,19 +156,26 @@ func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 	} else {
 		err = d.session(c.Conn, false).publish(channel, p)
 	}
-	limit := d.node.limits.Publication
-	switch bad := errors.Is(err, failBadRequest); {
-	case bad && !d.node.validChannel(channel):
-		w.Error(badRedisChannel)
+	if answer := d.badPublication(channel, p.Data); err != nil && answer != "" {
+		w.Error(answer)
 		return
-	case bad && len(p.Data) > limit:
-		w.Error(fmt.Sprintf("ERR message is %d bytes; the limit is %d", len(p.Data), limit))
-		return
-	case err != nil:
+	}
+	if err != nil {
 		d.fail(w, "redis publish", err)
 		return
 	}
 	w.Int(int64(d.node.hub.subscribers(channel) + d.node.patterns.matching(channel)))
+}
+
+// badPublication returns the answer to a publication that there cannot be, or "".
+func (d *redisServer) badPublication(channel string, data []byte) string {
+	switch limit := d.node.limits.Publication; {
+	case !d.node.validChannel(channel):
+		return badRedisChannel
+	case len(data) > limit:
+		return fmt.Sprintf("ERR message is %d bytes; the limit is %d", len(data), limit)
+	}
+	return ""
 }
 
 // badRedisChannel answers a channel that there cannot be.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
 )
 
@@ -49,7 +50,7 @@ func (p *redisPeer) ask(line, want string) {
 	got := make([]byte, len(want))
 	n, err := io.ReadFull(p, got)
 	if string(got[:n]) != want {
-		p.t.Errorf("%s: %q, %v; want %q", line, got[:n], err, want)
+		p.t.Errorf("%.200s: %q, %v; want %q", line, got[:n], err, want)
 	}
 }
 
@@ -135,6 +136,130 @@ func TestRedisDoorRights(t *testing.T) {
 	p.ask("PUBLISH own:x secret", ":1\r\n")
 	p.ask("PUBLISH open:b hi", ":1\r\n")
 	q.ask("", "*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$6\r\nopen:b\r\n$2\r\nhi\r\n")
+}
+
+// A client that may not have one of the channels gets none of them, as in Redis: it cannot know
+// what it has after an error.
+func TestRedisSubscribesToAllOrNone(t *testing.T) {
+	asked := make(chan string, 10)
+	s := newLiveServer(t, Config{TokenSecret: testSecret, Limits: Limits{Channels: 5},
+		Namespaces: []Namespace{{}, {Name: "own", SubscribeToken: true}, {Name: "hook", SubscribeHook: true}},
+		Hooks: Hooks{Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
+			asked <- r.Channel
+			if r.Channel == "hook:no" {
+				return SubscribeAnswer{}, Error{Code: 1000, Message: "no"}
+			}
+			return SubscribeAnswer{}, nil
+		}}})
+	addr := s.redis(t)
+	p := dialRedis(t, addr)
+	p.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")
+	for _, tt := range []struct{ names, want string }{
+		{"a own:x b", "-NOPERM permission denied\r\n"}, {"a hook:yes hook:no b", "-ERR no\r\n"},
+		{"a b c d e f", "-ERR limit exceeded\r\n"}, {`a ""`, badRedisChannelLine},
+	} {
+		p.ask("SUBSCRIBE "+tt.names, tt.want)
+		p.ask("SSUBSCRIBE "+tt.names, tt.want)
+	}
+	p.ask("PSUBSCRIBE a* b* c* d* e* f*", "-ERR limit exceeded\r\n")
+	for _, channel := range []string{"a", "b", "hook:yes"} { // a client that is not subscribed may also publish
+		p.ask("PUBLISH "+channel+" x", ":0\r\n")
+	}
+	confirmed := func(words ...string) (lines string) {
+		for i := 0; i < len(words); i += 2 {
+			lines += fmt.Sprintf("*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:%s\r\n", len(words[i]), words[i], words[i+1])
+		}
+		return lines
+	}
+	p.ask("SUBSCRIBE a a hook:yes", confirmed("a", "1", "a", "1", "hook:yes", "2"))
+	p.ask("SUBSCRIBE b a hook:yes c", confirmed("b", "3", "a", "3", "hook:yes", "3", "c", "4"))
+	p.ask("SUBSCRIBE a own:x", "-NOPERM permission denied\r\n")
+	p.ask("PING", "*2\r\n$4\r\npong\r\n$0\r\n\r\n")
+	for len(asked) > 0 {
+		if name := <-asked; !strings.HasPrefix(name, "hook:") {
+			t.Errorf("a hook was asked about %q", name)
+		}
+	}
+}
+
+// Transactions are those of Redis: what is wrong is refused when it comes, and then none of the
+// commands runs. The answers are those of redis-server 7.0.
+func TestRedisTransactions(t *testing.T) {
+	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Limits: Limits{Publication: 250_000, Batch: 1},
+		Namespaces: []Namespace{{}, {Name: "shut", Publish: PublishNobody}}})
+	addr := s.redis(t)
+	token := tokens(t, time.Now())["good"]
+	watcher, p := dialRedis(t, addr), dialRedis(t, addr)
+	for _, one := range []*redisPeer{watcher, p} {
+		one.ask("AUTH "+token, "+OK\r\n")
+	}
+	watcher.ask("SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+	p.ask("MULTI\r\nPUBLISH a 1\r\nPUBLISH a 2\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:1\r\n")
+	message := func(text string) string {
+		return fmt.Sprintf("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$%d\r\n%s\r\n", len(text), text)
+	}
+	watcher.ask("", message("1")+message("2"))
+	const aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n"
+	const not = "-ERR EXEC without MULTI\r\n"
+	for _, tt := range []struct{ send, want string }{
+		{"MULTI\r\nEXEC", "+OK\r\n*0\r\n"}, {"EXEC", not}, {"DISCARD", "-ERR DISCARD without MULTI\r\n"},
+		{"MULTI\r\nMULTI\r\nECHO x\r\nEXEC",
+			"+OK\r\n-ERR MULTI calls can not be nested\r\n+QUEUED\r\n*1\r\n$1\r\nx\r\n"},
+		{"MULTI\r\nFOO\r\nPUBLISH a bad\r\nEXEC\r\nEXEC",
+			"+OK\r\n-ERR unknown command 'FOO', with args beginning with: \r\n" +
+				"+QUEUED\r\n" + aborted + not},
+		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH a\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n-ERR wrong number of arguments for 'publish' " +
+				"command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH shut:a x\r\nEXEC", "+OK\r\n+QUEUED\r\n-NOPERM permission denied\r\n" +
+			aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH \"\" x\r\nEXEC", "+OK\r\n+QUEUED\r\n" + badRedisChannelLine + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nSUBSCRIBE a\r\nEXEC", "+OK\r\n+QUEUED\r\n-ERR Command not allowed inside a " +
+			"transaction\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nEXEC 1\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n-EXECABORT Transaction discarded because of: wrong " +
+				"number of arguments for 'exec' command\r\n" + not},
+		{"MULTI\r\nPUBLISH a bad\r\nDISCARD\r\nEXEC", "+OK\r\n+QUEUED\r\n+OK\r\n" + not},
+		{"MULTI\r\nPUBLISH a bad\r\n" + strings.Repeat("PUBLISH a "+strings.Repeat("x", 250_000)+"\r\n", 3) + "EXEC",
+			"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n-ERR the transaction is larger than 504096 bytes\r\n" + aborted},
+	} {
+		if len(tt.send) > 64<<10 { // a line is at most that long
+			tt.send = inBulks(tt.send)
+		}
+		p.ask(tt.send, tt.want)
+	}
+	p.ask("MULTI\r\nPUBLISH a bad\r\nRESET\r\nAUTH "+token+"\r\nEXEC", "+OK\r\n+QUEUED\r\n+RESET\r\n+OK\r\n"+not)
+	stranger := dialRedis(t, addr)
+	const noAuth = "-NOAUTH Authentication required.\r\n"
+	stranger.ask("MULTI\r\nPUBLISH a bad\r\nEXEC", noAuth+noAuth+noAuth)
+	p.ask("PUBLISH a last", ":1\r\n")
+	watcher.ask("", message("last"))
+}
+
+// inBulks writes commands, of words without spaces, as arrays.
+func inBulks(lines string) string {
+	var all []string
+	for line := range strings.SplitSeq(lines, "\r\n") {
+		words := strings.Fields(line)
+		all = append(all, fmt.Sprintf("*%d", len(words)))
+		for _, word := range words {
+			all = append(all, fmt.Sprintf("$%d", len(word)), word)
+		}
+	}
+	return strings.Join(all, "\r\n")
+}
+
+// A token whose key is not known yet is no wrong password, which is final to clients.
+func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
+	server := newKeyServer(t)
+	server.set(500)
+	s := newLiveServer(t, Config{TokenKeysURL: server.URL})
+	p := dialRedis(t, s.redis(t))
+	io.WriteString(p, "AUTH "+named(t, jwt.SigningMethodEdDSA, newSigners().ed25519, "o",
+		jwt.MapClaims{"sub": "a"})+"\r\n")
+	if got, err := io.ReadAll(p); len(got) > 0 {
+		t.Errorf("received %q, %v", got, err)
+	}
 }
 
 // Patterns are bounded, and so are the subscriptions of one client.

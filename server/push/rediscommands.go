@@ -1,47 +1,51 @@
 package push
 
 import (
-	"errors"
+	"slices"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 )
 
-// commands are what the Redis door knows, besides the commands about the connection.
-func (d *redisServer) commands() *resp.Mux {
+// commands are what the Redis door knows, besides the commands about the connection and about
+// transactions. wrap returns what runs in the place of a command's handler.
+func (d *redisServer) commands(wrap func(name string, f resp.HandlerFunc) resp.HandlerFunc) *resp.Mux {
 	m := resp.NewMux()
-	m.Handle("PUBLISH", 3, d.publish, "Post a message to a channel.")
-	m.Handle("SPUBLISH", 3, d.publish, "Post a message to a channel.")
-	m.Handle("SUBSCRIBE", -2, func(w *resp.Reply, c *resp.Command) { d.subscribe(w, c, false) },
+	handle := func(name string, arity int, f resp.HandlerFunc, help string) {
+		m.Handle(name, arity, wrap(name, f), help)
+	}
+	handle("PUBLISH", 3, d.publish, "Post a message to a channel.")
+	handle("SPUBLISH", 3, d.publish, "Post a message to a channel.")
+	handle("SUBSCRIBE", -2, func(w *resp.Reply, c *resp.Command) { d.subscribe(w, c, false) },
 		"Listen for messages published to channels.")
-	m.Handle("SSUBSCRIBE", -2, func(w *resp.Reply, c *resp.Command) { d.subscribe(w, c, true) },
+	handle("SSUBSCRIBE", -2, func(w *resp.Reply, c *resp.Command) { d.subscribe(w, c, true) },
 		"Listen for messages published to channels.")
-	m.Handle("UNSUBSCRIBE", -1, func(w *resp.Reply, c *resp.Command) { d.unsubscribe(w, c, false) },
+	handle("UNSUBSCRIBE", -1, func(w *resp.Reply, c *resp.Command) { d.unsubscribe(w, c, false) },
 		"Stop listening to channels.")
-	m.Handle("SUNSUBSCRIBE", -1, func(w *resp.Reply, c *resp.Command) { d.unsubscribe(w, c, true) },
+	handle("SUNSUBSCRIBE", -1, func(w *resp.Reply, c *resp.Command) { d.unsubscribe(w, c, true) },
 		"Stop listening to channels.")
-	m.Handle("PSUBSCRIBE", -2, d.subscribePatterns, "Listen for messages published to channels that match patterns.")
-	m.Handle("PUNSUBSCRIBE", -1, d.unsubscribePatterns, "Stop listening to patterns.")
+	handle("PSUBSCRIBE", -2, d.subscribePatterns, "Listen for messages published to channels that match patterns.")
+	handle("PUNSUBSCRIBE", -1, d.unsubscribePatterns, "Stop listening to patterns.")
 	for _, word := range []string{"CHANNELS", "SHARDCHANNELS"} {
-		m.Handle("PUBSUB "+word, -2, d.listChannels, "Return the channels that have subscribers on this node.")
+		handle("PUBSUB "+word, -2, d.listChannels, "Return the channels that have subscribers on this node.")
 	}
 	for _, word := range []string{"NUMSUB", "SHARDNUMSUB"} {
-		m.Handle("PUBSUB "+word, -2, d.countSubscribers, "Return the number of subscribers on this node.")
+		handle("PUBSUB "+word, -2, d.countSubscribers, "Return the number of subscribers on this node.")
 	}
-	m.Handle("PUBSUB NUMPAT", 2, func(w *resp.Reply, _ *resp.Command) { w.Int(int64(d.node.patterns.count())) },
+	handle("PUBSUB NUMPAT", 2, func(w *resp.Reply, _ *resp.Command) { w.Int(int64(d.node.patterns.count())) },
 		"Return the number of patterns on this node.")
-	m.Handle("INFO", -1, func(w *resp.Reply, _ *resp.Command) {
+	handle("INFO", -1, func(w *resp.Reply, _ *resp.Command) {
 		w.Verbatim("txt", "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nserver_name:"+d.node.version+
 			"\r\n\r\n# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n")
 	}, "Get information about the server.")
-	m.Handle("SELECT", 2, func(w *resp.Reply, c *resp.Command) {
+	handle("SELECT", 2, func(w *resp.Reply, c *resp.Command) {
 		if string(c.Args[1]) != "0" {
 			w.Error("ERR DB index is out of range")
 			return
 		}
 		w.OK()
 	}, "Choose the database, of which there is one.")
-	m.Handle("ECHO", 2, func(w *resp.Reply, c *resp.Command) { w.Bulk(c.Args[1]) }, "Return the message.")
+	handle("ECHO", 2, func(w *resp.Reply, c *resp.Command) { w.Bulk(c.Args[1]) }, "Return the message.")
 	return m
 }
 
@@ -83,23 +87,34 @@ func confirmation(p resp.Protocol, word string, name []byte, count int64) []byte
 }
 
 // subscribe answers one push message for each channel, in front of the channel's first publication.
-// It stops at the first channel that the client may not have.
+// If the client may not have one of the channels, it gets none.
 func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	k, s := d.client(c.Conn), d.session(c.Conn, sharded)
 	i := index(sharded)
-	w.Flush()
+	names := make([]string, 0, len(c.Args)-1)
 	for _, name := range c.Args[1:] {
-		err := s.maySubscribeNow()
-		if err == nil {
-			err = s.subscribe(string(name), subscribeRequest{}, func(welcome) { k.add(c.Conn, i, name) })
-		}
-		if err == failAlreadySubscribed {
-			k.add(c.Conn, i, name)
-		} else if errors.Is(err, failBadRequest) && !d.node.validChannel(string(name)) {
+		names = append(names, string(name))
+	}
+	wanted, err := s.admitAll(names)
+	if err != nil {
+		if slices.ContainsFunc(names, func(name string) bool { return !d.node.validChannel(name) }) {
 			w.Error(badRedisChannel)
 			return
-		} else if err != nil {
+		}
+		d.fail(w, "redis subscribe", err)
+		return
+	}
+	w.Flush()
+	for at, name := range names {
+		if request, isNew := wanted[name]; isNew {
+			delete(wanted, name) // a name may come twice
+			err = s.join(name, request, func(welcome) { k.add(c.Conn, i, c.Args[1+at]) })
+		} else {
+			k.add(c.Conn, i, c.Args[1+at])
+		}
+		if err != nil { // the bus could not; what the client has is not known to it
 			d.fail(w, "redis subscribe", err)
+			c.Conn.Close()
 			return
 		}
 	}

@@ -122,22 +122,38 @@ func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
 		return
 	}
 	k, s := d.client(c.Conn), d.session(c.Conn, false)
-	for _, a := range c.Args[1:] {
-		pattern := string(a)
-		k.mu.Lock()
-		_, known := k.patterns[pattern]
-		full := !known && len(k.patterns)+len(k.channels[0]) >= n.limits.Channels
-		if len(pattern) > n.limits.ChannelName || full || !n.patterns.join(k, s, pattern) {
-			k.mu.Unlock()
-			d.fail(w, "redis psubscribe", failLimitExceeded)
-			return
-		}
-		k.patterns[pattern] = struct{}{}
-		k.noteSubscribed(c.Conn)
-		count := k.count(false)
-		k.mu.Unlock()
-		d.confirm(w, "psubscribe", a, count)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !d.joinPatterns(k, s, c.Args[1:]) {
+		d.fail(w, "redis psubscribe", failLimitExceeded)
+		return
 	}
+	for _, a := range c.Args[1:] {
+		k.patterns[string(a)] = struct{}{}
+		k.noteSubscribed(c.Conn)
+		d.confirm(w, "psubscribe", a, k.count(false))
+	}
+}
+
+// joinPatterns subscribes the client to all patterns, or to none if that is above a limit. The
+// caller holds k.mu, and notes them.
+func (d *redisServer) joinPatterns(k *redisClient, s *session, list [][]byte) bool {
+	added := make(map[string]struct{})
+	for _, a := range list {
+		pattern := string(a)
+		if _, known := k.patterns[pattern]; known {
+			continue
+		}
+		if added[pattern] = struct{}{}; len(pattern) > d.node.limits.ChannelName ||
+			len(k.patterns)+len(k.channels[0])+len(added) > d.node.limits.Channels ||
+			!d.node.patterns.join(k, s, pattern) {
+			for pattern := range added {
+				d.node.patterns.drop(k, pattern)
+			}
+			return false
+		}
+	}
+	return true
 }
 
 func (d *redisServer) unsubscribePatterns(w *resp.Reply, c *resp.Command) {

@@ -24,12 +24,14 @@ const (
 	refusedPermission                // the token, or the rules of the namespace, do not allow it
 	refusedFrame                     // a message that breaks the client protocol or its limits
 	refusedRate                      // above one of Config.Rates
+	refusedUnknownKey                // a token whose key is not known yet
+	refusedHook                      // a hook has decided so
 	refusalReasons
 )
 
 var refusalNames = [refusalReasons]string{
 	"api_key", "origin", "no_token", "token", "token_expired", "permission", "protocol",
-	"rate",
+	"rate", "token_key", "hook",
 }
 
 func (r refusal) String() string { return refusalNames[r] }

@@ -32,14 +32,17 @@ type Config struct {
 	// PS512), ECDSA (ES256, ES384, ES512) or Ed25519 (EdDSA).
 	TokenKeys []string
 	// TokenKeysURL is where a JSON Web Key Set with such keys is: https, or http on this machine.
-	// The server fetches it when the first token comes, and again every five minutes, or when a
-	// token names a key (kid) that is not known, at most every 10 s. If that fails, keys are used
-	// for an hour.
+	// The server fetches it when the first token comes, and again every five minutes. It also does
+	// so, at most every 10 s, when no known key has signed a token. If fetching fails, keys are
+	// used for an hour. A token is refused for good if the keys were fetched after it came, or if it
+	// names a key (kid) that is known. Otherwise its client is told to try again.
 	TokenKeysURL string
 	// TokenIssuer and TokenAudience are what the claims iss and aud must have. Empty: anything.
 	TokenIssuer, TokenAudience string
 	// AllowedOrigins are the origins whose pages may use the server besides its own: hosts, or
-	// scheme://host. In them * matches any text within a host.
+	// scheme://host, each with a port unless the scheme implies it. In them * matches any text
+	// within a host. Pages of origins that they name may send cookies. "*" allows every page
+	// without them.
 	AllowedOrigins []string
 	// DenyClientPublish answers publications of clients with "permission denied": only the API may
 	// publish.
@@ -129,7 +132,8 @@ func New(c Config) (*Server, error) {
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
 		Logger: n.log})
-	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins, mercure: c.Mercure.withDefaults()}
+	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers),
+		mercure: c.Mercure.withDefaults()}
 	s.removeNode = c.RemoveNode
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
 	if !c.DisableConsole {
@@ -140,7 +144,7 @@ func New(c Config) (*Server, error) {
 		s.doors = append(s.doors, d.open(s))
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
-		return origins.guard(s.routes(parts...), func(r *http.Request) {
+		return s.origins.guard(plainBodies(s.routes(parts...)), func(r *http.Request) {
 			n.refusedRequest(refusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}

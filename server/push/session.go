@@ -93,8 +93,11 @@ func (n *node) start(t transport, f form) *session {
 
 // startConnected adds a client that has shown its token already.
 func (n *node) startConnected(t transport, f form, g grant) *session {
-	s := n.begin(&session{node: n, t: t, id: n.newClientID(), formID: n.idOf(f), slot: notInWheel,
-		watcher: g.watcher})
+	id := g.id
+	if id == (clientID{}) {
+		id = n.newClientID()
+	}
+	s := n.begin(&session{node: n, t: t, id: id, formID: n.idOf(f), slot: notInWheel, watcher: g.watcher})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setConnected(g)

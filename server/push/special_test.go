@@ -132,7 +132,16 @@ func TestNoDeltas(t *testing.T) {
 	n := newTestNode(t, withRules(t, Namespace{Slow: SlowLatestOnly}))
 	c := n.connected()
 	c.asks(t, "latest-only", `{"id":2,"subscribe":{"channel":"news","delta":"fossil"}}`, `{"id":2,"subscribe":{}}`)
-	c.asks(t, "an unknown delta", `{"id":3,"subscribe":{"channel":"a","delta":"xdelta"}}`, `{"id":3,"subscribe":{}}`)
+	c.asks(t, "an unknown delta", `{"id":3,"subscribe":{"channel":"a","delta":"xdelta"}}`,
+		`{"id":3,"error":{"code":107,"message":"bad request: the delta \"xdelta\" is not served"}}`)
+	c.asks(t, "a flag of tomorrow", `{"id":3,"subscribe":{"channel":"a","flag":7}}`,
+		`{"id":3,"error":{"code":107,"message":"bad request: the flag 4 is not served"}}`)
+	c.asks(t, "flags of today", `{"id":3,"subscribe":{"channel":"a","flag":3}}`, `{"id":3,"subscribe":{}}`)
+	d := n.dial()
+	d.frame([]byte(`{"id":1,"connect":{"subs":{"a":{"delta":"xdelta"}}}}`)) // in case the server subscribes it
+	if got := d.take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
+		t.Errorf("connecting: %q", got)
+	}
 }
 
 // A filter selects publications by their tags, also those of a recovery.

@@ -10,7 +10,7 @@ import (
 // A SubRefreshAnswer says whether a subscription goes on.
 type SubRefreshAnswer struct {
 	Expired  bool  // the subscription ends, as without the hook
-	ExpireAt int64 // seconds since 1970; 0: never
+	ExpireAt int64 // seconds since 1970; 0: never; a time that has passed is as Expired
 }
 
 // refreshedByHook reports whether a hook says what happens to m when it expires.
@@ -29,11 +29,12 @@ func (m *member) refreshByHook() {
 	var why Disconnect
 	switch {
 	case errors.As(err, &why):
+		s.hookFailed("sub_refresh", err)
 		s.disconnect(why)
 	case err != nil:
 		s.node.log.Error("push: a hook failed", "hook", "sub_refresh", "client", s.id.String(), "channel", name,
 			"error", err)
-	case a.Expired:
+	case a.Expired || s.node.isPast(a.ExpireAt):
 		s.end(name, unsubscribedExpired)
 	default:
 		s.expireSubscriptionAt(m, a.ExpireAt)
@@ -44,7 +45,7 @@ func (m *member) refreshByHook() {
 func (s *session) expireSubscriptionAt(m *member, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.grant.expires = 0; at > 0 {
+	if m.grant.expires = 0; at != 0 {
 		m.grant.expires = sinceEpoch(endOf(at))
 	}
 	if s.stage == stageConnected {

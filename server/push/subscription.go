@@ -11,12 +11,51 @@ import (
 // subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
 // wait for the bus. An Error is the answer to the client.
 func (s *session) subscribe(name string, w subscribeRequest, announce func(welcome)) error {
-	if err := s.maySubscribe(name); err != nil {
+	if err := s.maySubscribe(name, 0); err != nil {
 		return err
 	}
 	if err := s.admit(name, &w); err != nil {
 		return err
 	}
+	return s.join(name, w, announce)
+}
+
+// admitAll checks subscriptions to several channels, before one of them is made, and returns what
+// to join with. Those that s has already are left out. The error is that of the first that s may
+// not have.
+func (s *session) admitAll(names []string) (wanted map[string]subscribeRequest, err error) {
+	wanted = make(map[string]subscribeRequest)
+	for _, name := range names {
+		if _, twice := wanted[name]; twice {
+			continue
+		}
+		switch err := s.maySubscribe(name, len(wanted)); {
+		case err == failAlreadySubscribed:
+			continue
+		case err != nil:
+			return nil, err
+		}
+		wanted[name] = subscribeRequest{}
+	}
+	for i, name := range names {
+		w, isNew := wanted[name]
+		if !isNew || slices.Contains(names[:i], name) {
+			continue
+		}
+		err := s.maySubscribeNow()
+		if err == nil {
+			err = s.admit(name, &w)
+		}
+		if err != nil {
+			return nil, err
+		}
+		wanted[name] = w
+	}
+	return wanted, nil
+}
+
+// join makes a subscription that was admitted.
+func (s *session) join(name string, w subscribeRequest, announce func(welcome)) error {
 	m, err := s.node.hub.join(s, name, w, func(hello welcome) {
 		hello.expires, hello.ttl, hello.data = w.ttl > 0, w.ttl, w.answer
 		announce(hello)
@@ -56,6 +95,9 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return nil, 0, failTokenExpired
+	case errors.Is(err, errKeyNotYetKnown):
+		s.refused(refusedUnknownKey, err)
+		return nil, 0, failInternal
 	case err != nil:
 		return nil, 0, fmt.Errorf("%w: %w", failPermissionDenied, err)
 	}
@@ -67,27 +109,37 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 }
 
 // refreshSubscription replaces the token of a subscription, and returns the seconds until it ends.
+// A token that has expired ends the connection: its client comes back with another. To an answer
+// with an error client libraries end the subscription for good.
 func (s *session) refreshSubscription(name, token string) (ttl uint32, err error) {
+	m := s.member(name)
 	switch {
 	case s.node.tokens == nil:
 		return 0, failNotAvailable
+	case m == nil || m.grant == nil:
+		return 0, errNoTokenSubscription
 	case token == "":
 		return 0, failBadRequest
 	}
 	g, ttl, err := s.subscriptionGrant(name, token)
-	if err != nil {
+	switch {
+	case errors.Is(err, failTokenExpired):
+		return 0, errors.Join(endSubscriptionExpired, errTokenExpired)
+	case err != nil:
 		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(name)
 	if i < 0 || s.members[i].grant == nil {
-		return 0, deniedFor("it has no subscription by a token")
+		return 0, errNoTokenSubscription
 	}
 	s.members[i].grant.expires, s.members[i].grant.publish = g.expires, g.publish
 	s.expireSubscription(s.members[i])
 	return ttl, nil
 }
+
+var errNoTokenSubscription = deniedFor("it has no subscription by a token")
 
 // settle adds m to the session's list, unless the session has ended or m was evicted meanwhile.
 func (s *session) settle(m *member) {
@@ -108,7 +160,8 @@ func (s *session) settle(m *member) {
 	}
 }
 
-func (s *session) maySubscribe(name string) error {
+// maySubscribe returns why s cannot have a subscription to the channel, besides as many others.
+func (s *session) maySubscribe(name string, others int) error {
 	if err := s.node.checkChannel(name); err != nil {
 		return err
 	}
@@ -117,7 +170,7 @@ func (s *session) maySubscribe(name string) error {
 	if s.find(name) >= 0 {
 		return failAlreadySubscribed
 	}
-	if len(s.members) >= s.node.limits.Channels {
+	if len(s.members)+others >= s.node.limits.Channels {
 		return failLimitExceeded
 	}
 	return nil

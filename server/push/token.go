@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 var (
@@ -21,6 +22,9 @@ var (
 	errTokenExpired = errors.New("push: token expired: issue a new one")
 	// errTokenInvalid says that the token can never be valid. The client should not try again.
 	errTokenInvalid = errors.New("push: invalid token")
+	// errKeyNotYetKnown says that the key of a token may be one that the server has not fetched
+	// yet. The client should try again soon.
+	errKeyNotYetKnown = errors.New("push: the key of the token is not known yet: try again later")
 )
 
 // A tokenVerifier accepts only JSON Web Tokens that one of its keys has signed. Each key serves the
@@ -55,14 +59,7 @@ type claims struct {
 	// Channels are the channels to which the server subscribes the bearer.
 	Channels []string `json:"channels"`
 	// Subs are such channels, too, each with what others see of the bearer there.
-	Subs map[string]struct {
-		Info    json.RawMessage `json:"info"`
-		B64Info []byte          `json:"b64info"`
-
-		Data     json.RawMessage `json:"data"`
-		B64Data  json.RawMessage `json:"b64data"`
-		Override json.RawMessage `json:"override"`
-	} `json:"subs"`
+	Subs map[string]claimSub `json:"subs"`
 	// ExpireAt is when the connection or the subscription ends, in seconds since 1970, if that is
 	// not when the token expires; 0: never.
 	ExpireAt *int64 `json:"expire_at"`
@@ -82,6 +79,31 @@ type claims struct {
 	Data     json.RawMessage `json:"data"`
 	B64Data  json.RawMessage `json:"b64data"`
 	Override json.RawMessage `json:"override"`
+}
+
+// A claimSub is what the claim subs says of one channel.
+type claimSub struct {
+	Info    json.RawMessage `json:"info"`
+	B64Info []byte          `json:"b64info"`
+
+	unserved string // a member that the server does not act on
+}
+
+// UnmarshalJSON notes a member that the server does not act on: see claims.unserved.
+func (c *claimSub) UnmarshalJSON(text []byte) (err error) {
+	type plain claimSub
+	c.unserved, err = readClaim(text, (*plain)(c))
+	return err
+}
+
+// readClaim reads a claim that is an object, and returns the name of a member that to does not
+// have. That is no error yet, because the signature has not been checked.
+func readClaim(text []byte, to any) (unserved string, err error) {
+	err = strict.Unmarshal(text, to)
+	if unknown := new(strict.UnknownError); errors.As(err, &unknown) {
+		return unknown.Path, nil
+	}
+	return "", err
 }
 
 // A claimError is why a correctly signed token is refused. The client may see it.
@@ -108,10 +130,20 @@ func (c *claims) unserved() error {
 			return claimError("the claim " + claim.name + " is not served: " + claim.instead)
 		}
 	}
-	for name, sub := range c.Subs {
-		if len(sub.Data)+len(sub.B64Data)+len(sub.Override) > 0 {
-			return claimError(fmt.Sprintf("the claim subs has data, b64data or override for the channel %q, which are "+
-				"not served: put data into info, and set the rules of the namespace", name))
+	for _, name := range slices.Sorted(maps.Keys(c.Subs)) {
+		switch member := c.Subs[name].unserved; member {
+		case "":
+		case "data", "b64data", "override":
+			return claimError(fmt.Sprintf("the claim subs has data, b64data or override for the channel %q, which "+
+				"are not served: put data into info, and set the rules of the namespace", name))
+		default:
+			return claimError(fmt.Sprintf("the claim subs has %s for the channel %q, which is not served: it takes "+
+				"info and b64info", member, name))
+		}
+	}
+	for _, right := range c.Allow {
+		if _, known := rightNames[right]; subscription && !known {
+			return claimError(fmt.Sprintf("the claim allow has %q: use pub", right))
 		}
 	}
 	return nil
@@ -135,7 +167,7 @@ func (c *claims) ends() time.Time {
 		return time.Time{}
 	case c.ExpireAt == nil:
 		return c.ExpiresAt.Time
-	case *c.ExpireAt <= 0:
+	case *c.ExpireAt == 0:
 		return time.Time{}
 	}
 	return time.Unix(*c.ExpireAt, 0)
@@ -148,6 +180,7 @@ type grant struct {
 	info     []byte
 	channels []string          // to which the server subscribes the bearer, sorted
 	infos    map[string][]byte // by channel; nil without one
+	id       clientID          // that a hook was asked about; zero: the session gets one
 	watcher  bool              // an operator with the console's key instead of a token
 	hooked   bool              // Hooks.Connect has granted it
 	meta     []byte            // JSON for hooks
@@ -220,7 +253,8 @@ func (v *tokenVerifier) reload(c Config) error {
 	return nil
 }
 
-// verify returns what token grants, errTokenExpired, or errTokenInvalid with the reason. A token
+// verify returns what token grants, errTokenExpired, errKeyNotYetKnown, or errTokenInvalid with the
+// reason. A token
 // needs sub. A token without exp does not expire (RFC 7519 §4.1.4: exp is optional).
 func (v *tokenVerifier) verify(token string) (grant, error) {
 	c, err := v.parse(token)
@@ -240,8 +274,15 @@ func (v *tokenVerifier) verify(token string) (grant, error) {
 
 // capabilities reads the claim caps.
 func (c *claims) capabilities() (list []Capability, err error) {
-	if len(c.Caps) > 0 && json.Unmarshal(c.Caps, &list) != nil {
+	if len(c.Caps) == 0 {
+		return nil, nil
+	}
+	switch unserved, err := readClaim(c.Caps, &list); {
+	case err != nil:
 		return nil, claimError("the claim caps is no list of objects with channels, match and allow")
+	case unserved != "":
+		return nil, claimError("the claim caps has " + unserved +
+			", which is not served: it takes channels, match and allow")
 	}
 	return list, nil
 }
@@ -285,8 +326,10 @@ func (v *tokenVerifier) verifySubscription(token, user, client, channel string) 
 
 func (v *tokenVerifier) parse(token string) (c claims, err error) {
 	t := v.trust.Load()
-	_, err = t.parser.ParseWithClaims(token, &c, t.keysFor)
+	err = t.read(t.parser, v.now, token, &c)
 	switch {
+	case errors.Is(err, errKeyNotYetKnown):
+		return c, err
 	// The parser checks claims after the signature, so on these two errors the signature is valid.
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
 		return c, errTokenExpired

@@ -32,6 +32,9 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 		{"subs", nil, ""},
 		{"caps", []any{map[string]any{"channels": []string{"a"}, "allow": []string{"pub"}}}, ""},
 		{"expire_at", 0, ""},
+		{"subs", map[string]any{"a": map[string]any{"recover": true}}, "the claim subs has recover for the channel"},
+		{"subs", map[string]any{"a": map[string]any{"info": 1, "data": nil}}, ""},
+		{"caps", []any{map[string]any{"channels": []string{"a"}, "deny": []string{"pub"}}}, "the claim caps has deny"},
 		{"b64info", "eyJ9", "the claim b64info is not JSON in base64"},
 		{"b64info", "?", "illegal base64"},
 		{"meta", map[string]any{"a": 1}, ""}, // no answer shows it, here or in Centrifugo
@@ -69,6 +72,7 @@ func TestSubscriptionClaims(t *testing.T) {
 		{"override", map[string]any{"presence": map[string]any{"value": true}}, "the claim override is not served"},
 		{"data", 1, "the claim data is not served"},
 		{"b64data", "MQ==", "the claim b64data is not served"},
+		{"allow", []string{"pub", "adm"}, "the claim allow has "},
 		{"client", "another", "it is for another connection"},
 		{"client", c.s.id.String(), ""},
 	} {

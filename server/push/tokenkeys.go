@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -94,24 +96,55 @@ func readPublicKey(block *pem.Block) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("a PEM block %q: use a PUBLIC KEY", block.Type)
 }
 
-// keysFor returns the keys that may check the token.
-func (t *trust) keysFor(token *jwt.Token) (any, error) {
+// keysFor returns the keys that may check the token. known reports whether the right one must be
+// among them. It is false if another key may have come to the URL since its keys were fetched.
+func (t *trust) keysFor(token *jwt.Token) (set jwt.VerificationKeySet, known bool, err error) {
 	algorithm := token.Method.Alg()
 	id, _ := token.Header["kid"].(string) // another type names no key
-	var set jwt.VerificationKeySet
-	add := func(keys []tokenKey) {
+	known = t.remote == nil || strings.HasPrefix(algorithm, "HS")
+	add := func(keys []tokenKey, named bool) {
 		for _, k := range keys {
+			known = known || named && k.id != ""
 			if k.serves(algorithm, id) {
 				set.Keys = append(set.Keys, k.key)
 			}
 		}
 	}
-	add(t.keys)
+	add(t.keys, false)
 	if t.remote != nil {
-		add(t.remote.keysNamed(id))
+		add(t.remote.keysNamed(id), id != "")
 	}
 	if len(set.Keys) == 0 {
-		return nil, fmt.Errorf("no key for the algorithm %s and the kid %q", algorithm, id)
+		err = fmt.Errorf("no key for the algorithm %s and the kid %q", algorithm, id)
 	}
-	return set, nil
+	return set, known, err
+}
+
+// read checks a token and reads its claims into c. The error is one of package jwt. If the token's
+// key is not known, read fetches the keys behind the URL; errKeyNotYetKnown is among the errors if
+// that cannot be done now.
+func (t *trust) read(parser *jwt.Parser, now func() time.Time, token string, c jwt.Claims) error {
+	since := now()
+	var known bool
+	parse := func() error {
+		known = true // unless the keys are looked for
+		_, err := parser.ParseWithClaims(token, c, func(token *jwt.Token) (any, error) {
+			set, isKnown, err := t.keysFor(token)
+			known = isKnown
+			return set, err
+		})
+		return err
+	}
+	isOpen := func(err error) bool {
+		return !known && (errors.Is(err, jwt.ErrTokenUnverifiable) || errors.Is(err, jwt.ErrTokenSignatureInvalid))
+	}
+	err := parse()
+	if !isOpen(err) {
+		return err
+	}
+	renewed := t.remote.renewed(since)
+	if err = parse(); isOpen(err) && !renewed {
+		return errors.Join(errKeyNotYetKnown, err)
+	}
+	return err
 }

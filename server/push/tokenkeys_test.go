@@ -13,6 +13,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -163,6 +165,7 @@ type keyServer struct {
 	mu     sync.Mutex
 	keys   []map[string]any
 	status int
+	raw    string // answered instead of keys
 	asked  atomic.Int32
 }
 
@@ -173,6 +176,10 @@ func newKeyServer(t *testing.T) *keyServer {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		w.WriteHeader(k.status)
+		if k.raw != "" {
+			io.WriteString(w, k.raw)
+			return
+		}
 		json.NewEncoder(w).Encode(map[string]any{"keys": k.keys})
 	}))
 	t.Cleanup(k.Close)
@@ -182,7 +189,13 @@ func newKeyServer(t *testing.T) *keyServer {
 func (k *keyServer) set(status int, keys ...map[string]any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.status, k.keys = status, keys
+	k.status, k.keys, k.raw = status, keys, ""
+}
+
+func (k *keyServer) say(raw string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status, k.raw = 200, raw
 }
 
 func encoded(p []byte) string { return base64.RawURLEncoding.EncodeToString(p) }
@@ -247,6 +260,135 @@ func TestKeySet(t *testing.T) {
 	}
 }
 
+// A stranger's token that names an unknown key uses up the fetch. After the issuer has begun to use
+// another key, its tokens are not known yet, and are not invalid for that.
+func TestKeyThatIsNotKnownYet(t *testing.T) {
+	keys, clock, server := newSigners(), newFakeClock(), newKeyServer(t)
+	sets := keys.sets()
+	bare := func(i int) map[string]any { // the key without its kid
+		set := maps.Clone(sets[i])
+		delete(set, "kid")
+		return set
+	}
+	token := func(method jwt.SigningMethod, key any, id any) string {
+		return named(t, method, key, id, jwt.MapClaims{"sub": "ann", "exp": clock.Now().Add(time.Hour).Unix(),
+			"mercure": map[string]any{"publish": []string{"*"}}})
+	}
+	other, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for name, tt := range map[string]struct {
+		before, after map[string]any
+		id            any // of the new key, an Ed25519
+	}{
+		"by kid": {sets[1], sets[2], "o"}, "without kids": {bare(1), bare(2), nil},
+		"without kids, of one kind": {bare(2), bare(2), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.set(500)
+			v := verifierOf(Config{TokenKeysURL: server.URL}, clock)
+			good := token(jwt.SigningMethodEdDSA, keys.ed25519, tt.id)
+			if _, err := v.verify(good); !errors.Is(err, errKeyNotYetKnown) || errors.Is(err, errTokenInvalid) {
+				t.Errorf("while the URL fails: %v", err)
+			}
+			clock.advance(keysPause)
+			server.set(200, tt.before)
+			stranger := token(jwt.SigningMethodES256, other, "invented")
+			if _, err := v.verify(stranger); !errors.Is(err, errTokenInvalid) {
+				t.Errorf("a stranger's token, after a fetch: %v", err)
+			}
+			clock.advance(keysPause - 1)
+			server.set(200, tt.after)
+			_, err := v.verify(good)
+			_, mercure := v.verifyMercure(good, 10)
+			if name != "without kids, of one kind" && (!errors.Is(err, errKeyNotYetKnown) ||
+				!errors.Is(mercure, errKeyNotYetKnown)) {
+				t.Errorf("a token by a new key: %v, %v", err, mercure)
+			}
+			if _, err := v.verify(stranger); !errors.Is(err, errKeyNotYetKnown) {
+				t.Errorf("a stranger's token that may be one of a new key: %v", err)
+			}
+			asked := server.asked.Load()
+			for _, forged := range []string{token(jwt.SigningMethodHS256, []byte("k"), "o"), "a.b.c"} {
+				if _, err := v.verify(forged); !errors.Is(err, errTokenInvalid) {
+					t.Errorf("%.40s: %v", forged, err)
+				}
+			}
+			clock.advance(1)
+			if _, err := v.verify(good); err != nil {
+				t.Errorf("a token by a new key, %v later: %v", keysPause, err)
+			}
+			if n := server.asked.Load(); n > asked+1 {
+				t.Errorf("%d fetches where one will do", n-asked)
+			}
+			if _, err := v.verify(stranger); !errors.Is(err, errTokenInvalid) {
+				t.Errorf("a stranger's token, after another fetch: %v", err)
+			}
+		})
+	}
+}
+
+// An answer that is no key set takes away no keys.
+func TestAnswerWithoutKeys(t *testing.T) {
+	keys, clock, server := newSigners(), newFakeClock(), newKeyServer(t)
+	server.set(200, keys.sets()...)
+	v := verifierOf(Config{TokenKeysURL: server.URL}, clock)
+	token := named(t, jwt.SigningMethodES256, keys.p256, "e", jwt.MapClaims{"sub": "ann"})
+	if _, err := v.verify(token); err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range []string{`{}`, `null`, `{"keys":null}`, `{"Error":"busy"}`, `<html>`, `[]`} {
+		server.say(raw)
+		clock.advance(keysPause)
+		stranger := named(t, jwt.SigningMethodES256, keys.p256, "x", jwt.MapClaims{"sub": "ann"})
+		if _, err := v.verify(stranger); !errors.Is(err, errKeyNotYetKnown) {
+			t.Errorf("%s: an unknown key: %v", raw, err)
+		}
+		if _, err := v.verify(token); err != nil {
+			t.Errorf("after %s: %v", raw, err)
+		}
+	}
+	server.say(`{"keys":[]}`) // the issuer has none any more
+	clock.advance(keysPause)
+	_, _ = v.verify(named(t, jwt.SigningMethodES256, keys.p256, "x", jwt.MapClaims{"sub": "ann"}))
+	if _, err := v.verify(token); !errors.Is(err, errTokenInvalid) {
+		t.Errorf("by a key that was taken back: %v", err)
+	}
+}
+
+// Every door says that a token whose key is not known yet may be tried again.
+func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
+	keys, server := newSigners(), newKeyServer(t)
+	server.set(500)
+	ts := newTestServer(t, Config{TokenKeysURL: server.URL})
+	token := named(t, jwt.SigningMethodES256, keys.p256, "e", jwt.MapClaims{"sub": "ann"})
+	for _, path := range []string{"/events?channel=a&token=", mercurePath + "?topic=a&authorization="} {
+		if w := ts.do("GET", path+token, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%.20s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if w := ts.do("POST", mercurePath, "topic=a", "Authorization", "Bearer "+token); w.Code != 503 {
+		t.Errorf("publishing to Mercure: %d %s", w.Code, w.Body)
+	}
+	ts.do("POST", "/connection/uni_http_stream", `{"token":"`+token+`"}`)
+	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, `"disconnect":{"code":3004,`) {
+		t.Errorf("a client that only receives: %s", got)
+	}
+	const again = `"error":{"code":100,"message":"internal server error","temporary":true}`
+	ts.do("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
+	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, again) {
+		t.Errorf("connect: %s", got)
+	}
+	if n := ts.node.refusals.counts[refusedUnknownKey].Load(); n != 5 {
+		t.Errorf("%d refusals are counted, want 5", n)
+	}
+	n := newTestNode(t, withTokens, withRules(t, Namespace{SubscribeToken: true}))
+	c := n.as(jwt.MapClaims{"sub": "ann"})
+	n.tokens.trust.Store(ts.node.tokens.trust.Load())
+	sub := named(t, jwt.SigningMethodES256, keys.p256, "e", jwt.MapClaims{"sub": "ann", "channel": "a"})
+	c.asks(t, "subscribe", `{"id":2,"subscribe":{"channel":"a","token":"`+sub+`"}}`, `{"id":2,`+again+`}`)
+	c.asks(t, "refresh", `{"id":2,"refresh":{"token":"`+token+`"}}`, `{"id":2,`+again+`}`)
+	c.wantOpen(t, "after them")
+}
+
 // Tokens with invented keys make one fetch in keysPause, however many there are.
 func TestAttackKeySetFlood(t *testing.T) {
 	keys, clock, server := newSigners(), newFakeClock(), newKeyServer(t)
@@ -295,7 +437,7 @@ func TestParseKeySet(t *testing.T) {
 		}
 	}
 	many, _ := json.Marshal(map[string]any{"keys": make([]any, maxKeys+1)})
-	for _, text := range []string{"", "[]", `{"keys":5}`, string(many)} {
+	for _, text := range []string{"", "[]", `{"keys":5}`, "{}", "null", `{"keys":null}`, `{"jwks":[]}`, string(many)} {
 		if _, err := parseKeySet([]byte(text)); err == nil {
 			t.Errorf("%.20q is taken", text)
 		}

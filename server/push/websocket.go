@@ -1,6 +1,8 @@
 package push
 
 import (
+	"net/http"
+
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
 	"github.com/myriad-go/myriad/workers"
@@ -17,16 +19,16 @@ const (
 // webSocketOptions returns the options of a door's WebSockets, without callbacks.
 func (n *node) webSocketOptions(pool *workers.Pool, subprotocols ...string) *websocket.Options {
 	return &websocket.Options{
-		Dispatch:       web.DispatchAuto,
-		Workers:        pool,
-		Logger:         n.log,
-		Subprotocols:   subprotocols,
-		OriginPatterns: []string{"*"}, // origins.guard has looked already
-		MaxMessage:     n.limits.Frame,
-		WriteLimit:     n.limits.Queue + queueSlack,
-		Overflow:       websocket.OverflowFail, // push has its own policy for slow clients
-		PingInterval:   -1,                     // doors have their own pings
-		CloseTimeout:   n.timing.Close,
+		Dispatch:     web.DispatchAuto,
+		Workers:      pool,
+		Logger:       n.log,
+		Subprotocols: subprotocols,
+		CheckOrigin:  func(*http.Request) bool { return true }, // origins.guard has looked already
+		MaxMessage:   n.limits.Frame,
+		WriteLimit:   n.limits.Queue + queueSlack,
+		Overflow:     websocket.OverflowFail, // push has its own policy for slow clients
+		PingInterval: -1,                     // doors have their own pings
+		CloseTimeout: n.timing.Close,
 	}
 }
 

@@ -45,6 +45,8 @@ async function door() {
   await client.spublish('shard', 'hello')
   assert.deepEqual(await got, ['shard', 'hello'])
   sharded.disconnect()
+  assert.deepEqual(await client.multi().publish('nobody', '1').echo('two').exec(), [[null, 0], [null, 'two']])
+  await assert.rejects(client.multi().publish('nobody', '1').get('k').exec(), /EXECABORT/)
 }
 
 async function channels() {

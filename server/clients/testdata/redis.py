@@ -83,6 +83,22 @@ def door():
     client.spublish("shard", "hello")
     same(sharded.get_sharded_message(timeout=100), dict(type="smessage", pattern=None, channel="shard", data="hello"))
     sharded.close()
+    transaction()
+
+
+def transaction():
+    """The library's default pipeline is a transaction."""
+    subscription = client.pubsub()
+    subscription.subscribe("news")
+    same(message(subscription, "subscribe")["channel"], "news")
+    pipeline = client.pipeline()
+    pipeline.publish("news", "one").publish("news", "two").echo("three")
+    same(pipeline.execute(), [1, 1, "three"])
+    pipeline.publish("news", "bad").get("k")
+    same("unknown command 'GET'" in fails(pipeline.execute), True)
+    client.publish("news", "last")
+    same([message(subscription, "message")["data"] for _ in range(3)], ["one", "two", "last"])
+    subscription.close()
 
 
 def channels():

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,8 @@ type settings struct {
 
 	again func() (settings, error) // reads the configuration again
 
+	foreign []string // variables of a container platform whose names are like those of options
+
 	readable string // the configuration file, if it holds secrets and every user of this machine may read it
 }
 
@@ -48,7 +51,9 @@ type settings struct {
 // overrides the default. It reports all mistakes, not only the first.
 func configure(c *cli.Command, environ []string, stderr io.Writer) (settings, error) {
 	s := settings{readTimeout: readTimeout, writeTimeout: writeTimeout}
-	wrong := []error{checkEnvironment(environ)}
+	foreign, err := checkEnvironment(environ)
+	s.foreign = foreign
+	wrong := []error{err}
 	file, err := readConfiguration(c.String("config"))
 	wrong = append(wrong, err)
 	for _, o := range options {
@@ -135,20 +140,33 @@ func newLogger(s settings, stderr io.Writer) *slog.Logger {
 }
 
 // checkEnvironment reports misspelt variables. It ignores other variables that begin with MYRIAD_,
-// because other programs may set them: Kubernetes sets MYRIAD_PORT for a service named myriad.
-func checkEnvironment(environ []string) error {
+// because other programs may set them. foreign are those that Kubernetes sets for a service, such
+// as MYRIAD_CLUSTER_PORT=tcp://10.0.0.1:6222 for one named myriad-cluster.
+func checkEnvironment(environ []string) (foreign []string, err error) {
 	names := []string{"MYRIAD_CONFIG"}
 	for _, o := range options {
 		names = append(names, o.env())
 	}
 	var wrong []error
 	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
-		if near := nearest(name, names); strings.HasPrefix(name, "MYRIAD_") && near != "" && near != name &&
-			distance(name, near) <= 2 {
+		name, value, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, "MYRIAD_") || slices.Contains(names, name) {
+			continue
+		}
+		if isServicePort(name, value) {
+			foreign = append(foreign, variable)
+			continue
+		}
+		if near := nearest(name, names); near != "" && distance(name, near) <= 2 {
 			wrong = append(wrong, fmt.Errorf("the environment has the unknown variable %s: did you mean %s?", name,
 				near))
 		}
 	}
-	return errors.Join(wrong...)
+	return foreign, errors.Join(wrong...)
+}
+
+// isServicePort reports whether a variable is one that Kubernetes sets to the address of a service.
+func isServicePort(name, value string) bool {
+	return strings.HasSuffix(name, "_PORT") && (strings.HasPrefix(value, "tcp://") || strings.HasPrefix(value,
+		"udp://"))
 }

@@ -253,6 +253,34 @@ func TestConfigurationMistakes(t *testing.T) {
 	}
 }
 
+// Kubernetes sets MYRIAD_CLUSTER_PORT, and others, for a service that is named myriad-cluster. The
+// server starts, and says that it has passed over the first; what looks like an option stays
+// refused.
+func TestVariablesOfAService(t *testing.T) {
+	environ := []string{"MYRIAD_CLUSTER_PORT=tcp://10.0.0.1:6222", "MYRIAD_CLUSTER_SERVICE_HOST=10.0.0.1",
+		"MYRIAD_CLUSTER_SERVICE_PORT=6222", "MYRIAD_CLUSTER_PORT_6222_TCP=tcp://10.0.0.1:6222",
+		"MYRIAD_CLUSTER_PORT_6222_TCP_PROTO=tcp", "MYRIAD_CLUSTER_PORT_6222_TCP_PORT=6222",
+		"MYRIAD_CLUSTER_PORT_6222_TCP_ADDR=10.0.0.1", "MYRIAD_TLS_PORT=udp://10.0.0.1:53"}
+	s, err := configured(t, environ)
+	if err != nil || len(s.foreign) != 2 {
+		t.Errorf("%v, passed over %q", err, s.foreign)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var log bytes.Buffer
+	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0"}, &log, &log); err != nil ||
+		!strings.Contains(log.String(), "MYRIAD_CLUSTER_PORT=tcp://10.0.0.1:6222") {
+		t.Errorf("%v; the log: %s", err, &log)
+	}
+	for _, variable := range []string{"MYRIAD_CLUSTER_PORT=6222", "MYRIAD_TLS_PORT=x", "MYRIAD_CLUSTER_CERTS=tcp://a",
+		"MYRIAD_TLS_PORT=http://10.0.0.1"} {
+		name, _, _ := strings.Cut(variable, "=")
+		if _, err := configured(t, []string{variable}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", variable, err)
+		}
+	}
+}
+
 func TestCommandLineMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve --lsten x":                  "there is no flag --lsten: did you mean --listen?",

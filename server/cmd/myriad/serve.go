@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -338,6 +337,9 @@ func (r *running) announce(bound []net.Addr) {
 		r.log.Warn("myriad: every user of this machine can read the secrets in the configuration: chmod o-r", "file",
 			r.readable)
 	}
+	for _, variable := range r.foreign {
+		r.log.Info("myriad: passed over a variable of a container platform", "variable", variable)
+	}
 	r.log.Info("myriad: serving", "url", r.urlOf(r.public, bound[0]), "version", version())
 	if r.admin != nil {
 		r.log.Info("myriad: serving the API, the metrics and the console", "admin", r.urlOf(r.admin, bound[1]))
@@ -369,7 +371,7 @@ func (s settings) risks() (list []string) {
 		list = append(list, fmt.Sprintf("the token secret has %d bytes, and a short one can be guessed from any "+
 			"token: use at least %d, as from openssl rand -hex 32", n, minSecret))
 	}
-	if slices.Contains(s.push.AllowedOrigins, "*") && !s.push.Authenticates() {
+	if s.push.AllowsAnyOrigin() && !s.push.Authenticates() {
 		list = append(list, "the allowed origin * lets every web page connect through the browser of a visitor who "+
 			"can reach this server: name the origins, or set --token-secret")
 	}

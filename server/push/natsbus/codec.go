@@ -108,7 +108,9 @@ func (r *reader) bytes() []byte {
 // publication reads what appendPublication has appended, behind its form. Data is a view.
 func (r *reader) publication() (p push.Publication) {
 	kind := r.byte()
-	p.Kind = push.Kind(kind &^ hasVersion)
+	if p.Kind = push.Kind(kind &^ hasVersion); p.Kind > push.Binary {
+		r.wrong = true // of a version that this one does not understand
+	}
 	if kind&hasVersion != 0 {
 		p.Version = &push.Version{Number: r.number(), Epoch: r.text()}
 	}
@@ -130,7 +132,8 @@ func (r *reader) publication() (p push.Publication) {
 }
 
 func (r *reader) notice() (n push.Notice) {
-	n.Joined = r.byte() == 1
+	joined := r.byte()
+	n.Joined, r.wrong = joined == 1, r.wrong || joined > 1
 	n.ClientInfo = r.info()
 	return n
 }

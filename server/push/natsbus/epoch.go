@@ -41,7 +41,9 @@ func (f *follower) agreeOnEpoch(renew bool) error {
 		if form(r.byte()) != formEpoch {
 			return errMalformed
 		}
-		epoch = r.text()
+		if epoch = r.text(); epoch == "" {
+			return errMalformed
+		}
 	}
 	why := ""
 	switch {
@@ -105,7 +107,8 @@ func (b *Bus) storeOnce(ctx context.Context, subject string, data []byte, last u
 	defer timer.Stop()
 	select {
 	case <-g.done:
-		return decode(g.msgs[0], nil)
+		_, _, err := acknowledged(g.msgs[0])
+		return err
 	case <-timer.C:
 		return errNoAnswer
 	case <-ctx.Done():
@@ -129,7 +132,7 @@ func (f *follower) doubt(epoch string) (why string, err error) {
 	vouched := false
 	_, err = f.b.ask(f.ctx, questionFollows, appendText(nil, f.stream), func(answer []byte) {
 		r := reader{rest: answer}
-		vouched = vouched || r.text() == epoch
+		vouched = vouched || r.text() == epoch // which is never empty, as the answer of a node that does not know
 	})
 	switch {
 	case err != nil:

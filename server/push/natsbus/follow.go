@@ -314,7 +314,11 @@ func (f *follower) deliver(s stored) {
 	name, isChannel := channelOf(token)
 	switch kind := form(r.byte()); {
 	case !isChannel && kind == formEpoch:
-		f.hearEpoch(r.text(), s.seq, advance)
+		if epoch := r.text(); epoch != "" {
+			f.hearEpoch(epoch, s.seq, advance)
+		} else {
+			advance()
+		}
 	case !isChannel:
 		if kind == formMark && !strings.HasPrefix(token, f.probe) {
 			f.hearMark(s.at)
@@ -325,17 +329,28 @@ func (f *follower) deliver(s stored) {
 		p.Version = nil
 		p.Position = push.Position{Offset: s.seq, Epoch: channelEpoch(f.epochNow(), name)}
 		if r.wrong {
-			advance()
+			f.skip(s, name, advance)
 			break
 		}
 		f.b.registry.receive(name, p, advance)
-	default:
+	case kind == formForgotten:
 		advance()
+	default:
+		f.skip(s, name, advance)
 	}
 	f.seal.write(f.epochNow(), s.seq, s.at)
 	if s.id != "" {
 		f.settle(s.id, s.seq, name)
 	}
+}
+
+// skip passes over a message of a channel that this node does not understand, such as one of a
+// later version. Its receivers have missed something. The caller holds work.
+func (f *follower) skip(s stored, channel string, advance func()) {
+	advance()
+	f.b.log.Warn("natsbus: a message of a log is not understood: do all nodes have the same version?", "log", f.stream,
+		"seq", s.seq, "channel", channel)
+	f.b.registry.tell(channel, func(r push.Receiver) { r.Lost(channel) })
 }
 
 func (f *follower) epochNow() string {

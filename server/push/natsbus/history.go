@@ -110,15 +110,15 @@ func (f *follower) read(ctx context.Context, subject string, keep push.Retention
 	h.Complete = complete && !dropped
 	for _, s := range list {
 		r := reader{rest: s.data}
-		if form(r.byte()) != formPublication {
+		isPublication := form(r.byte()) == formPublication
+		p := r.publication()
+		if !isPublication || r.wrong { // this node does not understand it: see follower.skip
+			h.Complete = false
 			continue
 		}
-		p := r.publication()
 		p.Version = nil
 		p.Position = push.Position{Offset: s.seq, Epoch: h.Top.Epoch}
-		if !r.wrong {
-			h.Publications = append(h.Publications, p)
-		}
+		h.Publications = append(h.Publications, p)
 	}
 	if q.Reverse {
 		slices.Reverse(h.Publications)

@@ -49,7 +49,7 @@ func (b *Bus) openNodes() error {
 
 func (b *Bus) hearBeat(m *nats.Msg) {
 	r := reader{rest: m.Data}
-	if kind, name, leaving := form(r.byte()), r.text(), r.byte() == 1; kind == formBeat && !r.wrong {
+	if kind, name, leaving := form(r.byte()), r.text(), r.byte() == 1; kind == formBeat && name != "" && !r.wrong {
 		b.nodes.hear(name, leaving)
 	}
 }

@@ -232,13 +232,16 @@ func (f *follower) awaitStored(ctx context.Context, channel string, w *pendingPu
 	}
 }
 
-// acknowledged reads the log's answer to a message.
+// acknowledged reads the log's answer to a message, which names the log and the message's number.
 func acknowledged(m *nats.Msg) (seq uint64, duplicate bool, err error) {
 	var ack struct {
+		Stream    string `json:"stream"`
 		Seq       uint64 `json:"seq"`
 		Duplicate bool   `json:"duplicate"`
 	}
-	err = decode(m, &ack)
+	if err = decodeAny(m, &ack); err == nil && (ack.Stream == "" || ack.Seq == 0) {
+		err = errNotUnderstood
+	}
 	return ack.Seq, ack.Duplicate, err
 }
 

@@ -144,7 +144,28 @@ func (b *Bus) call(ctx context.Context, subject string, body, answer any) error 
 	return decode(msgs[0], answer)
 }
 
+// errNotUnderstood is returned for an answer that lacks what JetStream always says. Nothing may
+// rely on it: without that check an empty object would say that a log has a quorum.
+var errNotUnderstood = errors.New("natsbus: an answer is not one of JetStream")
+
+// decode reads an answer of the JetStream API, which has a type.
 func decode(m *nats.Msg, answer any) error {
+	var head struct {
+		Type string `json:"type"`
+	}
+	switch err := decodeAny(m, &head); {
+	case err != nil:
+		return err
+	case head.Type == "":
+		return errNotUnderstood
+	case answer == nil:
+		return nil
+	}
+	return json.Unmarshal(m.Data, answer)
+}
+
+// decodeAny reads an answer of JetStream, or returns the error in it.
+func decodeAny(m *nats.Msg, answer any) error {
 	if m.Header.Get("Status") == "503" { // no node serves the API: no JetStream, or no leader
 		return errNoAnswer
 	}
@@ -156,9 +177,6 @@ func decode(m *nats.Msg, answer any) error {
 	}
 	if head.Error != nil {
 		return head.Error
-	}
-	if answer == nil {
-		return nil
 	}
 	return json.Unmarshal(m.Data, answer)
 }
@@ -246,6 +264,9 @@ func (b *Bus) leaderGet(ctx context.Context, stream string, q directGet) (s stor
 		return s, false, err
 	}
 	m := answer.Message
+	if m.Seq == 0 {
+		return s, false, errNotUnderstood
+	}
 	s = stored{subject: m.Subject, seq: m.Seq, at: m.Time.UnixNano(), data: m.Data}
 	for line := range strings.SplitSeq(string(m.Header), "\r\n") {
 		if id, ok := strings.CutPrefix(line, "Nats-Msg-Id: "); ok {
@@ -301,5 +322,8 @@ func (i *streamInfo) heardMost(within time.Duration) bool {
 
 func (b *Bus) info(ctx context.Context, stream string) (i streamInfo, err error) {
 	err = b.call(ctx, "STREAM.INFO."+stream, struct{}{}, &i)
+	if err == nil && i.Config.Replicas == 0 {
+		err = errNotUnderstood
+	}
 	return i, err
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/myriad-go/myriad/server/push"
 )
@@ -58,10 +59,29 @@ func (i info) bytes() []byte {
 	return i.Info
 }
 
+// An instant is a time in seconds since 1970; 0: never.
+type instant int64
+
+// lastInstant is the end of the year 9999. What is after it is milliseconds.
+const lastInstant = 253402300799
+
+// UnmarshalJSON refuses a time that cannot be meant: it would never come.
+func (i *instant) UnmarshalJSON(text []byte) error {
+	var n int64
+	if err := json.Unmarshal(text, &n); err != nil {
+		return err
+	}
+	if n < 0 || n > lastInstant {
+		return fmt.Errorf("the time %d is not in seconds since 1970", n)
+	}
+	*i = instant(n)
+	return nil
+}
+
 func (p *proxy) connect(ctx context.Context, c push.Caller, r push.ConnectRequest) (a push.ConnectAnswer, err error) {
 	var result struct {
 		User     string          `json:"user"`
-		ExpireAt int64           `json:"expire_at"`
+		ExpireAt instant         `json:"expire_at"`
 		Channels []string        `json:"channels"`
 		Subs     map[string]info `json:"subs"`
 		Meta     json.RawMessage `json:"meta"`
@@ -77,7 +97,7 @@ func (p *proxy) connect(ctx context.Context, c push.Caller, r push.ConnectReques
 		Version  string   `json:"version,omitempty"`
 		Channels []string `json:"channels,omitempty"`
 	}{whoIs(c), payloadOf(c, r.Data), r.Name, r.Version, r.Channels}, &result)
-	a = push.ConnectAnswer{User: result.User, ExpireAt: result.ExpireAt, Info: result.info.bytes(),
+	a = push.ConnectAnswer{User: result.User, ExpireAt: int64(result.ExpireAt), Info: result.info.bytes(),
 		Data: result.payload.bytes(), Channels: result.Channels, Infos: map[string][]byte{}, Meta: result.Meta,
 		Caps: result.Caps}
 	for name, sub := range result.Subs {
@@ -89,31 +109,34 @@ func (p *proxy) connect(ctx context.Context, c push.Caller, r push.ConnectReques
 	return a, err
 }
 
-func (p *proxy) refresh(ctx context.Context, c push.Caller) (push.RefreshAnswer, error) {
+func (p *proxy) refresh(ctx context.Context, c push.Caller) (a push.RefreshAnswer, err error) {
 	var result struct {
 		Expired  bool              `json:"expired"`
-		ExpireAt int64             `json:"expire_at"`
+		ExpireAt instant           `json:"expire_at"`
 		Caps     []push.Capability `json:"caps"`
+		Meta     json.RawMessage   `json:"meta"`
+		info
 	}
-	err := p.call(ctx, p.Refresh, c, whoIs(c), &result)
-	return push.RefreshAnswer(result), err
+	err = p.call(ctx, p.Refresh, c, whoIs(c), &result)
+	return push.RefreshAnswer{Expired: result.Expired, ExpireAt: int64(result.ExpireAt), Caps: result.Caps,
+		Info: result.info.bytes(), Meta: result.Meta}, err
 }
 
 func (p *proxy) subRefresh(ctx context.Context, c push.Caller, channel string) (push.SubRefreshAnswer, error) {
 	var result struct {
-		Expired  bool  `json:"expired"`
-		ExpireAt int64 `json:"expire_at"`
+		Expired  bool    `json:"expired"`
+		ExpireAt instant `json:"expire_at"`
 	}
 	err := p.call(ctx, p.SubRefresh, c, struct {
 		who
 		Channel string `json:"channel"`
 	}{whoIs(c), channel}, &result)
-	return push.SubRefreshAnswer(result), err
+	return push.SubRefreshAnswer{Expired: result.Expired, ExpireAt: int64(result.ExpireAt)}, err
 }
 
 func (p *proxy) subscribe(ctx context.Context, c push.Caller, r push.SubscribeRequest) (push.SubscribeAnswer, error) {
 	var result struct {
-		ExpireAt int64    `json:"expire_at"`
+		ExpireAt instant  `json:"expire_at"`
 		Allow    []string `json:"allow"`
 		info
 		payload
@@ -124,9 +147,15 @@ func (p *proxy) subscribe(ctx context.Context, c push.Caller, r push.SubscribeRe
 		Channel string `json:"channel"`
 		Token   string `json:"token,omitempty"`
 	}{whoIs(c), payloadOf(c, r.Data), r.Channel, r.Token}, &result)
-	a := push.SubscribeAnswer{Info: result.info.bytes(), Data: result.payload.bytes(), ExpireAt: result.ExpireAt}
+	a := push.SubscribeAnswer{Info: result.info.bytes(), Data: result.payload.bytes(), ExpireAt: int64(result.ExpireAt)}
 	for _, right := range result.Allow {
-		a.Publish = a.Publish || right == "pub"
+		switch right {
+		case "pub":
+			a.Publish = true
+		case "sub", "prs", "hst": // every subscriber may
+		default:
+			return a, fmt.Errorf("proxy: the answer of %s: result.allow has %q: use pub", p.Subscribe, right)
+		}
 	}
 	return a, err
 }

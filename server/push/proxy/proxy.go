@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 // A Config names the backend's addresses. An empty one means that there is no such hook.
@@ -151,40 +152,61 @@ func (p *proxy) read(address string, from *http.Response, result any) error {
 	case from.StatusCode != http.StatusOK:
 		return fmt.Errorf("proxy: %s has answered %s", address, from.Status)
 	}
-	answer := struct {
-		Result     any              `json:"result"`
+	if err := understand(text, result); err != nil {
+		if errors.As(err, new(push.Error)) || errors.As(err, new(push.Disconnect)) {
+			return err // what the backend has decided
+		}
+		return fmt.Errorf("proxy: the answer of %s: %w", address, err)
+	}
+	return nil
+}
+
+// understand reads an answer. It returns nil for a result that is an object, of which result has
+// every member; the backend's error, as a push.Error or a push.Disconnect; or why the answer is not
+// understood. What is not understood allows nothing.
+func understand(text []byte, result any) error {
+	var answer struct {
+		Result     json.RawMessage  `json:"result"`
 		Error      *push.Error      `json:"error"`
 		Disconnect *push.Disconnect `json:"disconnect"`
-	}{Result: result}
-	if err := errors.Join(json.Unmarshal(text, &answer), unserved(text)); err != nil {
-		return fmt.Errorf("proxy: the answer of %s: %w", address, err)
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return err
 	}
 	switch {
 	case answer.Disconnect != nil:
 		if c := answer.Disconnect.Code; c < 3000 || c > 4999 || len(answer.Disconnect.Reason) > maxReason {
-			return fmt.Errorf("proxy: %s disconnects with the code %d: use 4000 to 4999, and a reason of at most %d "+
-				"bytes", address, c, maxReason)
+			return fmt.Errorf("it disconnects with the code %d: use 4000 to 4999, and a reason of at most %d bytes", c,
+				maxReason)
 		}
 		return *answer.Disconnect
+	case answer.Error != nil && answer.Error.Code == 0:
+		return errors.New("it has an error without a code: use one from 400 on")
 	case answer.Error != nil:
 		return *answer.Error
+	case len(answer.Result) == 0 || answer.Result[0] != '{':
+		return errors.New("it has none of result, error and disconnect as an object: " +
+			`answer {"result": {}} to allow what was asked`)
 	}
-	return nil
+	err := strict.Unmarshal(text, &answer)
+	if err == nil {
+		err = strict.Unmarshal(answer.Result, result)
+	}
+	if unknown := new(strict.UnknownError); errors.As(err, &unknown) {
+		return unserved(unknown)
+	}
+	return err
 }
 
-// unserved returns an error for a member of a result that this server does not act on: a backend
-// relies on every right that it gives.
-func unserved(text []byte) error {
-	var given struct {
-		Result struct {
-			Override json.RawMessage `json:"override"`
-		} `json:"result"`
+// unserved returns the error for a member that would have no effect, with what to do instead.
+func unserved(unknown *strict.UnknownError) error {
+	switch unknown.Path[strings.LastIndexByte(unknown.Path, '.')+1:] {
+	case "override":
+		return fmt.Errorf("%w: set the rules of the namespace", unknown)
+	case "data", "b64data":
+		return fmt.Errorf("%w there: put it into info, or publish it", unknown)
 	}
-	if json.Unmarshal(text, &given) == nil && len(given.Result.Override) > 0 {
-		return errors.New("override is not served: set the rules of the namespace")
-	}
-	return nil
+	return unknown
 }
 
-// maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
 const maxReason = 123

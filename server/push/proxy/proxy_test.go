@@ -1,18 +1,23 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/web"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", Now: buf.InUse}) }
@@ -113,8 +118,9 @@ func TestHooks(t *testing.T) {
 		t.Errorf("publish: %+v, %v", pub, err)
 	}
 	wantAsked(t, b, `{"channel":"x",`+who)
-	b.answer = `{"result":{"expired":true}}`
-	if again, err := h.Refresh(ctx, ann); err != nil || !again.Expired {
+	b.answer = `{"result":{"expired":true,"info":{"a":2},"meta":{"m":2}}}`
+	if again, err := h.Refresh(ctx, ann); err != nil || !again.Expired || string(again.Info) != `{"a":2}` ||
+		string(again.Meta) != `{"m":2}` {
 		t.Errorf("refresh: %+v, %v", again, err)
 	}
 	b.answer = `{"result":{"expire_at":9}}`
@@ -148,17 +154,15 @@ func TestRefusals(t *testing.T) {
 		{200, `{"result":{"override":{}}}`, "override is not served"},
 		{200, `[]`, "the answer of http://"},
 		{200, strings.Repeat(" ", 101), "more than 100 bytes"},
+		{200, `{"result":{"override":null,"expired":true},"error":null}`, ""},
 		{302, `{}`, "has answered 302"},
 		{500, `{"result":{}}`, "has answered 500"},
 	} {
 		b.status, b.answer = tt.status, tt.answer
-		if _, err := h.Refresh(t.Context(), ann); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := h.Refresh(t.Context(), ann); (err == nil) != (tt.want == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%d %.40s: %v, want %q", tt.status, tt.answer, err, tt.want)
 		}
-	}
-	b.answer, b.status = `{}`, 200
-	if a, err := h.Refresh(t.Context(), ann); err != nil || a.Expired {
-		t.Errorf("an empty answer: %v", err)
 	}
 	b.Close()
 	if _, err := h.Refresh(t.Context(), ann); err == nil || !strings.Contains(err.Error(), b.URL) {
@@ -167,6 +171,127 @@ func TestRefusals(t *testing.T) {
 }
 
 // A backend that does not answer holds AtOnce requests, for Timeout.
+// everyHook calls all hooks with the answer of b.
+func everyHook(t *testing.T, b *backend) map[string]error {
+	c := b.hooks(t, Config{})
+	ctx, errs := t.Context(), map[string]error{}
+	_, errs["connect"] = c.Hooks.Connect(ctx, ann, push.ConnectRequest{})
+	_, errs["refresh"] = c.Hooks.Refresh(ctx, ann)
+	_, errs["subscribe"] = c.Hooks.Subscribe(ctx, ann, push.SubscribeRequest{Channel: "x"})
+	_, errs["sub_refresh"] = c.Hooks.SubRefresh(ctx, ann, "x")
+	_, errs["publish"] = c.Hooks.Publish(ctx, ann, push.PublishRequest{Channel: "x"})
+	_, errs["rpc"] = c.RPC(ctx, ann, "sum", nil)
+	return errs
+}
+
+// Only a result that is an object allows anything, whichever hook it answers.
+func TestWhatIsNotUnderstoodAllowsNothing(t *testing.T) {
+	b := newBackend(t)
+	for _, answer := range []string{`{}`, `null`, ``, `[]`, `true`, `"ok"`, `{"result":null}`, `{"result":[]}`,
+		`{"result":true}`, `{"result":"ok"}`, `{"results":{}}`, `{"error":null,"disconnect":null}`, `{"error":{}}`,
+		`{"result":{},"error":{"message":"no"}}`, `{"result":{},"disconnect":{}}`, `{"result":{},"allow":["pub"]}`,
+		`{"data":{}}`, `{"result":{}}{"result":{}}`, `<html>`} {
+		b.answer = answer
+		for hook, err := range everyHook(t, b) {
+			if err == nil || errors.As(err, new(push.Error)) || errors.As(err, new(push.Disconnect)) {
+				t.Errorf("%s answered with %s: %v", hook, answer, err)
+			}
+		}
+	}
+	b.answer = `{"result":{}}`
+	for hook, err := range everyHook(t, b) {
+		if err != nil {
+			t.Errorf("%s answered with %s: %v", hook, b.answer, err)
+		}
+	}
+}
+
+// A member of a result that has no effect is refused by its name.
+func TestWhatIsNotServedIsRefusedByName(t *testing.T) {
+	b := newBackend(t)
+	for hook, results := range map[string][]string{
+		"connect": {`{"subs":{"x":{"override":{}}}}`, `{"subs":{"x":{"data":{}}}}`, `{"subs":{"x":{"b64data":"AQ=="}}}`,
+			`{"subs":{"x":{"recover":true}}}`, `{"subs":{"x":{"expire_at":7}}}`, `{"labels":{}}`,
+			`{"caps":[{"channels":["x"],"allow":["sub"],"deny":["pub"]}]}`},
+		"refresh":     {`{"labels":{}}`, `{"ttl":5}`},
+		"subscribe":   {`{"override":{}}`, `{"server_tags_filter":{}}`, `{"allow":["all"]}`},
+		"sub_refresh": {`{"info":{}}`, `{"override":{}}`},
+		"publish":     {`{"tags":{"a":"b"}}`, `{"idempotency_key":"x"}`, `{"version":1}`, `{"delta":true}`},
+		"rpc":         {`{"error":{}}`},
+	} {
+		for _, result := range results {
+			b.answer = `{"result":` + result + `}`
+			name := regexp.MustCompile(`"(\w+)":[^:]*$`).FindStringSubmatch(strings.Replace(result, `{"a":"b"}`, "{}",
+				1))[1]
+			if err := everyHook(t, b)[hook]; err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s answered with %s: %v, want %q in it", hook, result, err, name)
+			}
+		}
+	}
+	for _, result := range []string{`{"expire_at":-1}`, `{"expire_at":1800000000000}`, `{"expire_at":"soon"}`} {
+		b.answer = `{"result":` + result + `}`
+		for _, hook := range []string{"connect", "refresh", "subscribe", "sub_refresh"} {
+			if err := everyHook(t, b)[hook]; err == nil || !strings.Contains(err.Error(), "the answer of") {
+				t.Errorf("%s answered with %s: %v", hook, result, err)
+			}
+		}
+	}
+}
+
+// Whatever door a client comes by, an answer that is not understood does not let it in.
+func TestNoDoorTakesAnEmptyAnswerForConsent(t *testing.T) {
+	b := newBackend(t)
+	s, err := push.New(b.hooks(t, Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := myriad.Start(myriad.Config{Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &web.Server{Handler: s, Engine: engine}
+	ln, err := h.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := errors.Join(s.Shutdown(ctx), h.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	first := func(path, body string) string {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r, _ := http.NewRequestWithContext(ctx, "POST", "http://"+ln.Addr().String()+path, strings.NewReader(body))
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		line, err := bufio.NewReader(answer.Body).ReadString('\n')
+		if err != nil {
+			t.Fatalf("%s: %q, %v", path, line, err)
+		}
+		return line
+	}
+	for path, body := range map[string]string{
+		"/connection/http_stream": `{"id":1,"connect":{}}`, "/connection/sse": `{"id":1,"connect":{}}`,
+		"/connection/uni_http_stream": `{}`, "/connection/uni_sse": `{}`,
+	} {
+		b.answer = `{}`
+		if line := first(path, body); !strings.Contains(line, "error") && !strings.Contains(line, "disconnect") {
+			t.Errorf("%s after {}: %s", path, line)
+		}
+		b.answer = `{"result":{}}`
+		if line := first(path, body); !strings.Contains(line, `"client"`) {
+			t.Errorf("%s after a result: %s", path, line)
+		}
+	}
+}
+
 func TestBackendThatHangs(t *testing.T) {
 	b := newBackend(t)
 	b.waiting = make(chan struct{})

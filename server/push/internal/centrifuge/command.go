@@ -148,6 +148,11 @@ type SubscribeRequest struct {
 // that has not recovered everything.
 const FlagRejectUnrecovered = 2
 
+// Flags are the bits of SubscribeRequest.Flag that have a meaning. The one besides
+// FlagRejectUnrecovered asks for a number instead of the channel's name in pushes, which a server
+// may leave out: clients look for it in the reply.
+const Flags = 1 | FlagRejectUnrecovered
+
 // A FilterNode is an operation on tags. With Op "and", "or" or "not" it combines Nodes; without Op
 // it compares the tag Key.
 type FilterNode struct {

@@ -27,7 +27,7 @@ const uuidPrefix = "urn:uuid:"
 
 // ParseEventID returns the offset in an id that EventID has made for that epoch.
 func ParseEventID(id, epoch string) (offset uint64, ok bool) {
-	text, ok := strings.CutPrefix(id, uuidPrefix)
+	text, ok := strings.CutPrefix(strings.ToLower(id), uuidPrefix)
 	raw, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
 	if !ok || err != nil || len(raw) != 16 {
 		return 0, false
@@ -36,3 +36,6 @@ func ParseEventID(id, epoch string) (offset uint64, ok bool) {
 	offset = binary.BigEndian.Uint64(raw[8:])
 	return offset, EventID(epoch, offset) == strings.ToLower(id)
 }
+
+// IsEventID reports whether id has the form of those that EventID makes, for any epoch.
+func IsEventID(id string) bool { return strings.HasPrefix(strings.ToLower(id), uuidPrefix) }

@@ -3,6 +3,8 @@ package mercure
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,8 +26,21 @@ const MaxTopics = 100
 // maxField bounds the id and the type of an update, in bytes.
 const maxField = 256
 
+// fields are those of a publication's form. Any other would have no effect: targets, of older
+// versions, would leave an update open to all.
+var fields = []string{"topic", "data", "private", "id", "type", "retry"}
+
 // ParseUpdate reads the fields of a publication's form.
 func ParseUpdate(form map[string][]string) (Update, error) {
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		switch {
+		case !slices.Contains(fields, name):
+			return Update{}, fmt.Errorf("the field %q is not served: the fields are %s", name, strings.Join(fields,
+				", "))
+		case len(form[name]) > 1 && name != "topic":
+			return Update{}, fmt.Errorf("the field %s is given twice", name)
+		}
+	}
 	first := func(name string) string {
 		if list := form[name]; len(list) > 0 {
 			return list[0]
@@ -47,6 +62,8 @@ func (u *Update) check() error {
 		return errors.New("data is not UTF-8, as events must be")
 	case strings.HasPrefix(u.ID, "#"):
 		return errors.New("id begins with #, which is reserved")
+	case u.ID == Earliest:
+		return errors.New("id is earliest, which is reserved: subscribers ask for the whole history with it")
 	}
 	for _, topic := range u.Topics {
 		if err := CheckTopic(topic); err != nil {
