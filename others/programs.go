@@ -125,7 +125,6 @@ var programs = []program{
 	{name: "martian", path: "github.com/google/martian/v3", version: "v3.3.3"},
 	{name: "scs", path: "github.com/alexedwards/scs/v2", version: "v2.9.0"},
 	{name: "otelhttp", path: "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", version: "v0.72.0"},
-	{name: "go-restful", path: "github.com/emicklei/go-restful/v3", version: "v3.14.0"},
 	{name: "cloudevents", path: "github.com/cloudevents/sdk-go/v2", version: "v2.16.2"},
 	{name: "sentry-go", path: "github.com/getsentry/sentry-go", version: "v0.50.0"},
 	{name: "tusd", path: "github.com/tus/tusd/v2", version: "v2.9.1"},
