@@ -56,8 +56,8 @@ func TestLateAckBehindABody(t *testing.T) {
 	}
 }
 
-// A server that acknowledges SETTINGS with its first response, or never, is a good one: a request may
-// take longer than any handshake.
+// A server that acknowledges SETTINGS with its first response, or never, is a good one: a request
+// may take longer than any handshake.
 func TestClientWaitsForTheACK(t *testing.T) {
 	r := newRig(t, Config{Client: true})
 	r.write(h2.AppendSettings(nil))
