@@ -126,7 +126,12 @@ var programs = []program{
 	{name: "scs", path: "github.com/alexedwards/scs/v2", version: "v2.9.0"},
 	{name: "otelhttp", path: "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", version: "v0.72.0"},
 	{name: "cloudevents", path: "github.com/cloudevents/sdk-go/v2", version: "v2.16.2"},
-	{name: "sentry-go", path: "github.com/getsentry/sentry-go", version: "v0.50.0"},
-	{name: "tusd", path: "github.com/tus/tusd/v2", version: "v2.9.1"},
-	{name: "slack-go", path: "github.com/slack-go/slack", version: "v0.35.0"},
+	{
+		name: "sentry-go", path: "github.com/getsentry/sentry-go", version: "v0.50.0",
+		packages: []string{".", "./http", "./httpclient", "./internal/http"},
+	},
+	{
+		name: "slack-go", path: "github.com/slack-go/slack", version: "v0.35.0",
+		packages: []string{".", "./slacktest", "./socketmode"},
+	},
 }
