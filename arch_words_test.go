@@ -68,12 +68,9 @@ func TestWordsCanFail(t *testing.T) {
 	}
 }
 
-// Each row of internal/mux/RULES.md names tests that there are, and cases of theirs.
-func TestRulesOfHTTP2HaveTests(t *testing.T) {
-	page, err := os.ReadFile("internal/mux/RULES.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+// Each row of these tables names tests that there are. A text in quotes behind a test is a case of
+// its.
+func TestRowsHaveTests(t *testing.T) {
 	tests, texts := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
 		if !s.test() {
@@ -91,65 +88,43 @@ func TestRulesOfHTTP2HaveTests(t *testing.T) {
 			return true
 		})
 	}
-	name, text := regexp.MustCompile("`(Test[A-Za-z0-9]+)`"), regexp.MustCompile(`"([^"]+)"`)
-	rows := 0
-	for line := range strings.Lines(string(page)) {
-		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(line, "| at a client |\n") {
-			continue
+	for _, tt := range []struct {
+		page, heading string // the last column of a heading
+		least         int
+	}{{"internal/mux/RULES.md", "at a client", 60}, {"docs/net-http.md", "test", 100}, {"docs/HUNTS.md", "test", 90}} {
+		page, err := os.ReadFile(tt.page)
+		if err != nil {
+			t.Fatal(err)
 		}
-		rows++
-		named := name.FindAllStringSubmatch(line, -1)
-		if named == nil {
-			t.Errorf("no test in the row %s", line)
-		}
-		for _, n := range named {
-			if !tests[n[1]] {
-				t.Errorf("there is no %s, which is named by: %s", n[1], line)
+		rows := 0
+		for line := range strings.Lines(string(page)) {
+			row := strings.HasPrefix(line, "| ") && !strings.HasSuffix(line, "| "+tt.heading+" |\n")
+			named := namedTest.FindAllStringSubmatch(line, -1)
+			if row {
+				rows++
+			}
+			if row && named == nil {
+				t.Errorf("%s: no test in the row %s", tt.page, line)
+			}
+			for _, n := range named {
+				if !tests[n[1]] {
+					t.Errorf("%s: there is no %s, which is named by: %s", tt.page, n[1], line)
+				}
+				for _, c := range quotedCase.FindAllStringSubmatch(n[2], -1) {
+					if !texts[c[1]] {
+						t.Errorf("%s: there is no case %q, which is named by: %s", tt.page, c[1], line)
+					}
+				}
 			}
 		}
-		for _, n := range text.FindAllStringSubmatch(line, -1) {
-			if !texts[n[1]] {
-				t.Errorf("there is no case %q, which is named by: %s", n[1], line)
-			}
+		if rows < tt.least {
+			t.Errorf("%s: %d rows found", tt.page, rows)
 		}
-	}
-	if rows < 60 {
-		t.Errorf("%d rows found", rows)
 	}
 }
 
-// Each row of docs/net-http.md names a test that there is.
-func TestDifferencesHaveTests(t *testing.T) {
-	page, err := os.ReadFile("docs/net-http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := map[string]bool{}
-	for _, s := range sources(t) {
-		for _, d := range s.file.Decls {
-			if f, is := d.(*ast.FuncDecl); is && s.test() {
-				known[f.Name.Name] = true
-			}
-		}
-	}
-	name := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
-	rows := 0
-	for line := range strings.Lines(string(page)) {
-		row := strings.HasPrefix(line, "| ") && !strings.HasSuffix(strings.TrimSpace(line), "| test |")
-		named := name.FindAllStringSubmatch(line, -1)
-		if row {
-			rows++
-		}
-		if row && named == nil {
-			t.Errorf("no test in the row %s", line)
-		}
-		for _, n := range named {
-			if !known[n[1]] {
-				t.Errorf("there is no %s, which is named by: %s", n[1], line)
-			}
-		}
-	}
-	if rows < 40 {
-		t.Errorf("%d rows found", rows)
-	}
-}
+// namedTest is a test with its cases.
+var (
+	namedTest  = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`((?: \"[^\"]+\")*)")
+	quotedCase = regexp.MustCompile(`"([^"]+)"`)
+)
