@@ -208,8 +208,8 @@ func TestRedirectsLikeNetHTTP(t *testing.T) {
 	})
 }
 
-// Both directions of an exchange go on at the same time: each byte of the answer may depend on one
-// of the request, and neither holds up the other.
+// Both directions of an exchange go on at the same time. Each byte of the answer may depend on one
+// of the request.
 func TestDuplexLikeNetHTTP(t *testing.T) {
 	sameAnswers(t, func(t *testing.T, over string, rt http.RoundTripper) string {
 		url := serving(t, over, func(w http.ResponseWriter, r *http.Request) {

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A server that sends close_notify behind its answer, and leaves TCP as it is, has ended the
-// connection: the next request, which may not be sent twice, gets another one.
+// A server that sends close_notify behind its answer has ended the connection, also without FIN.
+// The next request, which may not be sent twice, gets another one.
 func TestCloseNotifyEndsAConnection(t *testing.T) {
 	s := httptest.NewTLSServer(nil)
 	cfg, certificates := trusting(s), s.TLS.Certificates
@@ -148,8 +148,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("no body") }
 
-// A server that grants what has come, frame by frame, is sent full frames: a short one between
-// them would leave its length for ever, and the upload would go on in short ones.
+// A server that grants what has come, frame by frame, is sent full frames. After a short one
+// between them the window would stay short, and so would all that follow.
 func TestUploadKeepsToFullFrames(t *testing.T) {
 	const size = 8 << 20
 	for name, body := range map[string]func() io.Reader{

@@ -145,8 +145,8 @@ func full(t *testing.T, addr syscall.Sockaddr, at string) {
 	t.Skip("the queue takes no end")
 }
 
-// An address that does not answer costs a moment (RFC 8305), be it of IPv6 before IPv4 or one of
-// several of IPv4. http.Transport waits for the latter until its context ends.
+// An address that does not answer costs a moment (RFC 8305), of whichever family. http.Transport
+// leaves a second IPv4 address until the first one has failed.
 func TestHungAddressCostsAMoment(t *testing.T) {
 	for name, addrs := range map[string][]string{"six": {"::1", "127.0.0.1"}, "four": {"127.0.0.2", "127.0.0.1"}} {
 		t.Run(name, func(t *testing.T) {
