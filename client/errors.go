@@ -102,6 +102,7 @@ func (timeoutError) Is(target error) bool {
 // Errors that http.Transport has too are in its words, because programs look for them.
 const (
 	errHeaderTimeout    = timeoutError("net/http: timeout awaiting response headers")
+	errHeaderTimeout2   = timeoutError("http2: timeout awaiting response headers") // over HTTP/2
 	errHandshakeTimeout = timeoutError("net/http: TLS handshake timeout")
 )
 

@@ -75,10 +75,11 @@ type muxConn struct {
 	busy atomic.Int32 // calls that have a stream and are not over
 
 	// The loop's.
-	carried bool             // a call before
-	closed  bool             // its dial was given up, or Gone was called
-	listens bool             // silentTimer is set
-	waits   [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
+	carried   bool             // a call before
+	idleSince time.Time        // with IdleConnTimeout; zero: it carries a call
+	closed    bool             // its dial was given up, or Gone was called
+	listens   bool             // silentTimer is set
+	waits     [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
 }
 
 // A streamWait is one wait of a stream for something that has a limit of its own.
@@ -119,6 +120,9 @@ func (m *muxConn) serve() {
 	if m.GoingAway() && !m.closed {
 		m.t.pool.leave(m, true)
 	}
+	if !m.closed && m.Streams() == 0 && m.t.isStale(m.idleSince) {
+		m.end()
+	}
 	for !m.closed {
 		free := m.Free()
 		if !m.Ready() && m.carried {
@@ -143,6 +147,7 @@ func (m *muxConn) carry(x *Call) {
 		return
 	}
 	m.Timers.Set(m.c, idleTimer, 0)
+	m.idleSince = time.Time{}
 	st.begin(x)
 	if m.t.DisableKeepAlives || x.closes {
 		m.t.pool.leave(m, m.Streams() > 1) // it drains if others are on it
@@ -182,6 +187,7 @@ func (m *muxConn) Idle() {
 	case m.t.DisableKeepAlives || m.t.pool.hasLeft(m):
 		m.end()
 	case m.t.IdleConnTimeout > 0:
+		m.idleSince = m.t.sys.Now()
 		m.Timers.Set(m.c, idleTimer, m.t.IdleConnTimeout)
 	}
 }

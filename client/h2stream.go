@@ -152,8 +152,8 @@ func (st *stream) expired() {
 	case waited == forBody && !st.up.wrote.Load():
 		st.up.probed()
 	case waited == forHead && !st.headed:
-		st.drop(x, errHeaderTimeout)
-		x.fail(errHeaderTimeout)
+		st.drop(x, errHeaderTimeout2)
+		x.fail(errHeaderTimeout2)
 	case waited == forUpload:
 		st.drop(x, errAbandoned)
 		x.over(errAbandoned)

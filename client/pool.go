@@ -164,6 +164,11 @@ func (p *pool) acquire(x *Call, key hostKey) {
 	p.mu.Lock()
 	h := p.hostFor(key)
 	x.host = h
+	if len(h.idle) > 0 && p.t.isStale(h.idle[len(h.idle)-1].idleSince) {
+		for len(h.idle) > 0 { // the others have been idle for longer
+			defer p.takeIdle(h, 0).retire()
+		}
+	}
 	if n := len(h.idle); n > 0 {
 		pc := p.takeIdle(h, n-1)
 		p.mu.Unlock()
@@ -613,6 +618,14 @@ func (p *pool) settle(pc *conn) error {
 	return nil
 }
 
+// isStale reports whether a connection has been idle for longer than IdleConnTimeout, although its
+// timer has not ended: timers stand still while the system sleeps, or the process is stopped. So it
+// is the wall clock that counts.
+func (t *Transport) isStale(idleSince time.Time) bool {
+	return t.IdleConnTimeout > 0 && !idleSince.IsZero() &&
+		t.sys.Now().Round(0).Sub(idleSince.Round(0)) > t.IdleConnTimeout
+}
+
 func (p *pool) takeIdle(h *host, i int) *conn {
 	pc := h.idle[i]
 	copy(h.idle[i:], h.idle[i+1:])
@@ -882,6 +895,7 @@ func (p *pool) tick() {
 func (p *pool) passes(h *host, now time.Time) (do todo) {
 	if !h.raiseAt.IsZero() && !h.raiseAt.After(now) {
 		h.atOnce++
+		h.raiseAt = time.Time{} // arrange sets it anew if that is not enough
 	}
 	var ended []*dialing
 	for s := h.spares; s != nil && !s.until.After(now); s = h.spares {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,11 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web"
 )
 
 // A stallingListener keeps the first connections: they are connected and stay silent.
@@ -213,4 +219,108 @@ func TestDrainingConnectionsTakeNoPlace(t *testing.T) {
 		}
 		r.Body.Close()
 	})
+}
+
+// While handshakes hang, one dial more is begun each time that hedgeAfter passes, however many
+// requests wait.
+func TestDialsAreSpreadWhileHandshakesHang(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var dials atomic.Int32
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			defer c.Close()
+		}
+	}()
+	tr := fresh(t, &Transport{ForceAttemptHTTP2: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	began := time.Now()
+	var calls sync.WaitGroup
+	for range 200 {
+		calls.Add(1)
+		r := request(t, "GET", "https://"+ln.Addr().String(), nil).WithContext(ctx)
+		tr.Do(r, func(*http.Response, error) { calls.Done() })
+	}
+	for dials.Load() < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	n := dials.Load()
+	if most := int32(time.Since(began)/hedgeAfter) + 1; n > most {
+		t.Errorf("%d dials after %v, at most %d are due", n, time.Since(began), most)
+	}
+	cancel()
+	calls.Wait()
+}
+
+// A laterSystem is a system whose wall clock goes on by a while, in which its timers stand still.
+type laterSystem struct {
+	driver.System
+	by atomic.Int64
+}
+
+func (s *laterSystem) Now() time.Time {
+	if by := time.Duration(s.by.Load()); by > 0 {
+		return s.System.Now().Round(0).Add(by)
+	}
+	return s.System.Now()
+}
+
+// A connection that has been idle for longer than IdleConnTimeout is not used, although the system
+// has slept meanwhile, and its timers with it: its server has closed it long ago.
+func TestStaleConnectionsAreNotUsed(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		for _, limit := range []int{0, 1} {
+			w := sim.New(1, sim.Options{})
+			e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &web.Server{Engine: e, Protocols: new(http.Protocols), Handler: http.HandlerFunc(
+				func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.RemoteAddr) })}
+			s.Protocols.SetHTTP1(!h2)
+			s.Protocols.SetUnencryptedHTTP2(h2)
+			ln, err := s.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr := &Transport{Engine: e, IdleConnTimeout: time.Hour, MaxConnsPerHost: limit, Protocols: s.Protocols}
+			if err := tr.init(); err != nil {
+				t.Fatal(err)
+			}
+			later := &laterSystem{System: tr.sys}
+			tr.sys = later
+			conns := map[string]bool{}
+			for i, passed := range []time.Duration{0, 0, 59 * time.Minute, 3 * time.Hour} {
+				later.by.Store(int64(passed))
+				w.Go(func() {
+					_, from := get(t, tr, "http://"+ln.Addr().String())
+					conns[from] = true
+				})
+				w.Settle()
+				if want := 1 + i/3; len(conns) != want {
+					t.Errorf("HTTP/2 %v, MaxConnsPerHost %d: %d connections %v later, want %d", h2, limit, len(conns),
+						passed, want)
+				}
+			}
+			tr.CloseIdleConnections()
+			_ = s.Close()
+			_ = s.Shutdown(context.Background())
+			_ = e.Shutdown(context.Background())
+			w.Run()
+			w.Check(t)
+			for _, left := range Leftovers(tr) {
+				t.Error(left)
+			}
+		}
+	}
+
 }

@@ -275,6 +275,8 @@ func (j *judge) rooms(h *host) {
 	default:
 		h.roomSince = later(h.roomSince, p.ready) // another connection stands
 	}
+	const hedge = 30 * time.Millisecond // one dial more is begun in that while others hang
+	limit += time.Duration(p.dials) * hedge
 	if now.Sub(later(h.roomSince, oldest.waitSince)) > limit && !tried {
 		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d "+
 			"are taken, %d of them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), p.taken+p.dials, most,

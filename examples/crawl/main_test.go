@@ -35,7 +35,8 @@ func TestCrawl(t *testing.T) {
 	if err != nil || broken != 3 {
 		t.Errorf("%d broken, %v", broken, err)
 	}
-	for _, want := range []string{"/gone\t410 Gone", "/hangs\tclient: sent", "127.0.0.1:1/\tclient: dialing"} {
+	for _, want := range []string{"/gone\t410 Gone", "/hangs\tclient: waiting for the head",
+		"127.0.0.1:1/\tclient: connecting"} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("no %q in\n%s", want, report.String())
 		}

@@ -140,8 +140,8 @@ const (
 	// usualStreams is how many it opens after SETTINGS without a limit (section 6.5.2). Both are
 	// net/http's.
 	firstStreams, usualStreams = 100, 1000
-	// handshakeTimeout is how long the peer may take for its preface and SETTINGS, and then be
-	// silent before it acknowledges ours; beyond: GOAWAY SETTINGS_TIMEOUT.
+	// handshakeTimeout is how long the peer may take for its preface and SETTINGS, and then a
+	// client may be silent before it acknowledges ours; beyond: GOAWAY SETTINGS_TIMEOUT.
 	handshakeTimeout = 10 * time.Second
 	// endedTimeout is how long the streams may take whose requests are complete when the peer ends
 	// its side of the connection; beyond, the connection closes.

@@ -56,6 +56,17 @@ func TestLateAckBehindABody(t *testing.T) {
 	}
 }
 
+// A server that acknowledges SETTINGS with its first response, or never, is a good one: a request
+// may take longer than any handshake.
+func TestClientWaitsForTheACK(t *testing.T) {
+	r := newRig(t, Config{Client: true})
+	r.write(h2.AppendSettings(nil))
+	r.RunFor(100 * handshakeTimeout)
+	if r.conn.is(failed) || r.conn.is(acked) {
+		t.Error("the connection has been ended")
+	}
+}
+
 // Without the preface whole, or the ACK, single bytes buy no time.
 func TestSlowPreface(t *testing.T) {
 	r := newRig(t, Config{})

@@ -27,6 +27,9 @@ func (c *Conn) peerSettings(f *h2.Frame) error {
 	}
 	if !c.is(gotSettings) {
 		c.bits = c.bits&^heardMore | gotSettings
+		if c.cfg.Client { // some servers acknowledge ours with their first response, however late that is
+			c.Timers.Set(c.c, handshakeTimer, 0)
+		}
 	} else if err := c.glitch(settingsCost); err != nil {
 		return err
 	}

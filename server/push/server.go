@@ -34,8 +34,8 @@ type Config struct {
 	// TokenKeysURL is where a JSON Web Key Set with such keys is: https, or http on this machine.
 	// The server fetches it when the first token comes, and again every five minutes. It also does
 	// so, at most every 10 s, when no known key has signed a token. If fetching fails, keys are
-	// used for an hour. A token is refused for good if the keys were fetched after it came, or if it
-	// names a key (kid) that is known. Otherwise its client is told to try again.
+	// used for an hour. A token is refused for good if the keys were fetched after it came, or if
+	// it names a key (kid) that is known. Otherwise its client is told to try again.
 	TokenKeysURL string
 	// TokenIssuer and TokenAudience are what the claims iss and aud must have. Empty: anything.
 	TokenIssuer, TokenAudience string
