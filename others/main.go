@@ -139,7 +139,7 @@ func (s *session) runPackage(t *tree, u unit, one pkg) error {
 	if err != nil {
 		return err
 	}
-	if u.p.realTime {
+	if u.p.realTime && !s.w.race { // only in a bubble is what a test reads ordered behind Wait
 		err = o.realTime(s.w.goroot, one, texts)
 	}
 	if err := errors.Join(err, o.link(one, texts), o.write(file+".json")); err != nil {
