@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"syscall"
 
 	"github.com/myriad-go/myriad"
 )
@@ -38,6 +39,8 @@ type handshake struct {
 	pause bool   // the conn is paused because of maxAhead; changed by the loop
 	fin   bool   // the peer's FIN has come
 	dead  bool   // the conn has gone: the end is not reported
+	lost  error  // why the conn has broken while a step was under way, which then has bury called
+	slows bool   // the step may block: nothing waits for it
 
 	// Owned by the goroutine that steps it.
 	next  func() (struct{}, bool)
@@ -259,13 +262,15 @@ func (h *handshake) read(b []byte) (int, error) {
 		if h.off += n; h.off == len(h.in) {
 			h.in, h.off = h.in[:0], 0
 		}
-		fin, dead := h.fin, h.dead
+		fin, dead, lost := h.fin, h.dead, h.lost
 		h.mu.Unlock()
 		switch {
 		case dead:
 			return 0, myriad.ErrClosed
 		case n > 0:
 			return n, nil
+		case lost != nil:
+			return 0, lost
 		case fin:
 			return 0, io.EOF
 		}
@@ -277,7 +282,7 @@ func (h *handshake) read(b []byte) (int, error) {
 // resumed.
 func (h *handshake) waits() bool {
 	h.mu.Lock()
-	more, paused := len(h.in) > h.off || h.fin || h.dead, h.pause
+	more, paused := len(h.in) > h.off || h.fin || h.dead || h.lost != nil, h.pause
 	if !more {
 		h.state = stalled
 	}
@@ -314,8 +319,13 @@ func (h *handshake) end() {
 	buffers.takeBack(h.s.tls)
 	h.mu.Lock()
 	h.state = over
+	lost := h.lost
 	h.mu.Unlock()
 	h.steppers.leave()
+	if lost != nil {
+		h.steppers.onLoop(h.conn.Loop(), func() { h.bury(lost) })
+		return
+	}
 	h.wire.Sync(func(myriad.Wire) {
 		h.s.open = true
 		switch {
@@ -408,13 +418,55 @@ func (h *handshake) Expired(c *myriad.Conn) {
 }
 
 // Closed is the end of a conn whose handshake has not succeeded.
-func (h *handshake) Closed(c *myriad.Conn, err error) {
-	h.kill()
+func (h *handshake) Closed(_ *myriad.Conn, err error) {
+	if !h.outlives(err) {
+		h.kill()
+		h.bury(err)
+	}
+}
+
+// outlives reports whether a step is under way that may still find the reason: the peer has sent an
+// alert before it broke the conn with err, and the step has to read that. Then end calls bury.
+func (h *handshake) outlives(err error) bool {
+	if h.told || !byReset(err) || h.steppers.forget(h) {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != active || h.slows {
+		return false
+	}
+	h.lost = err
+	return true
+}
+
+// bury reports the end of a conn that has closed with err, or the alert that the peer sent before
+// it broke the conn.
+func (h *handshake) bury(err error) {
+	if alert := h.alert(); alert != nil && byReset(err) {
+		err = alert
+	}
 	if !h.told {
-		h.s.kind.reportEnd(c, err)
+		h.s.kind.reportEnd(h.conn, err)
 	}
 	h.tellClosed(err)
-	h.s.kind.bury(c, err, h.heir)
+	h.s.kind.bury(h.conn, err, h.heir)
+}
+
+// alert is what the steps have failed with, if that says more than how the conn has ended.
+func (h *handshake) alert() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != over || byReset(h.err) || errors.Is(h.err, myriad.ErrClosed) {
+		return nil
+	}
+	return h.err
+}
+
+// byReset reports whether err is of the system, as that of a reset is.
+func byReset(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number)
 }
 
 // tellClosed calls Options.Closed, once.

@@ -138,9 +138,9 @@ func reason(err error) error {
 	return err
 }
 
-// report reports a failure, at most once in reportPeriod. On a loop.
+// report reports a failure, at most once in reportPeriod. On a loop, or behind its end.
 func (k *kind) report(c *myriad.Conn, err error) {
-	n, due := k.failures.Next(c.Loop().Now(), reportPeriod)
+	n, due := k.failures.Next(c.Loop().Engine().System().Now(), reportPeriod)
 	if !due {
 		return
 	}

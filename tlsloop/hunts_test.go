@@ -1,0 +1,393 @@
+package tlsloop_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// This file tries what users of other servers have reported of TLS (docs/HUNTS.md), here and on
+// crypto/tls beside it.
+
+// standardEcho is a server of crypto/tls that echoes.
+func standardEcho(t *testing.T, cfg *tls.Config) (addr string) {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			served.Go(func() {
+				defer nc.Close()
+				_ = nc.SetDeadline(time.Now().Add(patience))
+				_, _ = io.Copy(nc, nc)
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); served.Wait() })
+	return l.Addr().String()
+}
+
+// likeCryptoTLS runs a client on both servers, which must bring the same about.
+func likeCryptoTLS(t *testing.T, cfg func() *tls.Config, run func(t *testing.T, addr string) string) {
+	t.Helper()
+	want := run(t, standardEcho(t, cfg()))
+	e := start(t, myriad.Config{})
+	if got := run(t, listen(t, e, patient.Handler(cfg(), always(echo())))); got != want {
+		t.Errorf("crypto/tls: %s\nhere:       %s", want, got)
+	}
+}
+
+// helloOf is the record with the ClientHello that cfg makes.
+func helloOf(t *testing.T, cfg *tls.Config) []byte {
+	t.Helper()
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() { _ = tls.Client(far, cfg).Handshake(); far.Close() }()
+	header := make([]byte, 5)
+	if _, err := io.ReadFull(near, header); err != nil {
+		t.Fatal(err)
+	}
+	record := append(header, make([]byte, binary.BigEndian.Uint16(header[3:]))...)
+	if _, err := io.ReadFull(near, record[5:]); err != nil {
+		t.Fatal(err)
+	}
+	return record
+}
+
+// inRecords cuts a record of a handshake into records of n bytes.
+func inRecords(record []byte, n int) (all []byte) {
+	for part := range slices.Chunk(record[5:], n) {
+		all = append(append(all, record[0], record[1], record[2], byte(len(part)>>8), byte(len(part))), part...)
+	}
+	return all
+}
+
+// firstRecords says what a server sends: the types of the records in the clear, alerts with their
+// number, up to the first that is encrypted or the end.
+func firstRecords(nc net.Conn) string {
+	var said []string
+	for {
+		header := make([]byte, 5)
+		if _, err := io.ReadFull(nc, header); err != nil {
+			return fmt.Sprint(said, " ends") // with a reset, if not all was read
+		}
+		body := make([]byte, binary.BigEndian.Uint16(header[3:]))
+		if _, err := io.ReadFull(nc, body); err != nil {
+			return fmt.Sprint(said, " ", err)
+		}
+		switch header[0] {
+		case recordAlert:
+			said = append(said, fmt.Sprint("alert ", body[len(body)-1]))
+		case recordApplication:
+			return fmt.Sprint(said, " goes on")
+		default:
+			said = append(said, fmt.Sprint("record ", header[0]))
+		}
+	}
+}
+
+func TestHellosLikeCryptoTLS(t *testing.T) {
+	hello := helloOf(t, clientConfig())
+	patched := func(old, new string) []byte {
+		if !bytes.Contains(hello, []byte(old)) || len(old) != len(new) {
+			t.Fatalf("%q for %q", new, old)
+		}
+		return bytes.Replace(hello, []byte(old), []byte(new), 1)
+	}
+	record := func(kind byte, body string) []byte {
+		return append([]byte{kind, 3, 3, byte(len(body) >> 8), byte(len(body))}, body...)
+	}
+	join := func(all ...[]byte) []byte { return bytes.Join(all, nil) }
+	for name, sent := range map[string][]byte{
+		"whole":                          hello,
+		"in records of one byte":         inRecords(hello, 1),
+		"in records of 100 bytes":        inRecords(hello, 100),
+		"a name with NUL":                patched("localhost", "local\x00ost"),
+		"a name with a dot behind it":    patched("localhost", "localhos."),
+		"a name with a line end":         patched("localhost", "local\r\nst"),
+		"a name that is an address":      patched("localhost", "127.0.0.1"),
+		"a name that says 16 MiB":        append([]byte{22, 3, 1, 0, 4}, 1, 0xff, 0xff, 0xff),
+		"a message of 65 KiB":            append([]byte{22, 3, 1, 0, 4}, 1, 1, 0, 1),
+		"an empty record":                join(record(22, ""), hello),
+		"17 empty records":               join(bytes.Repeat(record(22, ""), 17), hello),
+		"a record of the largest length": append([]byte{22, 3, 1, 0xff, 0xff}, make([]byte, 70_000)...),
+		"data first":                     record(23, "hello"),
+		"ChangeCipherSpec first":         join(record(20, "\x01"), hello),
+		"ChangeCipherSpec behind":        join(hello, record(20, "\x01")),
+		"a flood of ChangeCipherSpec":    join(hello, bytes.Repeat(record(20, "\x01"), 1000)),
+		"a warning first":                join(record(21, "\x01\x5a"), hello),
+		"a flood of warnings":            join(bytes.Repeat(record(21, "\x01\x5a"), 1000), hello),
+		"close_notify first":             record(21, "\x01\x00"),
+		"close_notify behind":            join(hello, record(21, "\x01\x00")),
+		"a fatal alert behind":           join(hello, record(21, "\x02\x28")),
+		"an alert of one byte":           record(21, "\x01"),
+		"twice":                          join(hello, hello),
+		"a hello of SSL 2":               []byte("\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x01\x00\x80"),
+		"SSL 3":                          patchedVersion(hello, 0),
+		"SSH":                            []byte("SSH-2.0-OpenSSH_9.6\r\n"),
+		"a line end":                     []byte("\r\n\r\n\r\n"),
+		"another message":                record(22, "\x10\x00\x00\x01x"),
+		"a heartbeat":                    join(hello, record(24, "\x01\x40\x00")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			likeCryptoTLS(t, serverConfig, func(t *testing.T, addr string) string {
+				nc := dialTCP(t, addr)
+				_, _ = nc.Write(sent)
+				_ = nc.(*net.TCPConn).CloseWrite()
+				return firstRecords(nc)
+			})
+		})
+	}
+}
+
+// patchedVersion is hello with another version of its record and message.
+func patchedVersion(hello []byte, minor byte) []byte {
+	h := bytes.Clone(hello)
+	h[2], h[10] = minor, minor
+	return h
+}
+
+// A corked conn keeps what is written until it is let go.
+type corked struct {
+	net.Conn
+	held bytes.Buffer
+	on   bool
+}
+
+func (c *corked) Write(p []byte) (int, error) {
+	if c.on {
+		return c.held.Write(p)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *corked) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.on = true // the flight that answers the server's
+	return n, err
+}
+
+// All that a client has to say comes in one segment: the end of its handshake, data, its
+// close_notify and FIN.
+func TestAllAtOnceLikeCryptoTLS(t *testing.T) {
+	likeCryptoTLS(t, serverConfig, func(t *testing.T, addr string) string {
+		nc := &corked{Conn: dialTCP(t, addr)}
+		tc := tls.Client(nc, clientConfig())
+		if err := tc.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		send(t, tc, "hello")
+		_ = tc.CloseWrite()
+		_, _ = nc.Conn.Write(nc.held.Bytes())
+		_ = nc.Conn.(*net.TCPConn).CloseWrite()
+		got, err := io.ReadAll(tc)
+		return fmt.Sprintf("%q %v", got, err)
+	})
+}
+
+// KeyUpdates come while a large answer is encoded in slices: each record has the key that is due.
+func TestKeyUpdatesInALargeAnswer(t *testing.T) {
+	h, msg := newProbe(), pattern(4<<20)
+	var once sync.Once
+	h.opened = func(c *myriad.Conn) { c.SetWriteLimit(16 << 20) }
+	h.received = func(c *myriad.Conn, _ []byte) {
+		once.Do(func() {
+			if _, err := c.Write([]byte(msg)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(h))))
+	p.write(p.seal(recordApplication, "go", 0))
+	updated := make(chan struct{})
+	go func() {
+		defer close(updated)
+		for range 50 {
+			if _, err := p.Conn.Write(append(p.keyUpdate(1), p.seal(recordApplication, "x", 0)...)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	p.expect(msg)
+	<-updated
+	p.Conn.Close()
+	await(t, "Closed", h.closes)
+}
+
+// A session of one name is not resumed where another asks for a client certificate, and no more
+// when the certificate's authority is not trusted any more.
+func TestResumptionAcrossConfigsLikeCryptoTLS(t *testing.T) {
+	versions(t, func(t *testing.T, version uint16) {
+		var strict sync.Map // the ClientAuth of a name
+		cfg := func() *tls.Config {
+			open, closed := serverConfig(), serverConfig()
+			closed.ClientAuth, closed.ClientCAs = tls.RequireAndVerifyClientCert, trusted().pool
+			cfg := serverConfig()
+			cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+				if v, _ := strict.Load("on"); v == true {
+					return closed, nil
+				}
+				return open, nil
+			}
+			return cfg
+		}
+		likeCryptoTLS(t, cfg, func(t *testing.T, addr string) string {
+			strict.Store("on", false)
+			cc := clientConfig()
+			cc.MaxVersion, cc.ClientSessionCache = version, tls.NewLRUClientSessionCache(4)
+			var said []string
+			for i := range 4 {
+				if i == 2 {
+					strict.Store("on", true)
+				}
+				nc := dialTCP(t, addr)
+				tc := tls.Client(nc, cc)
+				_, err := io.WriteString(tc, "hello")
+				got := make([]byte, 5)
+				if err == nil {
+					_, err = io.ReadFull(tc, got)
+				}
+				said = append(said, fmt.Sprintf("resumed %t %q %v", tc.ConnectionState().DidResume, got, alertOf(err)))
+				tc.Close()
+			}
+			return strings.Join(said, "; ")
+		})
+	})
+}
+
+// alertOf is the number of the alert in err, or err.
+func alertOf(err error) any {
+	var alert tls.AlertError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &alert):
+		return fmt.Sprint("alert ", uint8(alert))
+	case errors.As(err, &op):
+		return op.Err
+	}
+	return err
+}
+
+// Certificates change, and with them ticket keys, while clients connect, resume and go on: none of
+// them notices.
+func TestCertificatesChangeUnderLoad(t *testing.T) {
+	certs := []tls.Certificate{certificate("localhost"), certificate("localhost"), certificate("localhost")}
+	var mu sync.Mutex
+	now, served := 0, map[string]int{}
+	cfg := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return &certs[now%len(certs)], nil
+	}}
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(cfg, always(echo())))
+	kept := dial(t, addr, clientConfig())
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			resumes := clientConfig()
+			resumes.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+			for i := 0; ctx.Err() == nil; i++ {
+				cc := clientConfig()
+				if i%2 > 0 {
+					cc = resumes
+				}
+				tc := tls.Client(dialTCP(t, addr), cc)
+				_, err := io.WriteString(tc, "hello")
+				if _, err2 := io.ReadFull(tc, make([]byte, 5)); err != nil || err2 != nil {
+					t.Error(err, err2)
+					return
+				}
+				mu.Lock()
+				served[string(tc.ConnectionState().PeerCertificates[0].Raw)]++
+				mu.Unlock()
+				tc.Close()
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		time.Sleep(5 * time.Millisecond)
+		mu.Lock()
+		now++
+		mu.Unlock()
+	}
+	clients.Wait()
+	send(t, kept, "still here")
+	expect(t, kept, "still here")
+	if len(served) < 2 {
+		t.Errorf("%d certificates were served", len(served))
+	}
+}
+
+// A peer that distrusts a certificate says so and closes, with bytes unread: what is reported is
+// its alert, not the reset that comes behind it.
+func TestAlertBeforeAReset(t *testing.T) {
+	versions(t, func(t *testing.T, version uint16) {
+		failed := make(chan error, 100)
+		o := patient
+		o.Closed = func(_ *myriad.Conn, err error) { failed <- err }
+		addr := listen(t, start(t, myriad.Config{}), o.Handler(serverConfig(), always(echo())))
+		for range 30 {
+			cc := clientConfig()
+			cc.RootCAs, cc.MaxVersion = x509.NewCertPool(), version
+			nc := dialTCP(t, addr)
+			if err := tls.Client(nc, cc).Handshake(); err == nil {
+				t.Fatal("an unknown authority is trusted")
+			}
+			_ = nc.(*net.TCPConn).SetLinger(0)
+			nc.Close()
+			if err := await(t, "end", failed); err == nil || !strings.Contains(err.Error(), "remote error: tls: bad certificate") {
+				t.Errorf("failed with %v", err)
+			}
+		}
+	})
+}
+
+// So it is with a server that refuses a client's hello: Dial fails with its alert.
+func TestDialLearnsOfAnAlertBeforeAReset(t *testing.T) {
+	e := start(t, myriad.Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = nc.Read(make([]byte, 100)) // a part of the hello
+			_, _ = nc.Write([]byte{recordAlert, 3, 3, 0, 2, 2, 70})
+			nc.Close()
+		}
+	}()
+	for range 30 {
+		_, err := patient.Dial(t.Context(), e, "tcp", l.Addr().String(), clientConfig(), newProbe())
+		if err == nil || !strings.Contains(err.Error(), "remote error: tls: protocol version not supported") {
+			t.Errorf("Dial: %v", err)
+		}
+	}
+}
