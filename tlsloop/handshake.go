@@ -31,6 +31,7 @@ type handshake struct {
 	heir     myriad.Handler // opened and closed with the reason of a failure; nil: the log alone has it
 	told     bool           // its end has been reported; owned by the loop
 	closed   bool           // Options.Closed was called; owned by the loop
+	began    bool           // the peer has sent something; owned by the loop
 
 	mu    sync.Mutex
 	state state
@@ -86,6 +87,7 @@ func (h *handshake) Received(*myriad.Conn, []byte) {}
 
 // feed takes bytes from the wire. On the loop.
 func (h *handshake) feed(p []byte) {
+	h.began = true
 	h.mu.Lock()
 	if h.state != over || h.err == nil {
 		h.in = append(h.in, p...)
@@ -392,7 +394,7 @@ func (h *handshake) fail(err error) {
 		return
 	}
 	h.told = true
-	h.s.kind.report(h.conn, err)
+	h.s.kind.report(h.conn, err, h.began)
 	h.kill()
 	if h.s.kind.client {
 		h.tellClosed(err)
@@ -447,7 +449,7 @@ func (h *handshake) bury(err error) {
 		err = alert
 	}
 	if !h.told {
-		h.s.kind.reportEnd(h.conn, err)
+		h.s.kind.reportEnd(h.conn, err, h.began)
 	}
 	h.tellClosed(err)
 	h.s.kind.bury(h.conn, err, h.heir)

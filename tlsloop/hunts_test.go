@@ -391,3 +391,31 @@ func TestDialLearnsOfAnAlertBeforeAReset(t *testing.T) {
 		}
 	}
 }
+
+// Load balancers connect and end without a byte, every few seconds: they hide no failure of another
+// peer from the log.
+func TestProbesHideNoFailure(t *testing.T) {
+	failed := make(chan string, 100)
+	o := patient
+	o.Failed = func(_ *myriad.Conn, err error, times uint64) { failed <- fmt.Sprint(times, " ", err) }
+	addr := listen(t, start(t, myriad.Config{}), o.Handler(serverConfig(), always(echo())))
+	for i, sent := range []string{"", "", "SSH-2.0-OpenSSH_9.6\r\n", "", "SSH-2.0-OpenSSH_9.6\r\n"} {
+		nc := dialTCP(t, addr)
+		send(t, nc, sent)
+		_ = nc.(*net.TCPConn).CloseWrite()
+		_, _ = io.ReadAll(nc)
+		switch i {
+		case 0:
+			if got := await(t, "Failed", failed); got != "1 EOF" {
+				t.Errorf("Failed with %s", got)
+			}
+		case 2:
+			if got := await(t, "Failed", failed); !strings.Contains(got, "1 tls: first record does not look like") {
+				t.Errorf("Failed with %s", got)
+			}
+		}
+	}
+	if len(failed) > 0 {
+		t.Errorf("another call within ten seconds: %s", <-failed)
+	}
+}
