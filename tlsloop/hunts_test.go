@@ -419,3 +419,76 @@ func TestProbesHideNoFailure(t *testing.T) {
 		t.Errorf("another call within ten seconds: %s", <-failed)
 	}
 }
+
+// What a client may say behind its handshake has the same alert, data or end for an answer.
+func TestRecordsLikeCryptoTLS(t *testing.T) {
+	const (
+		data, message, alert = recordApplication, recordHandshake, recordAlert
+		canceled, notify     = "\x01\x5a", "\x01\x00"
+	)
+	many := func(n int, f func() []byte) (all []byte) {
+		for range n {
+			all = append(all, f()...)
+		}
+		return all
+	}
+	for name, sent := range map[string]func(p *recordPeer) []byte{
+		"data":                  func(p *recordPeer) []byte { return p.seal(data, "hello", 0) },
+		"data and padding":      func(p *recordPeer) []byte { return p.seal(data, "hello", 16_000) },
+		"too much padding":      func(p *recordPeer) []byte { return p.seal(data, "hello", 1<<14) },
+		"16 empty records":      func(p *recordPeer) []byte { return many(16, func() []byte { return p.seal(data, "", 0) }) },
+		"17 empty records":      func(p *recordPeer) []byte { return many(17, func() []byte { return p.seal(data, "", 0) }) },
+		"17 records of padding": func(p *recordPeer) []byte { return many(17, func() []byte { return p.seal(data, "", 1000) }) },
+		"16 KeyUpdates":         func(p *recordPeer) []byte { return many(16, func() []byte { return p.keyUpdate(0) }) },
+		"17 KeyUpdates":         func(p *recordPeer) []byte { return many(17, func() []byte { return p.keyUpdate(0) }) },
+		"40 KeyUpdates with data": func(p *recordPeer) []byte {
+			return many(40, func() []byte { return append(p.keyUpdate(0), p.seal(data, "x", 0)...) })
+		},
+		"a KeyUpdate of another value": func(p *recordPeer) []byte { return p.keyUpdate(2) },
+		"data within a KeyUpdate":      func(p *recordPeer) []byte { return append(p.seal(message, "\x18\x00", 0), p.seal(data, "x", 0)...) },
+		"a message behind a KeyUpdate": func(p *recordPeer) []byte { return p.seal(message, "\x18\x00\x00\x01\x00\x18\x00\x00\x01\x00", 0) },
+		"two KeyUpdates of one record": func(p *recordPeer) []byte { return p.seal(message, "\x18\x00\x00\x01\x01\x18\x00\x00\x01\x01", 0) },
+		"an empty message record":      func(p *recordPeer) []byte { return p.seal(message, "", 0) },
+		"a message of 16 MiB":          func(p *recordPeer) []byte { return p.seal(message, "\x18\xff\xff\xff", 0) },
+		"a ticket of the client":       func(p *recordPeer) []byte { return p.seal(message, "\x04\x00\x00\x00", 0) },
+		"a hello":                      func(p *recordPeer) []byte { return p.seal(message, "\x01\x00\x00\x00", 0) },
+		"ChangeCipherSpec":             func(p *recordPeer) []byte { return append([]byte{20, 3, 3, 0, 1, 1}, p.seal(data, "x", 0)...) },
+		"ChangeCipherSpec, sealed":     func(p *recordPeer) []byte { return p.seal(20, "\x01", 0) },
+		"data in the clear":            func(p *recordPeer) []byte { return []byte{23, 3, 3, 0, 1, 1} },
+		"an alert in the clear":        func(p *recordPeer) []byte { return []byte{21, 3, 3, 0, 2, 1, 0} },
+		"user_canceled":                func(p *recordPeer) []byte { return append(p.seal(alert, canceled, 0), p.seal(data, "x", 0)...) },
+		"a flood of user_canceled":     func(p *recordPeer) []byte { return many(100, func() []byte { return p.seal(alert, canceled, 0) }) },
+		"another warning":              func(p *recordPeer) []byte { return p.seal(alert, "\x01\x64", 0) },
+		"an alert of three bytes":      func(p *recordPeer) []byte { return p.seal(alert, "\x01\x00\x00", 0) },
+		"an empty alert":               func(p *recordPeer) []byte { return p.seal(alert, "", 0) },
+		"close_notify and then data":   func(p *recordPeer) []byte { return append(p.seal(alert, notify, 0), p.seal(data, "x", 0)...) },
+		"data, close_notify, a rest": func(p *recordPeer) []byte {
+			return append(p.seal(data, "x", 0), append(p.seal(alert, notify, 0), 23, 3)...)
+		},
+		"a record that was sent before": func(p *recordPeer) []byte { r := p.seal(data, "x", 0); return append(r, r...) },
+		"a record of 16 bytes":          func(p *recordPeer) []byte { return append([]byte{23, 3, 3, 0, 16}, make([]byte, 16)...) },
+		"an empty record in the clear":  func(p *recordPeer) []byte { return []byte{23, 3, 3, 0, 0} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			likeCryptoTLS(t, ticketless, func(t *testing.T, addr string) string {
+				p := newRecordPeer(t, addr)
+				p.write(sent(p))
+				_ = p.Conn.(*net.TCPConn).CloseWrite()
+				var said []string
+				got := ""
+				for {
+					kind, text, err := p.next()
+					switch {
+					case err != nil:
+						return fmt.Sprintf("%q %v", got, said)
+					case kind == data:
+						got += text
+					case kind == alert && text == notify: // the echo of crypto/tls says so also behind an error
+					default:
+						said = append(said, fmt.Sprintf("record %d %x", kind, text))
+					}
+				}
+			})
+		})
+	}
+}
