@@ -30,8 +30,8 @@ const packed = 8 << 10
 const fewViews = 16
 
 // Pack is Move for bytes that will wait. It copies small views together if their blocks have no
-// other reference, so that a queue of short messages takes little more memory than their bytes. A
-// few views that are the first to wait are not copied.
+// other reference: a queue of short messages takes little more memory than their bytes. A few views
+// that are the first to wait are not copied.
 func (c *Chain) Pack(dst *Chain) {
 	if c == dst {
 		panic("buf: Pack of a chain into itself: it needs another chain")

@@ -80,8 +80,9 @@ func TestAnnouncedTrailersAreBounded(t *testing.T) {
 	for i := 0; names.Len() < 900_000; i++ {
 		fmt.Fprintf(&names, "%x,", i)
 	}
-	resp, err := fresh(t, &Transport{}).RoundTrip(request(t, "GET", answering(t,
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: "+names.String()+"\r\n\r\n0\r\nLast: v\r\n\r\n"), nil))
+	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: " + names.String() +
+		"\r\n\r\n0\r\nLast: v\r\n\r\n"
+	resp, err := fresh(t, &Transport{}).RoundTrip(request(t, "GET", answering(t, answer), nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,8 +49,8 @@ func statusLine(head *h1.ResponseHead) string {
 	return strconv.Itoa(head.Status) + " " + string(head.Reason)
 }
 
-// announceTrailer moves the names of a Trailer field to Response.Trailer: as many as a trailer may
-// have, because a list of megabytes would take fifteen times as much.
+// announceTrailer moves the names of a Trailer field to Response.Trailer. It takes maxFields at
+// most: a trailer has no more fields, and the map of a list of a megabyte takes thirteen.
 func announceTrailer(r *http.Response) {
 	for _, v := range r.Header["Trailer"] {
 		for name := range strings.SplitSeq(v, ",") {

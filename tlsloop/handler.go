@@ -22,9 +22,9 @@ type Options struct {
 	Timeout time.Duration
 	// Failed is called with a failed handshake and the number of failures since its last call: at
 	// once, then once in 10 s at most. Peers that have sent no byte count apart, so that the probes
-	// of a load balancer hide no other failure. A connection closed at this end counts as failed for
-	// a server, not for a client. Failed runs on the loop, before Closed, and must not block. Nil:
-	// the engine's Logger reports failures, except those of Dial, which returns them.
+	// of a load balancer hide no other failure. A connection closed at this end counts as failed
+	// for a server, not for a client. Failed runs on the loop, before Closed, and must not block.
+	// Nil: the engine's Logger reports failures, except those of Dial, which returns them.
 	Failed func(c *myriad.Conn, err error, times uint64)
 	// Closed is called for every connection that ends before its handshake has succeeded, with the
 	// reason; nil if it was closed at this end. For a client it is called as soon as the handshake

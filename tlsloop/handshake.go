@@ -427,8 +427,8 @@ func (h *handshake) Closed(_ *myriad.Conn, err error) {
 	}
 }
 
-// outlives reports whether a step is under way that may still find the reason: the peer has sent an
-// alert before it broke the conn with err, and the step has to read that. Then end calls bury.
+// outlives reports whether a step is under way that may still find the reason. The peer may have
+// sent an alert before it broke the conn with err, and the step reads that. Then end calls bury.
 func (h *handshake) outlives(err error) bool {
 	if h.told || !byReset(err) || h.steppers.forget(h) {
 		return false

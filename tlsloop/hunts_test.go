@@ -82,8 +82,8 @@ func inRecords(record []byte, n int) (all []byte) {
 	return all
 }
 
-// firstRecords says what a server sends: the types of the records in the clear, alerts with their
-// number, up to the first that is encrypted or the end.
+// firstRecords is what a server sends up to its end, or to the first record that is encrypted: the
+// types of its records, and the numbers of its alerts.
 func firstRecords(nc net.Conn) string {
 	var said []string
 	for {
@@ -235,8 +235,7 @@ func TestKeyUpdatesInALargeAnswer(t *testing.T) {
 	await(t, "Closed", h.closes)
 }
 
-// A session of one name is not resumed where another asks for a client certificate, and no more
-// when the certificate's authority is not trusted any more.
+// A session without a client certificate is not resumed when the server has come to ask for one.
 func TestResumptionAcrossConfigsLikeCryptoTLS(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		var strict sync.Map // the ClientAuth of a name
@@ -341,8 +340,8 @@ func TestCertificatesChangeUnderLoad(t *testing.T) {
 	}
 }
 
-// A peer that distrusts a certificate says so and closes, with bytes unread: what is reported is
-// its alert, not the reset that comes behind it.
+// A peer that distrusts a certificate sends an alert and closes, with bytes unread. That alert is
+// reported, not the reset that comes behind it.
 func TestAlertBeforeAReset(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		failed := make(chan error, 100)
@@ -358,7 +357,8 @@ func TestAlertBeforeAReset(t *testing.T) {
 			}
 			_ = nc.(*net.TCPConn).SetLinger(0)
 			nc.Close()
-			if err := await(t, "end", failed); err == nil || !strings.Contains(err.Error(), "remote error: tls: bad certificate") {
+			const want = "remote error: tls: bad certificate"
+			if err := await(t, "end", failed); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("failed with %v", err)
 			}
 		}
@@ -420,75 +420,171 @@ func TestProbesHideNoFailure(t *testing.T) {
 	}
 }
 
+// sends is what a peer says in records.
+type sends = func(p *recordPeer) []byte
+
+// one is one record.
+func one(kind byte, text string) sends { return padded(kind, text, 0) }
+
+func padded(kind byte, text string, padding int) sends {
+	return func(p *recordPeer) []byte { return p.seal(kind, text, padding) }
+}
+
+// inTheClear is a record without encryption.
+func inTheClear(kind byte, text string) sends {
+	return func(*recordPeer) []byte { return append([]byte{kind, 3, 3, 0, byte(len(text))}, text...) }
+}
+
+func updateKeys(request byte) sends {
+	return func(p *recordPeer) []byte { return p.keyUpdate(request) }
+}
+
+// times is the same n times.
+func times(n int, all ...sends) sends {
+	return func(p *recordPeer) (sent []byte) {
+		for range n {
+			for _, s := range all {
+				sent = append(sent, s(p)...)
+			}
+		}
+		return sent
+	}
+}
+
 // What a client may say behind its handshake has the same alert, data or end for an answer.
 func TestRecordsLikeCryptoTLS(t *testing.T) {
 	const (
 		data, message, alert = recordApplication, recordHandshake, recordAlert
 		canceled, notify     = "\x01\x5a", "\x01\x00"
+		update               = "\x18\x00\x00\x01"
 	)
-	many := func(n int, f func() []byte) (all []byte) {
-		for range n {
-			all = append(all, f()...)
-		}
-		return all
-	}
-	for name, sent := range map[string]func(p *recordPeer) []byte{
-		"data":                  func(p *recordPeer) []byte { return p.seal(data, "hello", 0) },
-		"data and padding":      func(p *recordPeer) []byte { return p.seal(data, "hello", 16_000) },
-		"too much padding":      func(p *recordPeer) []byte { return p.seal(data, "hello", 1<<14) },
-		"16 empty records":      func(p *recordPeer) []byte { return many(16, func() []byte { return p.seal(data, "", 0) }) },
-		"17 empty records":      func(p *recordPeer) []byte { return many(17, func() []byte { return p.seal(data, "", 0) }) },
-		"17 records of padding": func(p *recordPeer) []byte { return many(17, func() []byte { return p.seal(data, "", 1000) }) },
-		"16 KeyUpdates":         func(p *recordPeer) []byte { return many(16, func() []byte { return p.keyUpdate(0) }) },
-		"17 KeyUpdates":         func(p *recordPeer) []byte { return many(17, func() []byte { return p.keyUpdate(0) }) },
-		"40 KeyUpdates with data": func(p *recordPeer) []byte {
-			return many(40, func() []byte { return append(p.keyUpdate(0), p.seal(data, "x", 0)...) })
-		},
-		"a KeyUpdate of another value": func(p *recordPeer) []byte { return p.keyUpdate(2) },
-		"data within a KeyUpdate":      func(p *recordPeer) []byte { return append(p.seal(message, "\x18\x00", 0), p.seal(data, "x", 0)...) },
-		"a message behind a KeyUpdate": func(p *recordPeer) []byte { return p.seal(message, "\x18\x00\x00\x01\x00\x18\x00\x00\x01\x00", 0) },
-		"two KeyUpdates of one record": func(p *recordPeer) []byte { return p.seal(message, "\x18\x00\x00\x01\x01\x18\x00\x00\x01\x01", 0) },
-		"an empty message record":      func(p *recordPeer) []byte { return p.seal(message, "", 0) },
-		"a message of 16 MiB":          func(p *recordPeer) []byte { return p.seal(message, "\x18\xff\xff\xff", 0) },
-		"a ticket of the client":       func(p *recordPeer) []byte { return p.seal(message, "\x04\x00\x00\x00", 0) },
-		"a hello":                      func(p *recordPeer) []byte { return p.seal(message, "\x01\x00\x00\x00", 0) },
-		"ChangeCipherSpec":             func(p *recordPeer) []byte { return append([]byte{20, 3, 3, 0, 1, 1}, p.seal(data, "x", 0)...) },
-		"ChangeCipherSpec, sealed":     func(p *recordPeer) []byte { return p.seal(20, "\x01", 0) },
-		"data in the clear":            func(p *recordPeer) []byte { return []byte{23, 3, 3, 0, 1, 1} },
-		"an alert in the clear":        func(p *recordPeer) []byte { return []byte{21, 3, 3, 0, 2, 1, 0} },
-		"user_canceled":                func(p *recordPeer) []byte { return append(p.seal(alert, canceled, 0), p.seal(data, "x", 0)...) },
-		"a flood of user_canceled":     func(p *recordPeer) []byte { return many(100, func() []byte { return p.seal(alert, canceled, 0) }) },
-		"another warning":              func(p *recordPeer) []byte { return p.seal(alert, "\x01\x64", 0) },
-		"an alert of three bytes":      func(p *recordPeer) []byte { return p.seal(alert, "\x01\x00\x00", 0) },
-		"an empty alert":               func(p *recordPeer) []byte { return p.seal(alert, "", 0) },
-		"close_notify and then data":   func(p *recordPeer) []byte { return append(p.seal(alert, notify, 0), p.seal(data, "x", 0)...) },
-		"data, close_notify, a rest": func(p *recordPeer) []byte {
-			return append(p.seal(data, "x", 0), append(p.seal(alert, notify, 0), 23, 3)...)
-		},
-		"a record that was sent before": func(p *recordPeer) []byte { r := p.seal(data, "x", 0); return append(r, r...) },
-		"a record of 16 bytes":          func(p *recordPeer) []byte { return append([]byte{23, 3, 3, 0, 16}, make([]byte, 16)...) },
-		"an empty record in the clear":  func(p *recordPeer) []byte { return []byte{23, 3, 3, 0, 0} },
+	for name, sent := range map[string]sends{
+		"data":                          one(data, "hello"),
+		"data and padding":              padded(data, "hello", 16_000),
+		"too much padding":              padded(data, "hello", 1<<14),
+		"16 empty records":              times(16, one(data, "")),
+		"17 empty records":              times(17, one(data, "")),
+		"17 records of padding":         times(17, padded(data, "", 1000)),
+		"16 KeyUpdates":                 times(16, updateKeys(0)),
+		"17 KeyUpdates":                 times(17, updateKeys(0)),
+		"40 KeyUpdates with data":       times(40, updateKeys(0), one(data, "x")),
+		"a KeyUpdate of another value":  updateKeys(2),
+		"data within a KeyUpdate":       times(1, one(message, update[:2]), one(data, "x")),
+		"a message behind a KeyUpdate":  one(message, update+"\x00"+update+"\x00"),
+		"two KeyUpdates of one record":  one(message, update+"\x01"+update+"\x01"),
+		"an empty message record":       one(message, ""),
+		"a message of 16 MiB":           one(message, "\x18\xff\xff\xff"),
+		"a ticket of the client":        one(message, "\x04\x00\x00\x00"),
+		"a hello":                       one(message, "\x01\x00\x00\x00"),
+		"ChangeCipherSpec":              times(1, inTheClear(20, "\x01"), one(data, "x")),
+		"ChangeCipherSpec, sealed":      one(20, "\x01"),
+		"data in the clear":             inTheClear(data, "x"),
+		"an empty record in the clear":  inTheClear(data, ""),
+		"a record of 16 bytes":          inTheClear(data, "0123456789abcdef"),
+		"an alert in the clear":         inTheClear(alert, notify),
+		"user_canceled":                 times(1, one(alert, canceled), one(data, "x")),
+		"a flood of user_canceled":      times(100, one(alert, canceled)),
+		"another warning":               one(alert, "\x01\x64"),
+		"an alert of three bytes":       one(alert, "\x01\x00\x00"),
+		"an empty alert":                one(alert, ""),
+		"close_notify and then data":    times(1, one(alert, notify), one(data, "x")),
+		"data, close_notify, a rest":    times(1, one(data, "x"), one(alert, notify), inTheClear(data, "")),
+		"a record that was sent before": func(p *recordPeer) []byte { return bytes.Repeat(p.seal(data, "x", 0), 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			likeCryptoTLS(t, ticketless, func(t *testing.T, addr string) string {
 				p := newRecordPeer(t, addr)
 				p.write(sent(p))
 				_ = p.Conn.(*net.TCPConn).CloseWrite()
-				var said []string
-				got := ""
-				for {
-					kind, text, err := p.next()
-					switch {
-					case err != nil:
-						return fmt.Sprintf("%q %v", got, said)
-					case kind == data:
-						got += text
-					case kind == alert && text == notify: // the echo of crypto/tls says so also behind an error
-					default:
-						said = append(said, fmt.Sprintf("record %d %x", kind, text))
-					}
-				}
+				return heard(p)
 			})
+		})
+	}
+}
+
+// heard is all that a peer says: its data, and its other records but close_notify. The echo of
+// crypto/tls sends that also behind an error.
+func heard(p *recordPeer) string {
+	var said []string
+	got := ""
+	for {
+		kind, text, err := p.next()
+		switch {
+		case err != nil:
+			return fmt.Sprintf("%q %v", got, said)
+		case kind == recordApplication:
+			got += text
+		case kind == recordAlert && text == "\x01\x00":
+		default:
+			said = append(said, fmt.Sprintf("record %d %x", kind, text))
+		}
+	}
+}
+
+// What a server may say behind a handshake that Dial has made brings the same about as with a
+// client of crypto/tls.
+func TestServersRecordsLikeCryptoTLS(t *testing.T) {
+	const (
+		data, message = recordApplication, recordHandshake
+		ticket        = "\x04\x00\x00\x12\x00\x00\x0e\x10\x00\x00\x00\x01\x01\x00\x00\x04tick\x00\x00"
+	)
+	for name, sent := range map[string]sends{
+		"data":                    one(data, "hello"),
+		"a ticket":                times(1, one(message, ticket), one(data, "x")),
+		"two of a record":         one(message, ticket+ticket),
+		"a flood of tickets":      times(100, one(message, ticket)),
+		"a ticket in two records": times(1, one(message, ticket[:9]), one(message, ticket[9:]), one(data, "x")),
+		"a malformed ticket":      one(message, ticket[:21]),
+		"a ticket for years":      one(message, ticket[:4]+"\xff"+ticket[5:]),
+		"a certificate request":   one(message, "\x0d\x00\x00\x03\x00\x00\x00"),
+		"a hello request":         one(message, "\x00\x00\x00\x00"),
+		"KeyUpdates with data":    times(40, updateKeys(1), one(data, "x")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := start(t, myriad.Config{})
+			var said []string
+			for _, dials := range []func(addr string) error{
+				func(addr string) error {
+					cc := clientConfig()
+					cc.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+					tc, err := tls.Dial("tcp", addr, cc)
+					if err != nil {
+						return err
+					}
+					go func() { _, _ = io.Copy(tc, tc); tc.Close() }()
+					return nil
+				},
+				func(addr string) error {
+					cc := clientConfig()
+					cc.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+					_, err := patient.Dial(context.Background(), e, "tcp", addr, cc, echo())
+					return err
+				},
+			} {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				dialled := make(chan error, 1)
+				go func() { dialled <- dials(l.Addr().String()) }()
+				nc, err := l.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				_ = nc.SetDeadline(time.Now().Add(patience))
+				p := newRecordServer(t, nc)
+				if err := await(t, "end of Dial", dialled); err != nil {
+					t.Fatal(err)
+				}
+				p.write(sent(p), p.seal(recordAlert, "\x01\x00", 0))
+				_ = nc.(*net.TCPConn).CloseWrite()
+				said = append(said, heard(p))
+			}
+			if said[0] != said[1] {
+				t.Errorf("crypto/tls: %s\nhere:       %s", said[0], said[1])
+			}
 		})
 	}
 }

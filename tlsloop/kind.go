@@ -115,8 +115,8 @@ func (k *kind) answer(err error) []byte {
 	return k.o.NotTLS(e.RecordHeader)
 }
 
-// reportEnd reports a conn that closed before its handshake has ended, unless it is a client's that
-// gave up by itself. began: the peer has sent something.
+// reportEnd reports a conn that closed before its handshake has ended. A client's that gave up by
+// itself is none. began: the peer has sent something.
 func (k *kind) reportEnd(c *myriad.Conn, err error, began bool) {
 	if err = reason(err); !k.client || !errors.Is(err, myriad.ErrClosed) {
 		k.report(c, err, began)

@@ -233,8 +233,8 @@ func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
 }
 
 // announcedTrailer makes the trailer's keys known before it comes, as net/http does, but for those
-// of framing, and for more than maxFields: the trailer has no more fields, and a list of a megabyte
-// would take fifteen.
+// of framing. It takes maxFields at most: a trailer has no more fields, and the map of a list of a
+// megabyte takes thirteen.
 func announcedTrailer(h http.Header) http.Header {
 	names, ok := h["Trailer"]
 	if !ok {

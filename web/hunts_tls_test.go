@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +109,7 @@ func TestHandshakesLikeNetHTTP(t *testing.T) {
 		"no protocol":              {nil, protos()},
 		"another protocol":         {protos("http/1.1"), protos("other")},
 		"a protocol with line end": {protos("http/1.1"), protos("a\r\nhttp: TLS handshake error from nowhere")},
-		"many protocols":           {protos("http/1.1"), protos(strings.Split(strings.Repeat("other ", 900)+"other", " ")...)},
+		"many protocols":           {protos("http/1.1"), protos(slices.Repeat([]string{"other"}, 900)...)},
 		"no certificate": {func(c *tls.Config) {
 			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, failing }
 		}, nil},
@@ -141,7 +142,8 @@ func TestHandshakesLikeNetHTTP(t *testing.T) {
 				}
 				var closed chan struct{}
 				sameBetween(t, func(t testing.TB, s *Server) *fixture {
-					return serveStandardOn(t, s, func(l net.Listener) net.Listener { return tls.NewListener(l, made()) })
+					return serveStandardOn(t, s,
+						func(l net.Listener) net.Listener { return tls.NewListener(l, made()) })
 				}, func(t testing.TB, s *Server) *fixture {
 					s.TLSConfig = made()
 					s.Protocols = new(http.Protocols)
