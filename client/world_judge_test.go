@@ -37,6 +37,8 @@ const (
 	// abandonedBound is how long a dial may keep its place when the request for which it was begun
 	// is over, unless TLSHandshakeTimeout is set.
 	abandonedBound = 5 * time.Second
+	// uselessBound is how long requests may wait for a connection of HTTP/2 that allows no stream.
+	uselessBound = time.Second
 	// recovery is how long after the end of all faults requests may still fail, beside what the
 	// options say.
 	recovery = 5 * time.Second
@@ -313,7 +315,7 @@ type places struct {
 	taken   int         // those that carry requests, or could
 	dials   int         // those that are not ready
 	serving int         // dials that may be for the requests that wait
-	shared  bool        // one of HTTP/2 is there, on which all requests wait
+	shared  bool        // one of HTTP/2 is there, on which all requests may wait
 	free    []*peerConn // those with room
 	ready   time.Time   // when the last one became ready
 }
@@ -352,7 +354,8 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			}
 		default:
 			p.taken++
-			p.shared = p.shared || c.h2
+			p.shared = p.shared || c.h2 && c.mux.serves(now, limit) &&
+				(j.w.o.tr.HTTP2.StrictMaxConcurrentRequests || !c.mux.full())
 			switch {
 			case c.free.IsZero() || c.dead || c.h2 && (c.mux.rooms() <= held || h.mayDrain()):
 			case held > 0 && !c.h2:
