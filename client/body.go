@@ -28,6 +28,7 @@ type body struct {
 	data     buf.Chain
 	err      error // why no more comes; io.EOF: in order
 	sink     func(p []byte, err error)
+	asked    bool // OnBody was called
 	trailer  http.Header
 	throttle bool // the loop has stopped reading
 	credit   int  // HTTP/2: the server is credited when so much has been consumed; HTTP/1: 0
@@ -257,7 +258,8 @@ func (b *body) discard() {
 // returns. The last call, once, has a nil p and an error: io.EOF if the body is complete. What has
 // come already is passed to f before OnBody returns, the rest on the loop, where f must not block.
 // Close ends the body early. OnBody fails with myriad.ErrUnsupported for a body that the Transport
-// decompresses, and for a response that is not a Transport's.
+// decompresses, and for a response that is not a Transport's. It may be called once for a response:
+// a second call fails, and the first f gets the whole body.
 func OnBody(r *http.Response, f func(p []byte, err error)) error {
 	if r.Body == http.NoBody {
 		f(nil, io.EOF)
@@ -268,6 +270,11 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 		return myriad.ErrUnsupported
 	}
 	b.mu.Lock()
+	if b.asked {
+		b.mu.Unlock()
+		return errOnBodyTwice
+	}
+	b.asked = true
 	for b.data.Len() > 0 {
 		var some buf.Chain
 		b.owed += b.data.Len()
