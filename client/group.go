@@ -84,8 +84,8 @@ func (o *Outcome) rewind() {
 	}
 }
 
-// Start prepares a run of the requests. It begins when Run.Outcomes is ranged over, and costs nothing
-// before: a Run that is never ranged over needs no end. When ctx ends, the run is stopped.
+// Start prepares a run of the requests. It begins when Run.Outcomes is ranged over, and costs
+// nothing before: a Run that is never ranged over needs no end. When ctx ends, the run is stopped.
 func (g *Group) Start(ctx context.Context, requests iter.Seq[*http.Request]) (*Run, error) {
 	if requests == nil {
 		return nil, errGroupRequests

@@ -537,8 +537,8 @@ func (pc *conn) switchProtocols(x *Call, r *http.Response, rest []byte) {
 }
 
 // switched is the Body of a response that has switched protocols. It has no other methods of the
-// connection, as in net/http. If its caller drops it without Close, as httputil.ReverseProxy does
-// when a server has chosen another protocol, the connection is closed when the collector finds that.
+// connection, as in net/http. httputil.ReverseProxy drops it without Close when a server has chosen
+// another protocol. The connection is closed when the collector finds that.
 type switched struct{ stream io.ReadWriteCloser }
 
 func (s *switched) Read(p []byte) (int, error) {

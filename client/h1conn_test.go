@@ -124,8 +124,8 @@ func TestSwitchedHasCloseWrite(t *testing.T) {
 	}
 }
 
-// The connection of a 101 whose body is dropped without Close is closed by the collector, as that of
-// net/http: httputil.ReverseProxy drops it when the server has chosen another protocol.
+// The collector closes the connection of a 101 whose body is dropped without Close, as with
+// net/http. httputil.ReverseProxy drops it when the server has chosen another protocol.
 func TestDroppedSwitchIsClosed(t *testing.T) {
 	const conns = 3
 	ended := make(chan struct{}, conns)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A server that allows no stream on its first connection does not hold up its host: another
+// A server that allows no stream on its first connection does not hold up its host. Another
 // connection takes the requests, although the first one is dead. Where there may be only one, it is
 // left after a second.
 func TestHTTP2ServerAllowsNoStream(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 const silence, longSilence = time.Second, 3 * time.Second
 
 // withoutStreams is how long a server may allow no stream on a connection that has none. Then the
-// connection is closed: RFC 9113 section 6.5.2 wants a limit of zero for short durations only, and
-// calls that may have no other connection would wait for ever if the server is gone.
+// connection is closed: RFC 9113 section 6.5.2 wants a limit of zero for short durations only. If
+// the server is gone, calls that may have no other connection would wait for ever.
 const withoutStreams = time.Second
 
 // The timers of a muxConn beside those of mux.

@@ -14,8 +14,14 @@ func TestOnBodyPanics(t *testing.T) {
 		name string
 		with func(*testing.T, http.HandlerFunc, *Transport) (url string)
 	}{
-		{"HTTP/1", func(t *testing.T, h http.HandlerFunc, tr *Transport) string { fresh(t, tr); return serveHTTP(t, h).URL }},
-		{"HTTP/2", func(t *testing.T, h http.HandlerFunc, tr *Transport) string { s, _ := clearH2(t, h, tr); return s.URL }},
+		{"HTTP/1", func(t *testing.T, h http.HandlerFunc, tr *Transport) string {
+			fresh(t, tr)
+			return serveHTTP(t, h).URL
+		}},
+		{"HTTP/2", func(t *testing.T, h http.HandlerFunc, tr *Transport) string {
+			s, _ := clearH2(t, h, tr)
+			return s.URL
+		}},
 	} {
 		for _, how := range []string{"piece", "end", "Goexit"} {
 			t.Run(serve.name+" "+how, func(t *testing.T) {
