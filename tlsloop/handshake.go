@@ -40,8 +40,9 @@ type handshake struct {
 	pause bool   // the conn is paused because of maxAhead; changed by the loop
 	fin   bool   // the peer's FIN has come
 	dead  bool   // the conn has gone: the end is not reported
+	begun bool   // the coroutine has
+	calls bool   // the step is a callback that may block: nothing waits for it
 	lost  error  // why the conn has broken while a step was under way, which then has bury called
-	slows bool   // the step may block: nothing waits for it
 
 	// Owned by the goroutine that steps it.
 	next  func() (struct{}, bool)
@@ -214,12 +215,14 @@ func (h *handshake) goAhead() (more bool) {
 	return more
 }
 
+// gone fails if the conn has gone. Otherwise the coroutine begins.
 func (h *handshake) gone() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dead {
 		return myriad.ErrClosed
 	}
+	h.begun = true
 	return nil
 }
 
@@ -435,7 +438,7 @@ func (h *handshake) outlives(err error) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != active || h.slows {
+	if h.state != active || h.calls || !h.begun { // a conn that goes before that costs no signature
 		return false
 	}
 	h.lost = err

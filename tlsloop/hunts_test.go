@@ -347,8 +347,13 @@ func TestAlertBeforeAReset(t *testing.T) {
 		failed := make(chan error, 100)
 		o := patient
 		o.Closed = func(_ *myriad.Conn, err error) { failed <- err }
-		addr := listen(t, start(t, myriad.Config{}), o.Handler(serverConfig(), always(echo())))
-		for range 30 {
+		cfg := serverConfig()
+		cfg.VerifyConnection = func(tls.ConnectionState) error { return nil }
+		e := start(t, myriad.Config{})
+		addrs := []string{listen(t, e, o.Handler(serverConfig(), always(echo()))),
+			listen(t, e, o.Handler(cfg, always(echo())))} // whose steps may block
+		for i := range 40 {
+			addr := addrs[i%2]
 			cc := clientConfig()
 			cc.RootCAs, cc.MaxVersion = x509.NewCertPool(), version
 			nc := dialTCP(t, addr)

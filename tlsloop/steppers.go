@@ -88,12 +88,11 @@ func (k *steppers) leave() {
 // push queues h for its next step.
 func (k *steppers) push(h *handshake) {
 	h.mu.Lock()
-	h.slows = h.call != nil || h.slow
-	slows := h.slows
+	h.calls = h.call != nil
 	h.mu.Unlock()
 	k.mu.Lock()
 	q := &k.compute
-	if slows {
+	if h.call != nil || h.slow {
 		q = &k.block
 	}
 	if h.next == nil {
