@@ -217,21 +217,20 @@ func (c *Conn) emptyInbox() {
 	in.wake()
 }
 
-// strip leaves of rare what outlives the connection. It is called under mu.
+// strip leaves of rare what outlives the connection, which ends with err, and ends the context. It
+// is called under mu.
 func (c *Conn) strip(err error) {
-	life := c.lifetime()
-	if !c.settings().pull {
-		if c.rare = nil; life != nil {
-			c.rare = &rare{life: life}
+	r := c.more()
+	kept := rare{end: err, life: r.life, dropped: r.dropped}
+	if c.settings().pull {
+		if r.inbox.err == nil {
+			r.inbox.err = err
 		}
-		return
+		r.inbox.wake()
+		kept.inbox, kept.windows = r.inbox, r.windows
 	}
-	in := c.rare.inbox
-	if in.err == nil {
-		in.err = err
-	}
-	in.wake()
-	c.rare = &rare{inbox: in, windows: c.rare.windows, dropped: c.rare.dropped, life: life}
+	*r = kept
+	r.life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended
 }
 
 // wakeLate wakes those whose deadline has passed. On the loop.

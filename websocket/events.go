@@ -176,9 +176,7 @@ func (c *Conn) ends(err error) {
 	c.dropRest()
 	late := c.takeLate()
 	c.strip(err)
-	life := c.lifetime()
 	c.mu.Unlock()
-	life.End(err)
 	for _, m := range late {
 		m.Leave()
 	}
