@@ -174,11 +174,10 @@ func (c *Conn) ends(err error) {
 	}
 	c.wakeWriters()
 	c.dropRest()
-	late := c.takeLate()
 	c.strip(err)
 	c.mu.Unlock()
-	for _, m := range late {
-		m.Leave()
+	if c.is(joined) {
+		rosterOf(c.nc.Loop()).leave(c)
 	}
 	if c.settings().onClose != nil {
 		c.dispatch(event{kind: ended, err: err})
