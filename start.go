@@ -67,12 +67,12 @@ func Default() (*Engine, error) {
 func (e *Engine) Shutdown(ctx context.Context) error {
 	defer e.spare.close()
 	for _, l := range e.loops {
-		l.post(func() { l.stop(nil) })
+		l.Post(func() { l.stop(nil) })
 	}
 	err := e.wait(ctx)
 	if err != nil {
 		for _, l := range e.loops {
-			l.post(func() { l.stop(err) })
+			l.Post(func() { l.stop(err) })
 		}
 		e.abortBridges()
 		e.waitForAborts()

@@ -52,9 +52,8 @@ type Member struct {
 const nowhere = -1
 
 // Join makes c a member: it gets what is sent from now on, behind what has been written to it
-// before. It fails before OnOpen, when a connection may not have a loop yet. A connection leaves all
-// its groups when it has ended, before OnClose is called, and does not join any more: the Member of
-// a later Join is none.
+// before. It fails before OnOpen, when a connection may not have a loop yet. A connection leaves
+// its groups when it has ended, before OnClose is called. A Join after that adds no member.
 func (g *Group) Join(c *Conn) (*Member, error) {
 	nc := c.conn()
 	if nc == nil {

@@ -109,7 +109,8 @@ func TestHTTP2LastAnswers(t *testing.T) {
 			w.RunFor(DefaultCloseTimeout / 2)
 			for _, id := range []uint32{1, 3} {
 				if got := c.lines(id); !slices.Equal(got, twoAnswers) || c.stream(id).end != "END_STREAM" {
-					t.Fatalf("%s, seed %d, stream %d: the client got %q, end %q", way.name, seed, id, got, c.stream(id).end)
+					t.Fatalf("%s, seed %d, stream %d: the client got %q, end %q", way.name, seed, id, got,
+						c.stream(id).end)
 				}
 			}
 			w.stop(c)

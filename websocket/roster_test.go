@@ -74,7 +74,7 @@ func TestConnectionsLeaveTheirGroups(t *testing.T) {
 	}
 }
 
-// Joins and leaves race with the ends of their connections: nobody stays.
+// Joins and leaves race with the ends of their connections: no connection stays.
 func TestJoinBesideTheEnd(t *testing.T) {
 	const n = 200
 	e := startEngine(t, myriad.Config{Loops: 2})
