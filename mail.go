@@ -40,8 +40,8 @@ func (l *Loop) Do(f func()) error {
 // one nothing is called. On the loop only.
 func (l *Loop) Later(f func()) { l.work.after.add(f) }
 
-// Post is Do without the limit of Config.Mailbox, for the few calls that must not fail for want of
-// room, such as that which ends a server. It reports false after the engine's shutdown. Any
+// Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
+// want of room, such as the end of a server. It reports false after the engine's shutdown. Any
 // goroutine; never blocks.
 func (l *Loop) Post(f func()) bool {
 	l.mail.mu.Lock()

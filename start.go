@@ -61,7 +61,7 @@ func Default() (*Engine, error) {
 // Shutdown stops listening. It calls every handler that is a Stopper, and closes the conns of all
 // others with Conn.Close, which flushes what is queued. It ends the loops when the last conn has
 // gone. When ctx ends first, the remaining connections are aborted and the context's error is
-// returned. Shutdown waits for these ends only while they go on, and for a second at most: a loop
+// returned. Shutdown waits for these ends only while they go on, and for a second at most. A loop
 // whose callback blocks aborts its connections when that callback returns. A second call waits like
 // the first. Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {

@@ -136,8 +136,8 @@ func TestShutdownAgain(t *testing.T) {
 	}
 }
 
-// Shutdown is bounded by its context while a callback blocks a loop, or a function given to it:
-// what the other loops have is aborted, and the rest when the callback returns.
+// Shutdown is bounded by its context while a callback, or a function given to the loop, blocks it.
+// Connections of other loops are aborted at once, and the rest when the callback returns.
 func TestShutdownBesideABlockedLoop(t *testing.T) {
 	for name, begin := range map[string]func(c *myriad.Conn, nc net.Conn, wait func()){
 		"Received": func(_ *myriad.Conn, nc net.Conn, _ func()) { _, _ = nc.Write([]byte("x")) },

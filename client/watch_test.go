@@ -19,9 +19,9 @@ func (c lateContext) Deadline() (time.Time, bool) {
 	return c.Context.Deadline()
 }
 
-// A context that ends while the call begins to be watched for Request.Cancel leaves nothing: no
-// entry for CancelRequest, which would keep the request, and no goroutine that waits for Cancel,
-// which TestMain would count.
+// A context may end while the call begins to be watched for Request.Cancel. Then no entry for
+// CancelRequest is left, which would keep the request. Nor is a goroutine that waits for Cancel:
+// TestMain would count it.
 func TestContextEndsBesideRequestCancel(t *testing.T) {
 	for _, bounded := range []bool{false, true} {
 		tr := fresh(t, &Transport{})

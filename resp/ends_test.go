@@ -23,8 +23,7 @@ func lastCommands() (commands, answers string) {
 }
 
 // Commands that have come before the client's FIN are answered, wherever they run and however
-// little output may wait: over TCP, and over TLS with a close_notify and without, as clients have
-// it that only know TCP.
+// little output may wait. It is so over TLS, too, also without a close_notify.
 func TestLastAnswers(t *testing.T) {
 	commands, answers := lastCommands()
 	eachDispatch(t, func(t *testing.T, d Dispatch) {

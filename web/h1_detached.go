@@ -70,8 +70,8 @@ func (c *chunkedSink) abort(err error)      { c.conn().Abort(err) }
 func (c *chunkedSink) notify()              { c.conn().Notify() }
 func (c *chunkedSink) remoteAddr() net.Addr { return c.conn().RemoteAddr() }
 
-// settle goes on with the connection once its Stream has been closed: what the client has asked
-// behind it is answered, also if its FIN has come. A Stream that is open then ends without an end
+// settle goes on with the connection once its Stream has been closed. Requests behind it are
+// answered, also if the client's FIN has come. At the FIN a Stream that is open ends without an end
 // of its body, because only its owner knows whether that is complete.
 func (h *conn) settle(s *Stream) {
 	over, owed := s.look(h.c.SetTimer)

@@ -29,9 +29,9 @@ var errNotPulled = errors.New("websocket: Read: the Options have no Pull, so mes
 
 // Read waits for the next message of a connection with Options.Pull. What it returns is the
 // caller's. When all messages have been read, it fails with the error that OnClose gets. The end of
-// ctx leaves the connection as it is. The peer's close frame is answered, and the connection closed
-// behind a FIN without one, when what came before it has been read, or when Read was not called for
-// Options.CloseTimeout. Several goroutines may read; each message goes to
+// ctx leaves the connection as it is. The peer's close frame is answered when what came before it
+// has been read, or when Read was not called for Options.CloseTimeout. A FIN without a close frame
+// ends the connection in the same way. Several goroutines may read; each message goes to
 // one. Not on a loop, where it fails with myriad.ErrOnLoop if it would have to wait.
 func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 	op, b, err := c.pullBlock(ctx, nil)

@@ -136,9 +136,9 @@ func (c *Conn) peerClosed(payload []byte) {
 	c.conclude(&CloseError{Code: code, Reason: string(reason)})
 }
 
-// conclude ends the connection for what the peer has sent last, or for its FIN, once the callbacks
-// of what it sent before have returned, or Read has been called for all of that: they may still
-// answer. On the loop.
+// conclude ends the connection because of the peer's close frame, violation or FIN. Callbacks of
+// earlier messages may still answer: the connection ends when they have returned, or when Read has
+// been called for all of them. On the loop.
 func (c *Conn) conclude(err error) {
 	c.mu.Lock()
 	c.set(concluded)

@@ -36,8 +36,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Shutdown is bounded by its context also while a bus does not take a publication: clients are
-// disconnected, and what is still asked for is refused at once.
+// Shutdown is bounded by its context also while a bus does not take a publication. Clients are
+// disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{NewMemoryBus(MemoryConfig{}), make(chan struct{})}
 	ts := newTestServer(t, Config{Bus: bus})
