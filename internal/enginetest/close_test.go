@@ -180,8 +180,8 @@ func TestEndedAbsentMeansClose(t *testing.T) {
 	})
 }
 
-// A handler with Ended may answer behind the peer's FIN, from any goroutine and as late as it likes:
-// the conn ends when it closes it.
+// A handler with Ended may answer behind the peer's FIN, from any goroutine and as late as it
+// likes: the conn ends when it closes it.
 func TestAnswersBehindTheFIN(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()
