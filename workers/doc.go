@@ -20,8 +20,9 @@
 //   - [Pool.TryGo] refuses at once;
 //   - [Pool.TryGoAll] accepts as many tasks as there is room for, with one wake-up for all of them.
 //
-// Their contexts bound the wait for a place, and nothing else: an accepted task runs, also when that
-// context has ended. The context of a future is another one, that of the whole job: see [Submit].
+// Their contexts bound the wait for a place, and nothing else: an accepted task runs, also when
+// that context has ended. The context of a future is another one, that of the whole job: see
+// [Submit].
 //
 // An accepted task runs exactly once, also after [Pool.Close]. The pool reports and counts a panic,
 // and its worker continues.

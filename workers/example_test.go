@@ -79,8 +79,8 @@ func ExampleSubmit() {
 	// workers: the task panicked: out of ideas true
 }
 
-// A handler that has no place for a job says so at once. The job of a client that has one runs to its
-// end, and is cancelled if the client leaves: its context is the request's.
+// A handler that has no place for a job says so at once. The job of a client that has one runs to
+// its end, and is cancelled if the client leaves: its context is the request's.
 func ExampleTrySubmit() {
 	pool := workers.New(workers.Config{Workers: 1, Queue: 1})
 	begun, release := make(chan struct{}), make(chan struct{})

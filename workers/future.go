@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// An Executor runs functions, each of them once: a Pool, one key of a Keyed, or a type of the
-// program's own, such as one that counts, or that bounds what one customer may have in a pool. Any
-// goroutine may call its methods.
+// An Executor runs functions, each of them once. A Pool is one, and so is a key of a Keyed. A
+// program may implement others, for example to bound what one customer may have in a pool. Any
+// goroutine may call the methods.
 type Executor interface {
 	// Go submits f, and waits for a place until ctx ends. With nil, f runs exactly once, on any
 	// goroutine, also if ctx ends later; it may run before Go returns. With an error, f never runs.

@@ -70,7 +70,8 @@ func TestFutureNotAccepted(t *testing.T) {
 	})
 }
 
-// At a limit TrySubmit refuses at once. What it accepts has a result, however long it waits in the queue.
+// At a limit TrySubmit refuses at once. What it accepts has a result, however long it waits in the
+// queue.
 func TestTrySubmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Workers: 2, Queue: 3})
@@ -112,7 +113,10 @@ func TestTrySubmitKeepsTheContext(t *testing.T) {
 		p := newPool(t, Config{Workers: 1})
 		type key struct{}
 		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "ann"))
-		runs, _ := TrySubmit(ctx, p, func(ctx context.Context) (any, error) { <-ctx.Done(); return ctx.Value(key{}), nil })
+		runs, _ := TrySubmit(ctx, p, func(ctx context.Context) (any, error) {
+			<-ctx.Done()
+			return ctx.Value(key{}), nil
+		})
 		waits, _ := TrySubmit(ctx, p, func(context.Context) (any, error) { t.Error("ran"); return nil, nil })
 		synctest.Wait()
 		cancel(io.ErrNoProgress)
@@ -125,7 +129,8 @@ func TestTrySubmitKeepsTheContext(t *testing.T) {
 	})
 }
 
-// The time bounds the wait for a place. A job that has one is not cancelled by it, in the queue or as it runs.
+// The time bounds the wait for a place. A job that has one is not cancelled by it, in the queue or
+// as it runs.
 func TestSubmitTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)
@@ -169,7 +174,8 @@ func TestSubmitTimeout(t *testing.T) {
 	})
 }
 
-// An own executor may run a function before Go returns. What one does against its contract harms no future.
+// An own executor may run a function before Go returns. What one does against its contract harms no
+// future.
 func TestOwnExecutors(t *testing.T) {
 	boom := errors.New("boom")
 	for name, tt := range map[string]struct {

@@ -80,15 +80,15 @@ type Plan struct {
 	Message string
 	// Join is what each member of a room sends first, as text. Empty: nothing.
 	//
-	// With Rooms, {room} in URL, Message and Join is the number of the room, from 0, and {n} that of
-	// the connection.
+	// With Rooms, {room} in URL, Message and Join is the number of the room, from 0, and {n} that
+	// of the connection.
 	Join string
 
 	// Protocol is how subscribers speak to a push server: Centrifuge (the default), Events or
 	// Mercure. Rooms is for any server of WebSockets that passes messages on.
 	Protocol Protocol
-	// Channels is how many channels, or rooms, there are. Subscribers are spread over them, and each is
-	// published to by a connection of its own. 0: 1.
+	// Channels is how many channels, or rooms, there are. Subscribers are spread over them, and
+	// each is published to by a connection of its own. 0: 1.
 	Channels int
 	// Prefix is what the channels' names begin with; a number follows. Empty: "load".
 	Prefix string

@@ -133,7 +133,7 @@ func newAudience(p *part) *audience {
 }
 
 // begun is called with a message of a room before it is delivered. The first one that a member is
-// given is where its numbers begin: nobody confirms that it has joined.
+// given is where its numbers begin: no server says when it has joined.
 func (a *audience) begun(s *subscriber, number int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -24,7 +24,8 @@ type Server struct {
 	// changed, with its TLSConfig and its Engine.
 	Config *web.Server
 	// EnableHTTP2 has Client speak HTTP/2 with a server of StartTLS. Set it before. The server
-	// itself speaks HTTP/2 with every client that offers it, unless Config.Protocols says otherwise.
+	// itself speaks HTTP/2 with every client that offers it, unless Config.Protocols says
+	// otherwise.
 	EnableHTTP2 bool
 
 	engine    *myriad.Engine // nil if it is the program's own
@@ -39,16 +40,16 @@ func NewServer(h http.Handler) *Server {
 	return s
 }
 
-// NewTLSServer starts a server of HTTPS. Close ends it. It panics if it cannot listen. Client trusts
-// its certificate, which is for 127.0.0.1, ::1, localhost, example.com and its subdomains.
+// NewTLSServer starts a server of HTTPS. Close ends it. It panics if it cannot listen. Client
+// trusts its certificate, which is for 127.0.0.1, ::1, localhost, example.com and its subdomains.
 func NewTLSServer(h http.Handler) *Server {
 	s := NewUnstartedServer(h)
 	s.StartTLS()
 	return s
 }
 
-// NewUnstartedServer returns a server that does not listen yet. When Config is as it should be, call
-// Start or StartTLS, and later Close.
+// NewUnstartedServer returns a server that does not listen yet. When Config is as it should be,
+// call Start or StartTLS, and later Close.
 func NewUnstartedServer(h http.Handler) *Server {
 	return &Server{Config: &web.Server{Handler: h}}
 }
@@ -78,7 +79,9 @@ func (s *Server) StartTLS() {
 	}
 	s.Config.TLSConfig = config
 	transport := &http.Transport{TLSClientConfig: s.trust(), ForceAttemptHTTP2: s.EnableHTTP2}
-	s.begin("https", transport, func() (*web.Listener, error) { return s.Config.ListenTLS("tcp", "127.0.0.1:0", "", "") })
+	s.begin("https", transport, func() (*web.Listener, error) {
+		return s.Config.ListenTLS("tcp", "127.0.0.1:0", "", "")
+	})
 }
 
 func (s *Server) begin(scheme string, transport *http.Transport, listen func() (*web.Listener, error)) {

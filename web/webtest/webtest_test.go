@@ -124,8 +124,8 @@ func TestDial(t *testing.T) {
 	<-ended
 }
 
-// A server of HTTPS has a client that trusts it, which speaks HTTP/2 if that is asked for. Streams and
-// WebSockets are tested on it as on any other.
+// A server of HTTPS has a client that trusts it, which speaks HTTP/2 if that is asked for. Streams
+// and WebSockets are tested on it as on any other.
 func TestTLSServer(t *testing.T) {
 	o := &websocket.Options{Dispatch: web.DispatchInline,
 		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) { _ = c.Write(op, p) }}
