@@ -47,10 +47,11 @@ func whole(snippet string) string {
 		declarations.ReplaceAllString(snippet, "") + "}\n"
 }
 
-// quotesProgram reports whether a snippet is a part of examples/frames or examples/rooms. Tests of
-// those examples compare the two.
+// quotesProgram reports whether a snippet is a part of examples/frames, examples/rooms or
+// examples/operated. Tests of those examples compare the two.
 func quotesProgram(b block) bool {
-	of := strings.HasPrefix(b.at, "docs/guides/protocol.md:") || strings.HasPrefix(b.at, "docs/guides/rooms.md:")
+	guide, _, _ := strings.Cut(strings.TrimPrefix(b.at, "docs/guides/"), ":")
+	of := guide == "protocol.md" || guide == "rooms.md" || guide == "program.md"
 	return of && !strings.HasPrefix(b.text, "package ")
 }
 
