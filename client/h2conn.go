@@ -17,11 +17,17 @@ import (
 // sent: servers of gRPC take two, until they send an answer.
 const silence, longSilence = time.Second, 3 * time.Second
 
+// withoutStreams is how long a server may allow no stream on a connection that has none. Then the
+// connection is closed: RFC 9113 section 6.5.2 wants a limit of zero for short durations only. If
+// the server is gone, calls that may have no other connection would wait for ever.
+const withoutStreams = time.Second
+
 // The timers of a muxConn beside those of mux.
 const (
 	idleTimer = mux.FirstTimer + iota
 	waitTimer
 	silentTimer
+	uselessTimer
 )
 
 // speaks are the protocols that Transport.Protocols allows, or its default.
@@ -68,11 +74,11 @@ type muxConn struct {
 
 	pooled
 	free    int  // guarded by pool.mu: streams that can be opened now, as far as the pool knows
-	limit   int  // guarded by pool.mu: streams that the server allows at a time
 	proven  bool // guarded by pool.mu: the server has sent its SETTINGS
 	leaving bool // guarded by pool.mu: it takes no more calls
 
-	busy atomic.Int32 // calls that have a stream and are not over
+	busy    atomic.Int32 // calls that have a stream and are not over
+	doubted atomic.Bool  // a call was cancelled that waited for one
 
 	// The loop's.
 	carried   bool             // a call before
@@ -109,6 +115,9 @@ func (m *muxConn) Opened(c *myriad.Conn) {
 // Notified is called for calls that wait, for streams, and when the pool has let the connection go.
 func (m *muxConn) Notified(c *myriad.Conn) {
 	m.Conn.Notified(c)
+	if m.doubted.Swap(false) {
+		m.gaveUp()
+	}
 	m.serve()
 	m.endIfUnused()
 }
@@ -173,8 +182,23 @@ func (*muxConn) Accept(uint32) *mux.Stream { return nil }
 
 // Settings may allow more streams, or fewer.
 func (m *muxConn) Settings() {
-	m.t.pool.settings(m, m.Free()+m.Streams())
+	m.t.pool.settings(m)
+	m.watchUse()
 	m.serve()
+}
+
+// useless reports whether there is no stream, and the server allows none.
+func (m *muxConn) useless() bool {
+	return !m.closed && m.Ready() && m.Streams() == 0 && m.Free() == 0
+}
+
+// watchUse sets the timer after which a useless connection is closed.
+func (m *muxConn) watchUse() {
+	if m.useless() {
+		m.Timers.Set(m.c, uselessTimer, withoutStreams)
+	} else {
+		m.Timers.Set(m.c, uselessTimer, 0)
+	}
 }
 
 // GoAway is the server's wish to have no more streams.
@@ -190,10 +214,11 @@ func (m *muxConn) Idle() {
 		m.idleSince = m.t.sys.Now()
 		m.Timers.Set(m.c, idleTimer, m.t.IdleConnTimeout)
 	}
+	m.watchUse()
 }
 
-// gaveUp is called when a request was cancelled of which nothing has come back: is the server still
-// there?
+// gaveUp is called when a request was cancelled that waited for a stream, or of which nothing has
+// come back: is the server still there?
 func (m *muxConn) gaveUp() {
 	if m.closed {
 		return
@@ -290,6 +315,10 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 			m.expireWaits()
 		case silentTimer:
 			m.leaveIfSilent()
+		case uselessTimer:
+			if m.useless() {
+				m.end()
+			}
 		default:
 			m.TimerExpired(number)
 		}
