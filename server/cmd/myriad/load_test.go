@@ -83,8 +83,11 @@ func TestLoadWebSockets(t *testing.T) {
 		_, _ = websocket.Accept(w, r, o)
 	}))
 	defer s.Close()
-	file := filepath.Join(t.TempDir(), "a.json")
-	out, err := measured(t, file, "ws", s.URL)
+	file, page := filepath.Join(t.TempDir(), "a.json"), filepath.Join(t.TempDir(), "a.html")
+	out, err := measured(t, file, "ws", s.URL, "--html", page)
+	if p, failed := os.ReadFile(page); failed != nil || !strings.Contains(string(p), "this server is no echo") {
+		t.Errorf("the page: %v\n%s", failed, p)
+	}
 	if err == nil || !strings.Contains(err.Error(), "the server is no echo") ||
 		!strings.Contains(out, "this server is no echo") {
 		t.Errorf("error %v, output:\n%s", err, out)
@@ -94,7 +97,7 @@ func TestLoadWebSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for length := 200 * time.Millisecond; ; length *= 2 {
-		out, err = loaded(t, "ws", s.URL, "--rooms", "1", "--join", "hello", "--message", "@"+message, "--rate", "50",
+		out, err = loaded(t, "ws", s.URL, "--html", page, "--rooms", "1", "--join", "hello", "--message", "@"+message, "--rate", "50",
 			"--warmup", "0s", "--duration", length.String(), "--connections", "5")
 		if err != nil || strings.Contains(out, "last subscriber") || length > 10*time.Second {
 			break
