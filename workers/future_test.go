@@ -89,7 +89,7 @@ func TestTrySubmit(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("TrySubmit waited %v", took)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(time.Second)
 		close(release)
 		for i, u := range accepted {
 			if v, err := u.Wait(t.Context()); v != i || err != nil {
@@ -157,9 +157,9 @@ func TestSubmitTimeout(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		hour := func(ctx context.Context) (int, error) { time.Sleep(time.Hour); return 7, ctx.Err() }
+		second := func(ctx context.Context) (int, error) { time.Sleep(time.Second); return 7, ctx.Err() }
 		for range 3 { // one runs, two wait in the queue
-			u := SubmitTimeout(t.Context(), p, hour, time.Nanosecond)
+			u := SubmitTimeout(t.Context(), p, second, time.Nanosecond)
 			defer func() {
 				if v, err := u.Wait(t.Context()); v != 7 || err != nil {
 					t.Errorf("accepted: %v, %v", v, err)
