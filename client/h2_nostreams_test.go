@@ -65,6 +65,57 @@ func TestHTTP2ServerAllowsNoStream(t *testing.T) {
 	}
 }
 
+// A request whose head waits for its body, when the server takes back all streams, is sent on
+// another connection.
+func TestHTTP2HeadWaitsForAStream(t *testing.T) {
+	var conns atomic.Int32
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		io.ReadFull(r, make([]byte, len(http2.ClientPreface)))
+		fr := http2.NewFramer(c, r)
+		if conns.Add(1) == 1 {
+			fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
+			io.Copy(io.Discard, r)
+			return
+		}
+		fr.WriteSettings()
+		for {
+			f, err := fr.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch f := f.(type) {
+			case *http2.SettingsFrame:
+				if !f.IsAck() {
+					fr.WriteSettingsAck()
+				}
+			case *http2.DataFrame:
+				if f.StreamEnded() {
+					answer(fr, f.StreamID, "204", true)
+				}
+			}
+		}
+	})
+	tr := overClearH2(t, &Transport{MaxConnsPerHost: 1})
+	late := func() io.ReadCloser {
+		read, write := io.Pipe()
+		go func() {
+			time.Sleep(50 * time.Millisecond) // the head waits for the first byte
+			io.WriteString(write, "text")
+			write.Close()
+		}()
+		return read
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	req := request(t, "GET", url, late()).WithContext(ctx)
+	req.GetBody = func() (io.ReadCloser, error) { return late(), nil }
+	r, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatalf("%v; %d connections: %v", err, conns.Load(), PoolOf(tr))
+	}
+	r.Body.Close()
+}
+
 // A server that begins with no stream, and allows some a moment later, keeps its connection.
 func TestHTTP2ServerAllowsStreamsLater(t *testing.T) {
 	var conns atomic.Int32

@@ -18,7 +18,7 @@ import (
 const silence, longSilence = time.Second, 3 * time.Second
 
 // withoutStreams is how long a server may allow no stream on a connection that has none. Then the
-// connection is closed: RFC 9113 section 6.5.2 wants a limit of zero for short durations only. If
+// connection is left: RFC 9113 section 6.5.2 wants a limit of zero for short durations only. If
 // the server is gone, calls that may have no other connection would wait for ever.
 const withoutStreams = time.Second
 
@@ -27,7 +27,7 @@ const (
 	idleTimer = mux.FirstTimer + iota
 	waitTimer
 	silentTimer
-	uselessTimer
+	barredTimer
 )
 
 // speaks are the protocols that Transport.Protocols allows, or its default.
@@ -85,6 +85,7 @@ type muxConn struct {
 	idleSince time.Time        // with IdleConnTimeout; zero: it carries a call
 	closed    bool             // its dial was given up, or Gone was called
 	listens   bool             // silentTimer is set
+	barred    bool             // barredTimer is set
 	waits     [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
 }
 
@@ -126,6 +127,7 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
 // they follow our acknowledgement. And a server that sends none is not to get another call.
 func (m *muxConn) serve() {
+	m.watchLimit()
 	if m.GoingAway() && !m.closed {
 		m.t.pool.leave(m, true)
 	}
@@ -183,22 +185,31 @@ func (*muxConn) Accept(uint32) *mux.Stream { return nil }
 // Settings may allow more streams, or fewer.
 func (m *muxConn) Settings() {
 	m.t.pool.settings(m)
-	m.watchUse()
 	m.serve()
 }
 
-// useless reports whether there is no stream, and the server allows none.
-func (m *muxConn) useless() bool {
-	return !m.closed && m.Ready() && m.Streams() == 0 && m.Free() == 0
+// watchLimit sets the timer after which a connection without streams is left that may have none.
+func (m *muxConn) watchLimit() {
+	barred := m.Barred() && !m.closed
+	switch {
+	case barred == m.barred:
+	case barred:
+		m.Timers.Set(m.c, barredTimer, withoutStreams)
+	default:
+		m.Timers.Set(m.c, barredTimer, 0)
+	}
+	m.barred = barred
 }
 
-// watchUse sets the timer after which a useless connection is closed.
-func (m *muxConn) watchUse() {
-	if m.useless() {
-		m.Timers.Set(m.c, uselessTimer, withoutStreams)
-	} else {
-		m.Timers.Set(m.c, uselessTimer, 0)
+// leaveIfBarred is called when the connection has had no stream, and might have none, for
+// withoutStreams. Calls whose heads have waited for that are sent on another one.
+func (m *muxConn) leaveIfBarred() {
+	if !m.barred || m.closed {
+		return
 	}
+	m.t.pool.leave(m, false)
+	m.Withdraw()
+	m.endIfUnused()
 }
 
 // GoAway is the server's wish to have no more streams.
@@ -214,7 +225,6 @@ func (m *muxConn) Idle() {
 		m.idleSince = m.t.sys.Now()
 		m.Timers.Set(m.c, idleTimer, m.t.IdleConnTimeout)
 	}
-	m.watchUse()
 }
 
 // gaveUp is called when a request was cancelled that waited for a stream, or of which nothing has
@@ -315,10 +325,8 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 			m.expireWaits()
 		case silentTimer:
 			m.leaveIfSilent()
-		case uselessTimer:
-			if m.useless() {
-				m.end()
-			}
+		case barredTimer:
+			m.leaveIfBarred()
 		default:
 			m.TimerExpired(number)
 		}
