@@ -16,8 +16,8 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// shared are goroutines that outlive a test in order: those of the default engine, and workers that
-// wait for further tasks for 10 to 15 s.
+// shared are goroutines that outlive a test in order. They are those of the default engine, and
+// workers, which wait for further tasks for 10 to 15 s.
 var shared = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/myriad-go/myriad.(*Loop).run"),
 	goleak.IgnoreAnyFunction("github.com/myriad-go/myriad.(*monitor).run"),

@@ -1,6 +1,6 @@
-// Command operated is a server with all that operators want of one: metrics of its requests and of
-// its loops, an access log, profiles, a page about its connections, certificates that are replaced
-// while it serves, and an end in order.
+// Command operated is a server with all that operators want of one. It has metrics of its requests
+// and of its loops, an access log, profiles, and a page about its connections. Certificates are
+// replaced while it serves, and it ends in order.
 //
 //	go run ./examples/operated
 //	curl http://127.0.0.1:8080/hello

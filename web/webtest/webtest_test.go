@@ -173,8 +173,8 @@ func TestTLSServer(t *testing.T) {
 	}
 }
 
-// Config is what the program makes of it before the start: here it asks for a certificate, serves
-// HTTP/1 alone, and has an engine that Close leaves running.
+// Config may be changed before the start. Here it asks for a certificate, serves HTTP/1 alone, and
+// has an engine that Close leaves running.
 func TestUnstartedServer(t *testing.T) {
 	engine, err := myriad.Start(myriad.Config{Loops: 1})
 	if err != nil {

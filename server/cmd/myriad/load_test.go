@@ -97,8 +97,8 @@ func TestLoadWebSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for length := 200 * time.Millisecond; ; length *= 2 {
-		out, err = loaded(t, "ws", s.URL, "--html", page, "--rooms", "1", "--join", "hello", "--message", "@"+message, "--rate", "50",
-			"--warmup", "0s", "--duration", length.String(), "--connections", "5")
+		out, err = loaded(t, "ws", s.URL, "--html", page, "--rooms", "1", "--join", "hello", "--message", "@"+message,
+			"--rate", "50", "--warmup", "0s", "--duration", length.String(), "--connections", "5")
 		if err != nil || strings.Contains(out, "last subscriber") || length > 10*time.Second {
 			break
 		}
