@@ -34,6 +34,7 @@ import (
 	_ "github.com/myriad-go/myriad/client"
 	_ "github.com/myriad-go/myriad/debug"
 	_ "github.com/myriad-go/myriad/resp"
+	_ "github.com/myriad-go/myriad/server/push"
 	_ "github.com/myriad-go/myriad/tlsloop"
 	_ "github.com/myriad-go/myriad/web"
 	_ "github.com/myriad-go/myriad/web/webtest"

@@ -22,6 +22,7 @@ const around = `package snippet
 import ("context"; "crypto/tls"; "fmt"; "io"; "iter"; "log"; "net"; "net/http"; "net/http/httputil"; "net/netip"
 	"net/url"; "os"; "os/signal"; "syscall"; "time"
 	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/client"; "github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
@@ -32,6 +33,11 @@ var t *client.Transport
 var target *url.URL
 var req *http.Request
 var requests iter.Seq[*http.Request]
+var pusher *push.Server
+var g *client.Group
+func links(body []byte) []string
+type userKey struct{}
+func login(http.Handler) http.Handler
 `
 
 // whole turns a snippet into a file. Of a changed line it takes the new form, and it drops lines of
