@@ -15,7 +15,7 @@ PKG ?= ./...
 # What "make soak" and "make others" run of their lists: all of it.
 SHARE ?= 1/1
 
-.PHONY: fmt lint test race drivers bound-drivers fallback-driver soak others mutate minutes bench run dev release
+.PHONY: fmt lint test compile test-bench race drivers bound-drivers fallback-driver soak others mutate minutes bench run dev release
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -35,14 +35,32 @@ LINKING := -ldflags=-w
 
 # Packages start in the order in which they are named: these first, which take longest, so that
 # none of them is left to run alone. Those that use the processors stand among those that wait.
-LONGEST := ./server/clients ./server/clustertest ./web ./bench ./internal/driver/std ./server/push/natsbus \
+LONGEST := ./server/clients ./server/clustertest ./web ./internal/driver/std ./server/push/natsbus \
 	./internal/driver/epoll ./internal/enginetest ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
 
-# The pattern "work" is every package of the six modules, where ./... stops at this one. The second line compiles the library and
-# its tests with the dependency versions that its own users get.
-test:
-	go test $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work
+# The packages of every module but bench, whose servers are other libraries: without it the go command neither compiles nor
+# downloads them.
+TESTED := ./... ./server/... ./examples/... ./others/... ./tools/...
+
+# The last line compiles the library and its tests with the dependency versions that its own users get.
+test: compile
+	go test $(LINKING) $(WAITING) -timeout 12m $(LONGEST) $(TESTED)
 	GOWORK=off go vet ./...
+
+# Tests build programs and read what the compiler has exported. The time of a package's tests is limited, and on a slow machine
+# with an empty cache compilers would use it up. So everything is compiled, but not linked, before a test starts. The clients in
+# Go are modules of their own. They need a network at first, without which their tests are skipped.
+compile:
+	go list -test -export $(TESTED) >/dev/null
+	@for dir in server/clients/testdata/*/go.mod; do \
+		(cd "$$(dirname "$$dir")" && GOWORK=off go list -export . >/dev/null 2>&1) || echo "$$dir: not compiled"; \
+	done
+
+# The tests of bench, which run all its servers. These are built first, and linked.
+test-bench:
+	go list -test -export ./bench/... >/dev/null
+	cd bench && go run . build
+	go test $(LINKING) $(WAITING) -timeout 12m ./bench/...
 
 # The detector finds nothing in other programs, which are built without it, in pure functions, and in
 # simulations: one goroutine runs at a time there, and each passes the token on to the next. These
@@ -81,8 +99,8 @@ mutate:
 	go run ./tools/mutate $(if $(RUN),-run '$(RUN)') $(if $(MOST),-most $(MOST)) $(if $(AT),-at $(AT)) $(FILE)
 
 # The seconds that each package's tests take, for the table in docs/HACKING.md.
-minutes:
-	go test -json -count=1 $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work | go run ./tools/minutes
+minutes: compile
+	go test -json -count=1 $(LINKING) $(WAITING) -timeout 12m $(LONGEST) $(TESTED) | go run ./tools/minutes
 
 bench:
 	go test -run '^$$' -bench . -benchmem work

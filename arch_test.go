@@ -539,3 +539,46 @@ func TestRequirements(t *testing.T) {
 		t.Errorf("requirements: got %v, want %v", got, want)
 	}
 }
+
+// "make test" tests every module but bench, which has a target of its own, so that a newcomer's
+// first tests compile no rival. Everything is compiled before.
+func TestMakefileTestsEveryModule(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := os.ReadFile("go.work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := regexp.MustCompile(`(?m)^TESTED := (.*)$`).FindStringSubmatch(string(makefile))
+	if tested == nil {
+		t.Fatal("the Makefile has no line TESTED")
+	}
+	patterns := strings.Fields(tested[1])
+	modules := regexp.MustCompile(`(?m)^\t(\.\S*)$`).FindAllStringSubmatch(string(work), -1)
+	for _, m := range modules {
+		if own := m[1] != "./bench"; slices.Contains(patterns, m[1]+"/...") != own {
+			t.Errorf("the module %s of go.work: make test is to test it: %v", m[1], own)
+		}
+	}
+	if len(modules) != len(patterns)+1 {
+		t.Errorf("go.work has %d modules, and make test the patterns %q", len(modules), patterns)
+	}
+	recipe := func(target, want string) {
+		pattern := `(?m)^` + regexp.QuoteMeta(target) + `\n(\t.*\n)*\t.*` + regexp.QuoteMeta(want)
+		if !regexp.MustCompile(pattern).Match(makefile) {
+			t.Errorf("%q does not run %q", target, want)
+		}
+	}
+	recipe("test: compile", "$(LONGEST) $(TESTED)")
+	recipe("compile:", "go list -test -export $(TESTED)")
+	recipe("test-bench:", "go test $(LINKING) $(WAITING) -timeout 12m ./bench/...")
+	ci, err := os.ReadFile(".ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?s)\nmake test-bench\n.*\nmake test\n$`).Match(ci) {
+		t.Error(".ci/run does not run make test-bench, and make test behind it")
+	}
+}

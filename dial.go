@@ -30,11 +30,12 @@ const (
 // the resolver's first address. The first to connect wins and the others are closed (Happy
 // Eyeballs, RFC 8305). TCP connections have no delay (TCP_NODELAY) and keep-alive set.
 //
-// Dial waits until the connection stands or ctx ends, which bounds all of it. Besides, one address
-// is given up after 10 s, and all of them after Config.DialTimeout, with os.ErrDeadlineExceeded.
-// Each address that is being tried counts against Config.MaxConns: at the limit Dial fails with
-// ErrTooMany. The error tells of every address that was tried. A unix socket whose backlog is full
-// fails at once (EAGAIN), for the kernel keeps no client waiting there.
+// Dial waits until the connection stands or ctx ends, which bounds all of it, and not the
+// connection that stands. Besides, one address is given up after 10 s, and all of them after
+// Config.DialTimeout, with os.ErrDeadlineExceeded. Each address that is being tried counts against
+// Config.MaxConns: at the limit Dial fails with ErrTooMany. The error tells of every address that
+// was tried. A unix socket whose backlog is full fails at once (EAGAIN), for the kernel keeps no
+// client waiting there.
 //
 // h is opened once, with the connection that is returned; a failed Dial calls no handler. Any
 // goroutine but a loop's, on which it fails with ErrOnLoop; an inline task of this engine hands its

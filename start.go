@@ -52,7 +52,9 @@ var standard struct {
 }
 
 // Default is an engine with the zero Config, started when it is first asked for and never stopped.
-// It serves web.Server and websocket when they are given none, and is the only global.
+// It serves web.Server and websocket when they are given none, and is the only global. To checks
+// for leaks its goroutines look like some: the guide "Operate and test a program of your own" has
+// the options that they need.
 func Default() (*Engine, error) {
 	standard.once.Do(func() { standard.engine, standard.err = Start(Config{}) })
 	return standard.engine, standard.err

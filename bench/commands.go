@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -24,6 +26,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main reports it
 		Commands: []*cli.Command{
 			listCommand(stdout),
+			buildCommand(stdout),
 			runCommand(stdout, stderr),
 			allCommand(stdout, stderr),
 			reportCommand(stdout),
@@ -52,6 +55,30 @@ func listCommand(w io.Writer) *cli.Command {
 				fmt.Fprintf(t, "%s\t%s\n", s.name, s.about)
 			}
 			return t.Flush()
+		},
+	}
+}
+
+func buildCommand(w io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:  "build",
+		Usage: "build all servers, as run does with those that it needs",
+		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.Args().Len() > 0 {
+				return errors.New("build takes no names: it builds all servers")
+			}
+			programs, err := build(ctx, servers)
+			if err != nil {
+				return err
+			}
+			for _, program := range slices.Sorted(maps.Keys(programs.missing)) {
+				reason := programs.missing[program]
+				fmt.Fprintf(w, "%s not built: %v\n", program, reason)
+				if reason != errNoCompiler {
+					err = errors.Join(err, fmt.Errorf("%s: %w", program, reason))
+				}
+			}
+			return err
 		},
 	}
 }

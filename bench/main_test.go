@@ -199,6 +199,7 @@ func TestRefusesArguments(t *testing.T) {
 		{"run", "http-100", "--server", "nameless"},
 		{"run", "http-100", "--server", "web=/bin/true"},
 		{"all", "http-100"},
+		{"build", "web"},
 		{"all", "--skip", "no-such-scenario"},
 		{"report", filepath.Join(t.TempDir(), "nothing.json")},
 	} {

@@ -155,9 +155,11 @@ func TestClientReconnects(t *testing.T) {
 	c := clientOf(t, &Client{Addr: serve(t, s), Conns: 1})
 	ctx := ctxOf(t)
 	got := make(chan string, 100)
-	if _, err := c.Subscribe(ctx, func(_ string, m []byte) { got <- string(m) }, "a"); err != nil {
+	subscribing, cancel := context.WithCancel(ctx)
+	if _, err := c.Subscribe(subscribing, func(_ string, m []byte) { got <- string(m) }, "a"); err != nil {
 		t.Fatal(err)
 	}
+	cancel() // it bounds Subscribe, and not the subscription
 	for round := range 5 {
 		if _, err := c.Do(ctx, "ECHO", "x"); err != nil && !errors.Is(err, ErrLost) {
 			t.Fatalf("round %d: %v", round, err)

@@ -66,11 +66,11 @@ type Subscription struct {
 }
 
 // Subscribe has receive called with each message of these channels. It returns when the server has
-// confirmed all of them, or with an error. From then on no message is missed, as long as the
-// connection lasts. When it breaks, the client subscribes again by itself. What is published
-// meanwhile is lost, and OnLost is called. receive runs on a loop and must not block. message is
-// valid until it returns. All subscriptions of a Client share a connection of their own. Any
-// goroutine but a loop's.
+// confirmed all of them, or with an error. ctx bounds that wait alone. From then on no message is
+// missed, as long as the connection lasts. When it breaks, the client subscribes again by itself.
+// What is published meanwhile is lost, and OnLost is called. receive runs on a loop and must not
+// block. message is valid until it returns. All subscriptions of a Client share a connection of
+// their own. Any goroutine but a loop's.
 func (c *Client) Subscribe(ctx context.Context, receive func(channel string, message []byte),
 	channels ...string) (*Subscription, error) {
 	return c.subscribe(ctx, receive, byChannel, channels)

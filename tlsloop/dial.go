@@ -14,7 +14,7 @@ import (
 // Dial connects to addr as e.Dial does, and makes the client's side of a handshake. It returns when
 // h has been opened, or with an error; a failed Dial calls no handler. cfg is used as by Client,
 // except that an empty ServerName is taken from addr; nil is the zero Config. ctx and
-// Options.Timeout bound the handshake. Any goroutine but a loop's.
+// Options.Timeout bound the handshake, and not the connection after it. Any goroutine but a loop's.
 func Dial(ctx context.Context, e *myriad.Engine, network, addr string, cfg *tls.Config, h myriad.Handler) (*myriad.Conn,
 	error) {
 	return Options{}.Dial(ctx, e, network, addr, cfg, h)

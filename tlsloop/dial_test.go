@@ -29,7 +29,9 @@ func TestDial(t *testing.T) {
 		h := newProbe()
 		got := make(chan string, 10)
 		h.received = func(_ *myriad.Conn, p []byte) { got <- string(p) }
-		c, err := patient.Dial(t.Context(), e, "tcp", addr, cfg, h)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := patient.Dial(ctx, e, "tcp", addr, cfg, h)
+		cancel() // it bounds Dial, and not the connection
 		if err != nil {
 			t.Fatal(err)
 		}

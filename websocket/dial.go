@@ -60,10 +60,10 @@ type DialOptions struct {
 
 // Dial opens a WebSocket to a URL like "wss://example.com/chat" (http and https are taken for ws
 // and wss). It waits until the server has agreed, or ctx ends; besides, Options.HandshakeTimeout
-// bounds each of the proxy's answer, the TLS handshake and the server's answer. A failed Dial calls
-// no callback. If there is a response, it is returned also with an error, for instance with the
-// server's 401. Its Body has at most 1 KiB and needs no closing. OnOpen may have been called when
-// Dial returns. Any goroutine but a loop's.
+// bounds each of the proxy's answer, the TLS handshake and the server's answer. The end of ctx
+// after that does not end the connection. A failed Dial calls no callback. If there is a response,
+// it is returned also with an error, for instance with the server's 401. Its Body has at most 1 KiB
+// and needs no closing. OnOpen may have been called when Dial returns. Any goroutine but a loop's.
 func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Response, error) {
 	return DialWith(ctx, address, o, nil)
 }

@@ -310,7 +310,9 @@ func TestDialByOtherMeans(t *testing.T) {
 		o.OnOpen = func(c *Conn) { opened <- c.Value() }
 		o.OnMessage = func(*Conn, Op, []byte) { greeted <- struct{}{} }
 		o.OnClose = func(_ *Conn, err error) { closed <- err }
-		c, _, err := DialWith(t.Context(), "ws://somewhere.example/", o, "a value")
+		ctx, cancel := context.WithCancel(t.Context())
+		c, _, err := DialWith(ctx, "ws://somewhere.example/", o, "a value")
+		cancel() // it bounds DialWith, and not the connection
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,13 +20,18 @@
 //   - [Pool.TryGo] refuses at once;
 //   - [Pool.TryGoAll] accepts as many tasks as there is room for, with one wake-up for all of them.
 //
+// Their contexts bound the wait for a place, and nothing else: an accepted task runs, also when
+// that context has ended. The context of a future is another one, that of the whole job: see
+// [Submit].
+//
 // An accepted task runs exactly once, also after [Pool.Close]. The pool reports and counts a panic,
 // and its worker continues.
 //
 // Three forms of work run on a pool. A pool may have any number of each:
 //
 //   - [Submit] runs a task with a result, a [Future]. A program can wait for it and cancel it; a
-//     panic becomes its error.
+//     panic becomes its error. [TrySubmit] refuses at once if there is no place, and
+//     [SubmitTimeout] after a time.
 //   - [Keyed] keeps the order of tasks with the same key, such as the events of one user.
 //   - [Queue] accepts jobs now and does them later, in batches and with retries. At its limit it
 //     makes producers wait.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"time"
 
@@ -75,6 +77,123 @@ func ExampleSubmit() {
 	// Output:
 	// 6 <nil>
 	// workers: the task panicked: out of ideas true
+}
+
+// A handler that has no place for a job says so at once. The job of a client that has one runs to
+// its end, and is cancelled if the client leaves: its context is the request's.
+func ExampleTrySubmit() {
+	pool := workers.New(workers.Config{Workers: 1, Queue: 1})
+	begun, release := make(chan struct{}), make(chan struct{})
+	pool.TryGo(func() { close(begun); <-release })
+	<-begun
+	thumbnail := func(ctx context.Context) (string, error) { return "64x64", ctx.Err() }
+	handle := func(r *http.Request) (status int, result *workers.Future[string]) {
+		result, ok := workers.TrySubmit(r.Context(), pool, thumbnail)
+		if !ok {
+			return http.StatusServiceUnavailable, nil // with a Retry-After
+		}
+		return http.StatusOK, result
+	}
+	status, first := handle(httptest.NewRequest("GET", "/", nil))
+	busy, _ := handle(httptest.NewRequest("GET", "/", nil))
+	close(release)
+	size, err := first.Wait(context.Background())
+	fmt.Println(status, busy, size, err)
+	pool.Close(context.Background())
+	// Output: 200 503 64x64 <nil>
+}
+
+// SubmitTimeout waits for a place, for a time that does not end the job.
+func ExampleSubmitTimeout() {
+	pool := workers.New(workers.Config{Workers: 1, Queue: 1})
+	ctx, release := context.Background(), make(chan struct{})
+	slow := func(ctx context.Context) (string, error) {
+		<-release // takes longer than the wait for a place may take
+		return "done", ctx.Err()
+	}
+	first := workers.SubmitTimeout(ctx, pool, slow, time.Millisecond)
+	second := workers.SubmitTimeout(ctx, pool, slow, time.Millisecond)
+	third := workers.SubmitTimeout(ctx, pool, slow, time.Millisecond)
+	close(release)
+	for _, u := range []*workers.Future[string]{first, second, third} {
+		fmt.Println(u.Wait(ctx))
+	}
+	pool.Close(ctx)
+	// Output:
+	// done <nil>
+	// done <nil>
+	//  workers: task not accepted before its context ended: workers: no room within the timeout
+}
+
+// quota is an Executor: what one customer may have of a pool at a time, waiting or running.
+type quota struct {
+	pool   *workers.Pool
+	places chan struct{}
+}
+
+func (q quota) Go(ctx context.Context, f func()) error {
+	select {
+	case q.places <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := q.pool.Go(ctx, func() { defer q.leave(); f() }); err != nil {
+		q.leave()
+		return err
+	}
+	return nil
+}
+
+func (q quota) TryGo(f func()) bool {
+	select {
+	case q.places <- struct{}{}:
+	default:
+		return false
+	}
+	if q.pool.TryGo(func() { defer q.leave(); f() }) {
+		return true
+	}
+	q.leave()
+	return false
+}
+
+func (q quota) leave() { <-q.places }
+
+// An Executor of one's own bounds what a customer may have in a pool that many share.
+func ExampleExecutor() {
+	pool := workers.New(workers.Config{})
+	ann := quota{pool, make(chan struct{}, 2)}
+	ctx, release := context.Background(), make(chan struct{})
+	job := func(context.Context) (int, error) { <-release; return 7, nil }
+	first := workers.Submit(ctx, ann, job)
+	_, second := workers.TrySubmit(ctx, ann, job)
+	_, third := workers.TrySubmit(ctx, ann, job)
+	close(release)
+	fmt.Println(second, third)
+	fmt.Println(first.Wait(ctx))
+	pool.Close(ctx)
+	// Output:
+	// true false
+	// 7 <nil>
+}
+
+// A key refuses at once when its own backlog is full, and gives results.
+func ExampleKey_TryGo() {
+	pool := workers.New(workers.Config{})
+	users := workers.NewKeyed[string](pool, workers.KeyedConfig{Backlog: 1})
+	ann := users.Key("ann")
+	begun, release := make(chan struct{}), make(chan struct{})
+	fmt.Println(ann.TryGo(func() { close(begun); <-release }))
+	<-begun
+	fmt.Println(ann.TryGo(func() { fmt.Println("the second") }))
+	fmt.Println(ann.TryGo(func() { fmt.Println("the third") }))
+	close(release)
+	pool.Close(context.Background())
+	// Output:
+	// true
+	// true
+	// false
+	// the second
 }
 
 // If a result takes too long, Cancel gives up the result and its computation.

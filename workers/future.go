@@ -4,14 +4,18 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 )
 
-// An Executor runs futures: a Pool, or one key of a Keyed.
+// An Executor runs functions, each of them once. A Pool is one, and so is a key of a Keyed. A
+// program may implement others, for example to bound what one customer may have in a pool. Any
+// goroutine may call the methods.
 type Executor interface {
-	// Go submits f. It waits for room until ctx ends. A nil error means that f will run.
+	// Go submits f, and waits for a place until ctx ends. With nil, f runs exactly once, on any
+	// goroutine, also if ctx ends later; it may run before Go returns. With an error, f never runs.
 	Go(ctx context.Context, f func()) error
-	// caught counts a panic that was turned into an error.
-	caught()
+	// TryGo is Go without a wait: it reports at once whether f was accepted.
+	TryGo(f func()) bool
 }
 
 // A Future is the result of a function that another goroutine runs. Any goroutine may call its
@@ -20,29 +24,90 @@ type Future[T any] struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	ctx     context.Context // nil once f runs
-	f       func(context.Context) (T, error)
-	cancel  context.CancelFunc // nil unless f runs
+	ctx     context.Context
+	f       func(context.Context) (T, error) // nil once it runs
+	cancel  context.CancelFunc               // nil unless f runs
 	settled bool
 	value   T
 	err     error
 }
 
-// Submit submits f to the executor and returns its future. It waits for room until ctx ends. If the
-// executor does not accept f, the future has already failed with ErrClosed or the context's cause.
+// Submit submits f to the executor and returns its future. If there is no place, it waits for one.
+// If the executor does not accept f, the future has already failed: with ErrClosed, or with the
+// context's cause.
 //
-// f's context ends with ctx and with Cancel. If it ends before f starts, f does not run, and the
-// future fails with the context's cause. A panic of f becomes a *PanicError; the pool counts it,
-// but does not call Config.OnPanic. runtime.Goexit becomes ErrExited.
+// ctx is the context of the whole job, and not only of the wait for a place: f's context ends with
+// ctx and with Cancel. If ctx ends before f starts, f does not run, although the executor has
+// accepted it, and the future fails with the context's cause. So jobs of clients that have left
+// cost nothing. To bound the wait alone, use SubmitTimeout or TrySubmit.
+//
+// A panic of f becomes a *PanicError. The pool counts it, but does not call Config.OnPanic.
+// runtime.Goexit becomes ErrExited. An executor that is neither a Pool nor a Key of this package
+// does not learn of a panic.
 func Submit[T any](ctx context.Context, x Executor, f func(context.Context) (T, error)) *Future[T] {
+	u := newFuture(ctx, f)
+	if err := x.Go(ctx, u.task(x)); err != nil {
+		u.refuse(err)
+	}
+	return u
+}
+
+// SubmitTimeout is Submit with a bound of its own for the wait. If no place is free within d, the
+// future has already failed with ErrTimeout. Once f is accepted, d has no effect. If d is not
+// positive, SubmitTimeout does not wait; the future then fails with ErrTimeout for a closed pool,
+// too.
+func SubmitTimeout[T any](ctx context.Context, x Executor, f func(context.Context) (T, error),
+	d time.Duration) *Future[T] {
+	u := newFuture(ctx, f)
+	task := u.task(x)
+	if x.TryGo(task) {
+		return u
+	}
+	if d <= 0 {
+		u.refuse(ErrTimeout)
+		return u
+	}
+	wait, cancel := context.WithTimeoutCause(ctx, d, ErrTimeout)
+	defer cancel()
+	if err := x.Go(wait, task); err != nil {
+		u.refuse(err)
+	}
+	return u
+}
+
+// TrySubmit is Submit without a wait. If the executor does not accept f at once, it returns nil and
+// false: an HTTP handler then answers 503. ctx is the context of the job, as for Submit.
+func TrySubmit[T any](ctx context.Context, x Executor, f func(context.Context) (T, error)) (*Future[T], bool) {
+	u := newFuture(ctx, f)
+	if !x.TryGo(u.task(x)) {
+		return nil, false
+	}
+	return u, true
+}
+
+func newFuture[T any](ctx context.Context, f func(context.Context) (T, error)) *Future[T] {
 	if f == nil {
 		panic("workers: the task is nil")
 	}
-	u := &Future[T]{done: make(chan struct{}), ctx: ctx, f: f}
-	if err := x.Go(ctx, func() { u.run(x) }); err != nil {
-		u.fail(err) // needs no lock: no other goroutine has the future
+	return &Future[T]{done: make(chan struct{}), ctx: ctx, f: f}
+}
+
+// task returns the function that the executor runs.
+func (u *Future[T]) task(x Executor) func() {
+	caught := func() {}
+	if own, ok := x.(interface{ caught() }); ok {
+		caught = own.caught
 	}
-	return u
+	return func() { u.run(caught) }
+}
+
+// refuse fails a future that the executor has not accepted.
+func (u *Future[T]) refuse(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.f != nil { // else the executor runs f although it has refused it
+		u.fail(err)
+	}
 }
 
 // Done returns a channel that is closed when there is a result.
@@ -80,8 +145,8 @@ func (u *Future[T]) Cancel() {
 	}
 }
 
-// run is the task in the pool. It does nothing if the future was cancelled.
-func (u *Future[T]) run(x Executor) {
+// run is the task in the executor. It does nothing if the future was cancelled.
+func (u *Future[T]) run(caught func()) {
 	ctx, f := u.begin()
 	if f == nil {
 		return
@@ -90,13 +155,14 @@ func (u *Future[T]) run(x Executor) {
 	outcome(func() (err error) {
 		value, err = f(ctx)
 		return err
-	}, x.caught, func(err error) { u.end(value, err) })
+	}, caught, func(err error) { u.end(value, err) })
 }
 
 func (u *Future[T]) begin() (context.Context, func(context.Context) (T, error)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.settled {
+	f := u.f
+	if f == nil { // settled, or an executor runs it again
 		return nil, nil
 	}
 	if u.ctx.Err() != nil {
@@ -104,8 +170,8 @@ func (u *Future[T]) begin() (context.Context, func(context.Context) (T, error)) 
 		return nil, nil
 	}
 	ctx, cancel := context.WithCancel(u.ctx)
-	u.cancel = cancel
-	return ctx, u.f
+	u.f, u.cancel = nil, cancel
+	return ctx, f
 }
 
 func (u *Future[T]) end(value T, err error) {

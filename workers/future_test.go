@@ -70,6 +70,158 @@ func TestFutureNotAccepted(t *testing.T) {
 	})
 }
 
+// At a limit TrySubmit refuses at once. What it accepts has a result, however long it waits in the
+// queue.
+func TestTrySubmit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Workers: 2, Queue: 3})
+		release, start := make(chan struct{}), time.Now()
+		var accepted []*Future[int]
+		for i := range 10 {
+			u, ok := TrySubmit(t.Context(), p, func(context.Context) (int, error) { <-release; return i, nil })
+			if ok != (i < 5) || ok == (u == nil) {
+				t.Errorf("task %d of 5 that fit: %v, %v", i, u, ok)
+			}
+			if ok {
+				accepted = append(accepted, u)
+			}
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("TrySubmit waited %v", took)
+		}
+		time.Sleep(time.Second)
+		close(release)
+		for i, u := range accepted {
+			if v, err := u.Wait(t.Context()); v != i || err != nil {
+				t.Errorf("task %d: %v, %v", i, v, err)
+			}
+		}
+		broken, _ := TrySubmit(t.Context(), p, func(context.Context) (int, error) { panic("no") })
+		if _, err := broken.Wait(t.Context()); err == nil || p.Stats().Panics != 1 {
+			t.Errorf("%v, %+v", err, p.Stats())
+		}
+		closeAndCheck(t, p)
+		if u, ok := TrySubmit(t.Context(), p, func(context.Context) (int, error) { return 0, nil }); ok || u != nil {
+			t.Errorf("a closed pool: %v, %v", u, ok)
+		}
+	})
+}
+
+// The context is that of the job, also where nothing waits for a place.
+func TestTrySubmitKeepsTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Workers: 1})
+		type key struct{}
+		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "ann"))
+		runs, _ := TrySubmit(ctx, p, func(ctx context.Context) (any, error) {
+			<-ctx.Done()
+			return ctx.Value(key{}), nil
+		})
+		waits, _ := TrySubmit(ctx, p, func(context.Context) (any, error) { t.Error("ran"); return nil, nil })
+		synctest.Wait()
+		cancel(io.ErrNoProgress)
+		if v, err := runs.Wait(t.Context()); v != "ann" || err != nil {
+			t.Errorf("it runs: %v, %v", v, err)
+		}
+		if _, err := waits.Wait(t.Context()); !errors.Is(err, io.ErrNoProgress) {
+			t.Errorf("its context ended in the queue: %v", err)
+		}
+	})
+}
+
+// The time bounds the wait for a place. A job that has one is not cancelled by it, in the queue or
+// as it runs.
+func TestSubmitTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := full(t)
+		never := func(context.Context) (int, error) { t.Error("ran"); return 0, nil }
+		for _, d := range []time.Duration{time.Second, 0, -1} {
+			start := time.Now()
+			u := SubmitTimeout(t.Context(), p, never, d)
+			if took := time.Since(start); took != max(d, 0) {
+				t.Errorf("%v: returned after %v", d, took)
+			}
+			select {
+			case <-u.Done():
+			default:
+				t.Fatalf("%v: no result of a refusal", d)
+			}
+			if _, err := u.Wait(t.Context()); !errors.Is(err, ErrTimeout) {
+				t.Errorf("%v: %v", d, err)
+			}
+		}
+		ended, cancel := context.WithTimeoutCause(t.Context(), time.Second, io.ErrClosedPipe)
+		defer cancel()
+		if _, err := SubmitTimeout(ended, p, never, time.Minute).Wait(t.Context()); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("the job's context ended in the wait: %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		second := func(ctx context.Context) (int, error) { time.Sleep(time.Second); return 7, ctx.Err() }
+		for range 3 { // one runs, two wait in the queue
+			u := SubmitTimeout(t.Context(), p, second, time.Nanosecond)
+			defer func() {
+				if v, err := u.Wait(t.Context()); v != 7 || err != nil {
+					t.Errorf("accepted: %v, %v", v, err)
+				}
+			}()
+		}
+		synctest.Wait()
+		closeAndCheck(t, p)
+		if _, err := SubmitTimeout(t.Context(), p, never, time.Second).Wait(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}
+
+// An own executor may run a function before Go returns. What one does against its contract harms no
+// future.
+func TestOwnExecutors(t *testing.T) {
+	boom := errors.New("boom")
+	for name, tt := range map[string]struct {
+		x    own
+		runs int
+		err  error
+	}{
+		"inline":            {own{times: 1}, 1, nil},
+		"twice":             {own{times: 2}, 1, nil},
+		"refuses":           {own{err: boom}, 0, boom},
+		"runs and refuses":  {own{times: 1, err: boom}, 1, nil},
+		"panics are caught": {own{times: 1, panics: true}, 1, &PanicError{}},
+	} {
+		runs := 0
+		u := Submit(t.Context(), tt.x, func(context.Context) (int, error) {
+			if runs++; tt.x.panics {
+				panic("no")
+			}
+			return 7, nil
+		})
+		v, err := u.Wait(t.Context())
+		if _, panicked := tt.err.(*PanicError); panicked && err != nil {
+			err = tt.err
+		}
+		if runs != tt.runs || err != tt.err || (err == nil) != (v == 7) {
+			t.Errorf("%s: ran %d times, %v, %v", name, runs, v, err)
+		}
+	}
+}
+
+// own calls what it gets so many times, and then returns err.
+type own struct {
+	times  int
+	err    error
+	panics bool
+}
+
+func (x own) Go(_ context.Context, f func()) error {
+	for range x.times {
+		f()
+	}
+	return x.err
+}
+
+func (x own) TryGo(f func()) bool { return x.Go(context.Background(), f) == nil }
+
 // Wait ends with its own context, and does not affect the task.
 func TestFutureWaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -69,6 +69,9 @@ func (k *Keyed[K]) Key(key K) Key[K] { return Key[K]{k, key} }
 // Go calls Keyed.Go for the key.
 func (e Key[K]) Go(ctx context.Context, f func()) error { return e.keyed.Go(ctx, e.key, f) }
 
+// TryGo calls Keyed.TryGo for the key.
+func (e Key[K]) TryGo(f func()) bool { return e.keyed.TryGo(e.key, f) }
+
 func (e Key[K]) caught() { e.keyed.pool.caught() }
 
 // TryGo submits f and reports whether it was accepted. It refuses if the pool is closed, if calls

@@ -333,3 +333,34 @@ func TestFutureOfAKey(t *testing.T) {
 		t.Errorf("%v, %+v", err, p.Stats())
 	}
 }
+
+// A key is full when its backlog is, and other keys are not.
+func TestTryGoOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{})
+		k := NewKeyed[string](p, KeyedConfig{Backlog: 1})
+		ann, release := k.Key("ann"), make(chan struct{})
+		for i, want := range []bool{true, true, false} {
+			if ok := ann.TryGo(func() { <-release }); ok != want {
+				t.Errorf("task %d: accepted %v", i, ok)
+			}
+			synctest.Wait() // the first one runs
+		}
+		never := func(context.Context) (int, error) { t.Error("ran"); return 0, nil }
+		if u, ok := TrySubmit(t.Context(), ann, never); ok || u != nil {
+			t.Errorf("a full key: %v, %v", u, ok)
+		}
+		u, ok := TrySubmit(t.Context(), k.Key("bob"), func(context.Context) (int, error) { return 3, nil })
+		if !ok {
+			t.Fatal("another key refused")
+		}
+		if v, err := u.Wait(t.Context()); v != 3 || err != nil {
+			t.Errorf("%v, %v", v, err)
+		}
+		close(release)
+		closeAndCheck(t, p)
+		if ann.TryGo(nothing) {
+			t.Error("a key of a closed pool accepted a task")
+		}
+	})
+}

@@ -33,7 +33,9 @@ func TestDial(t *testing.T) {
 					c.Close()
 				}
 			}
-			c, err := e.Dial(t.Context(), addr[0], ln.Addr().String(), s.wrap(h))
+			ctx, cancel := context.WithCancel(t.Context())
+			c, err := e.Dial(ctx, addr[0], ln.Addr().String(), s.wrap(h))
+			cancel() // it bounds Dial, and not the connection
 			if err != nil {
 				t.Fatalf("%v: %v", addr, err)
 			}

@@ -13,8 +13,8 @@
 //   - plan.go says what can be asked for, and refuses what cannot be done.
 //   - lane.go decides when a link sends: it has the closed loop and the open one. A link (link.go,
 //     socket.go) is one connection that makes requests, or one stream of HTTP/2 (http2.go).
-//   - subscriber.go is a connection that receives publications; centrifuge.go and events.go are
-//     the protocols that it may speak.
+//   - subscriber.go is a connection that receives publications; centrifuge.go, events.go and
+//     rooms.go are the protocols that it may speak.
 //   - worker.go is one process's share of a plan. fleet.go starts the workers, here and on other
 //     hosts, and adds up what they have counted (sample.go).
 //   - report.go, compare.go, page.go and view.go show it.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -113,14 +114,15 @@ func assemble(p Plan, o Options) (*fleet, error) {
 	if len(wires) == 0 {
 		wires = append(wires, f.startHere())
 	}
-	first := 0
+	first, run := 0, rand.Uint64()
 	for i, wire := range wires {
 		m := &member{wire: wire, out: json.NewEncoder(wire)}
 		f.members = append(f.members, m)
 		f.tasks.Go(func() { f.listen(m) })
-		part := part{Plan: p.share(i, len(wires)), First: first, Publishes: p.Kind == Push && i == 0,
-			Every:   max(updateEvery, updateApart*time.Duration(len(wires))),
-			Watched: f.options.Watch != nil}
+		part := part{Plan: p.share(i, len(wires)), First: first, Speakers: p.Connections, Run: run,
+			Publishes: p.Kind == Push && i == 0,
+			Every:     max(updateEvery, updateApart*time.Duration(len(wires))),
+			Watched:   f.options.Watch != nil}
 		first += part.Connections
 		if err := m.out.Encode(order{Part: &part}); err != nil {
 			f.end()

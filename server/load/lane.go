@@ -18,6 +18,9 @@ type link interface {
 	state() *linkState
 }
 
+// A oneWay is a link whose requests have no reply: it is free again when it has sent one.
+type oneWay interface{ unanswered() }
+
 // A linkState is what a lane knows of a link.
 type linkState struct {
 	due  time.Time // of the request under way; zero if there is none
@@ -150,10 +153,18 @@ func (l *lane) next(now time.Time) {
 		k := l.free.take()
 		s := k.state()
 		s.due, s.sent = due, now
-		if err := k.send(due); err != nil {
+		err := k.send(due)
+		if err != nil {
 			k.abort(err)
 		}
 		now = time.Now()
+		if _, is := k.(oneWay); is && err == nil {
+			if l.counts(due, now) {
+				l.sample.Requests++
+			}
+			s.due = time.Time{}
+			l.free.put(k)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A Kind is a way to load a server.
@@ -74,11 +75,20 @@ type Plan struct {
 	// Size is how many bytes a message or a publication has. 0: 128; 64 is the least for Push.
 	Size int
 
+	// Message is what WebSockets send, as text, in place of Size random letters. With Rooms it has
+	// {id}, by which members tell messages apart. Empty: for Rooms {id} alone.
+	Message string
+	// Join is what each member of a room sends first, as text. Empty: nothing.
+	//
+	// With Rooms, {room} in URL, Message and Join is the number of the room, from 0, and {n} that
+	// of the connection.
+	Join string
+
 	// Protocol is how subscribers speak to a push server: Centrifuge (the default), Events or
-	// Mercure.
+	// Mercure. Rooms is for any server of WebSockets that passes messages on.
 	Protocol Protocol
-	// Channels is how many channels there are. Subscribers are spread over them, and each is
-	// published to by a connection of its own. 0: 1.
+	// Channels is how many channels, or rooms, there are. Subscribers are spread over them, and
+	// each is published to by a connection of its own. 0: 1.
 	Channels int
 	// Prefix is what the channels' names begin with; a number follows. Empty: "load".
 	Prefix string
@@ -103,6 +113,7 @@ const (
 	Centrifuge Protocol = "centrifuge" // the Centrifuge client protocol in JSON over WebSocket
 	Events     Protocol = "sse"        // Server-Sent Events of myriad serve
 	Mercure    Protocol = "mercure"    // Server-Sent Events of a Mercure hub
+	Rooms      Protocol = "rooms"      // WebSockets whose server passes Message on to the others of a room
 )
 
 const (
@@ -131,6 +142,9 @@ func (p Plan) withDefaults() Plan {
 	}
 	if p.Kind == Push && p.Rate == 0 {
 		p.Rate = 10
+	}
+	if p.Protocol == Rooms {
+		p.Message = cmp.Or(p.Message, idPlace)
 	}
 	return p
 }
@@ -165,6 +179,18 @@ func (p Plan) check() error {
 	refuse(p.Kind == Push && p.Size < smallestPublication,
 		"publications of %d bytes: they carry a number and a time, so give %d at least",
 		p.Size, smallestPublication)
+	rooms := p.Kind == Push && p.Protocol == Rooms
+	refuse(p.Protocol == Rooms && !rooms, "the protocol rooms for the kind %s: it is for push", p.Kind)
+	refuse(rooms && !strings.Contains(p.Message, idPlace), "the message %.100q has no %s: members of a room tell "+
+		"messages apart by it", p.Message, idPlace)
+	refuse(rooms && p.Recover, "rooms cannot recover: members do not know what they have missed")
+	refuse(!rooms && p.Join != "", "a message to join with, without rooms")
+	refuse(p.Message != "" && !rooms && p.Kind != Echo, "a message for the kind %s: it is for WebSockets", p.Kind)
+	refuse(max(len(p.Message), len(p.Join)) > largestMessage, "a message of %d bytes: give %d at most",
+		max(len(p.Message), len(p.Join)), largestMessage)
+	for name, text := range map[string]string{"message": p.Message, "message to join with": p.Join} {
+		refuse(!utf8.ValidString(text), "the %s %.100q is not UTF-8", name, text)
+	}
 	for _, line := range p.Header {
 		name, _, found := strings.Cut(line, ":")
 		refuse(!found || name == "" || strings.ContainsAny(line, "\r\n"), "the header %q: write \"Name: value\"",
@@ -193,6 +219,9 @@ var schemes = map[Kind][]string{
 // target is the parsed URL.
 func (p Plan) target() (*url.URL, error) {
 	allowed, known := schemes[p.Kind]
+	if p.Protocol == Rooms {
+		allowed = schemes[Echo]
+	}
 	if !known {
 		return nil, fmt.Errorf("there is no kind of load %q: use http, echo, idle, push or redis", p.Kind)
 	}

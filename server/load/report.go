@@ -110,6 +110,21 @@ func (r *Report) judge() (why []string) {
 	return why
 }
 
+// NoEcho says why the figures of a run of Kind Echo mean nothing: none of its messages came back as
+// it was sent. It is empty if one did, and for other kinds.
+func (r *Report) NoEcho() string {
+	others := r.Total.Failed[differs]
+	if r.Plan.Kind != Echo || r.Total.Latency.Count() == 0 || r.Total.Requests > others {
+		return ""
+	}
+	came := "nothing else came"
+	if others > 0 {
+		came = fmt.Sprintf("%d other messages came", others)
+	}
+	return fmt.Sprintf("this server is no echo: no message came back as it was sent, and %s. Hold connections with "+
+		"--idle, or send messages to rooms with --rooms", came)
+}
+
 // Rate is how many requests had their reply in a second.
 func (r *Report) Rate() float64 { return perSecond(r.Total.Requests, r.Elapsed) }
 
@@ -193,6 +208,9 @@ func (r *Report) writeCounts(w io.Writer) error {
 		lines = append(lines, fmt.Sprintf("%d errors: %s", n, r.Total.reasons()))
 	} else {
 		lines = append(lines, "no errors")
+	}
+	if why := r.NoEcho(); why != "" {
+		lines = append(lines, why)
 	}
 	for _, why := range r.Verdict {
 		lines = append(lines, "careful, this side may have been the limit: "+why)

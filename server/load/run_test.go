@@ -167,6 +167,176 @@ func TestEchoes(t *testing.T) {
 	}
 }
 
+// A message of one's own goes out as text, and must come back as it is.
+func TestEchoesOfAMessage(t *testing.T) {
+	t.Parallel()
+	const message = `{"type":"say","text":"hallo, Welt"}`
+	at := serveSockets(t, func(c *websocket.Conn, op websocket.Op, p []byte) {
+		if op != websocket.OpText || string(p) != message {
+			t.Errorf("the server was sent %v %q", op, p)
+		}
+		_ = c.Write(op, p)
+	})
+	r := run(t, Plan{Kind: Echo, URL: at, Connections: 2, Message: message}, Options{}, requests(20))
+	if r.Failures() != 0 || r.NoEcho() != "" {
+		t.Errorf("failures %v, %q", r.Total.Failed, r.NoEcho())
+	}
+}
+
+// serveSockets starts a server of WebSockets that calls f with each message.
+func serveSockets(t *testing.T, f func(c *websocket.Conn, op websocket.Op, p []byte)) string {
+	t.Helper()
+	o := &websocket.Options{Dispatch: web.DispatchInline, OnMessage: f}
+	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = websocket.Accept(w, r, o) }))
+}
+
+// A server that is no echo is named as such, whether it answers something else or nothing.
+func TestServersThatAreNoEcho(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer  func(c *websocket.Conn, op websocket.Op, p []byte)
+		timeout time.Duration
+		enough  func(s *Sample) bool
+		says    string
+	}{
+		"answers": {func(c *websocket.Conn, op websocket.Op, _ []byte) { _ = c.Write(op, []byte("welcome")) }, 0,
+			requests(20), "other messages came"},
+		"silent": {func(*websocket.Conn, websocket.Op, []byte) {}, 10 * time.Millisecond,
+			func(s *Sample) bool { return s.failures() > 5 }, "nothing else came"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Plan{Kind: Echo, URL: serveSockets(t, tt.answer), Connections: 4, Timeout: tt.timeout}
+			r := run(t, p, Options{}, tt.enough)
+			var text strings.Builder
+			if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "this server is no echo: ") ||
+				!strings.Contains(text.String(), tt.says) {
+				t.Errorf("%v in\n%s", err, &text)
+			}
+		})
+	}
+}
+
+// Members of rooms get the messages of their own room. The servers differ in how a room is chosen,
+// in what they wrap a message in, and in whether they send it back to its sender.
+func TestRooms(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		path, join, message string
+		back                bool
+	}{
+		"by URL":          {"/?room={room}&user=ann{n}", "", "", true},
+		"by a message":    {"/", `{"join":"{room}","name":"ann{n}"}`, `{"say":"{id} and more"}`, true},
+		"without an echo": {"/?room={room}&user=ann{n}", "", "{id}", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var users sync.Map
+			groups := map[string]*websocket.Group{"0": {}, "1": {}, "2": {}}
+			enter := func(c *websocket.Conn, room, user string) {
+				if _, twice := users.LoadOrStore(user, room); twice || groups[room] == nil {
+					t.Errorf("%s enters room %q, twice: %v", user, room, twice)
+					return
+				}
+				_, _ = groups[room].Join(c) // it fails if the connection has ended
+				c.SetValue(groups[room])
+			}
+			message := func(c *websocket.Conn, op websocket.Op, p []byte) {
+				g, _ := c.Value().(*websocket.Group)
+				if g == nil {
+					var asked struct{ Join, Name string }
+					if err := json.Unmarshal(p, &asked); err != nil {
+						t.Error(err)
+					}
+					enter(c, asked.Join, asked.Name)
+					return
+				}
+				p = fmt.Appendf(nil, `{"from":"ann","said":%q}`, p)
+				if tt.back {
+					_ = g.Send(op, p)
+				} else {
+					_ = g.SendExcept(op, p, c)
+				}
+			}
+			at := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				o := &websocket.Options{Dispatch: web.DispatchInline, OnMessage: message}
+				if q := r.URL.Query(); q.Has("room") {
+					o.OnOpen = func(c *websocket.Conn) { enter(c, q.Get("room"), q.Get("user")) }
+				}
+				_, _ = websocket.Accept(w, r, o)
+			}))
+			p := Plan{Kind: Push, Protocol: Rooms, URL: at + tt.path, Connections: 30, Channels: 3, Rate: 100,
+				Join: tt.join, Message: tt.message}
+			r := run(t, p, Options{}, func(s *Sample) bool { return s.Requests >= 30 && s.Push.Deliveries >= 200 })
+			push := r.Total.Push
+			delete(r.Total.Failed, neverSent) // depends on the machine's speed
+			if push.Missing+push.Duplicates+push.Late != 0 || r.Failures() != 0 || r.Open != 33 || r.Complete == 0 {
+				t.Errorf("missing %d, twice %d, late %d, failures %v, open %d, complete %d", push.Missing,
+					push.Duplicates, push.Late, r.Total.Failed, r.Open, r.Complete)
+			}
+		})
+	}
+}
+
+// A server that knows no rooms passes everything to everybody: that is counted.
+func TestMessagesOfOtherRooms(t *testing.T) {
+	t.Parallel()
+	var all websocket.Group
+	o := &websocket.Options{Dispatch: web.DispatchInline, OnOpen: func(c *websocket.Conn) { _, _ = all.Join(c) }}
+	o.OnMessage = func(_ *websocket.Conn, op websocket.Op, p []byte) { _ = all.Send(op, p) }
+	at := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = websocket.Accept(w, r, o) }))
+	r := run(t, Plan{Kind: Push, Protocol: Rooms, URL: at, Connections: 6, Channels: 2, Rate: 50}, Options{},
+		func(s *Sample) bool { return s.Failed["a message of another room"] > 0 && s.Push.Deliveries > 0 })
+	if n := r.Total.Push.Missing; n != 0 {
+		t.Errorf("%d are missing", n)
+	}
+}
+
+// Ids survive what servers put around them, and those of another run do not count.
+func TestMessageIDs(t *testing.T) {
+	t.Parallel()
+	due := time.Unix(1764000000, 123456789)
+	id := string(messageID(7, 3, 12, due))
+	type got struct{ room, number, due int64 }
+	for text, want := range map[string][]got{
+		"":                                  nil,
+		id:                                  {{3, 12, due.UnixNano()}},
+		`{"text":"` + id + `","n":12}`:      {{3, 12, due.UnixNano()}},
+		id + "9" + id:                       {{3, 12, due.UnixNano()}, {3, 12, due.UnixNano()}},
+		string(messageID(8, 3, 12, due)):    nil,
+		id[:len(id)-20]:                     nil,
+		"load0000000000000007.load.1.2.3.4": nil,
+	} {
+		var all []got
+		eachID([]byte(text), 7, func(room, number, due int64) { all = append(all, got{room, number, due}) })
+		if fmt.Sprint(all) != fmt.Sprint(want) {
+			t.Errorf("%q: %v, want %v", text, all, want)
+		}
+	}
+}
+
+func TestRoomsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		plan Plan
+		says string
+	}{
+		{Plan{Kind: Push, Protocol: Rooms, Message: "hello"}, "has no {id}"},
+		{Plan{Kind: Push, Protocol: Rooms, Recover: true}, "cannot recover"},
+		{Plan{Kind: Echo, Join: "hello"}, "without rooms"},
+		{Plan{Kind: Idle, Message: "hello"}, "a message for the kind idle"},
+		{Plan{Kind: Echo, Protocol: Rooms}, "the protocol rooms for the kind echo"},
+		{Plan{Kind: Echo, Message: "\xff"}, "is not UTF-8"},
+	} {
+		tt.plan.URL, tt.plan.Duration = "ws://127.0.0.1:1", time.Second
+		if err := tt.plan.withDefaults().check(); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%+v: %v", tt.plan, err)
+		}
+	}
+	ok := Plan{Kind: Push, Protocol: Rooms, URL: "wss://127.0.0.1:1/{room}?n={n}", Duration: time.Second}
+	if err := ok.withDefaults().check(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPushReachesAll(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []Protocol{Centrifuge, Events} {

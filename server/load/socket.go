@@ -26,20 +26,27 @@ func (k *socketLink) state() *linkState { return &k.linkState }
 func (k *socketLink) abort(error) { k.conn.CloseNow() }
 
 func (k *socketLink) send(time.Time) error {
-	return k.conn.Write(websocket.OpBinary, k.lane.message)
+	op := websocket.OpBinary
+	if k.lane.plan.Message != "" {
+		op = websocket.OpText
+	}
+	return k.conn.Write(op, k.lane.message)
 }
 
 // received takes in a message.
 func (k *socketLink) received(p []byte) {
 	if string(p) != string(k.lane.message) {
-		k.lane.replied(k, 1, 1, "an echo that differs", false)
+		k.lane.replied(k, 1, 1, differs, false)
 		return
 	}
 	k.lane.replied(k, 1, 0, "", false)
 }
 
-// socketOptions are those of all WebSockets of a lane: echo, idle, and subscribers, whose
-// connections have the subscriber as their value from the beginning.
+// differs is the reason of a reply that is not what was sent.
+const differs = "an echo that differs"
+
+// socketOptions are those of all WebSockets of a lane: echo, idle, speakers and subscribers. The
+// connections of the last two have these as their value from the beginning.
 func (w *worker) socketOptions(l *lane, e *myriad.Engine) *websocket.DialOptions {
 	return &websocket.DialOptions{
 		Options: websocket.Options{
@@ -52,6 +59,10 @@ func (w *worker) socketOptions(l *lane, e *myriad.Engine) *websocket.DialOptions
 				l.received(len(p))
 				switch v := c.Value().(type) {
 				case *subscriber:
+					if w.plan.Protocol == Rooms {
+						v.heard(w, l, p)
+						return
+					}
 					v.messages(c, l, p)
 				case *socketLink:
 					v.received(p)
@@ -66,31 +77,39 @@ func (w *worker) socketOptions(l *lane, e *myriad.Engine) *websocket.DialOptions
 }
 
 func (w *worker) socketOpened(l *lane, c *websocket.Conn) {
-	if s, is := c.Value().(*subscriber); is {
-		s.greet(w, c)
-		return
+	switch v := c.Value().(type) {
+	case *subscriber:
+		if w.plan.Protocol == Rooms {
+			v.enter(w, c)
+			return
+		}
+		v.greet(w, c)
+	case *speaker:
+		if v.conn = c; w.join(c, int32(v.room), v.number()) {
+			l.opened(v)
+		}
+	default:
+		k := &socketLink{lane: l, conn: c}
+		c.SetValue(k)
+		l.opened(k)
 	}
-	k := &socketLink{lane: l, conn: c}
-	c.SetValue(k)
-	l.opened(k)
 }
 
 func (w *worker) socketClosed(c *websocket.Conn, err error) {
 	switch v := c.Value().(type) {
 	case *subscriber:
 		w.left(v, err)
+	case *speaker:
+		v.lane.lost(err, v)
+		w.again(func() error { return w.openSpeaker(v.room) })
 	case *socketLink:
 		v.lane.lost(err, v)
 		w.again(w.openLink)
 	}
 }
 
-// openSocket opens a WebSocket of a lane. s is nil for one that is no subscriber's.
-func (w *worker) openSocket(place int, at *url.URL, s *subscriber) error {
-	var value any
-	if s != nil {
-		value = s
-	}
+// openSocket opens a WebSocket of a lane. value is its subscriber or its speaker, or nil.
+func (w *worker) openSocket(place int, at *url.URL, value any) error {
 	_, response, err := websocket.DialWith(w.ctx, at.String(), w.sockets[place], value)
 	if err != nil && response != nil {
 		return fmt.Errorf("status %d", response.StatusCode)

@@ -132,6 +132,16 @@ func newAudience(p *part) *audience {
 	return a
 }
 
+// begun is called with a message of a room before it is delivered. The first one that a member is
+// given is where its numbers begin: no server says when it has joined.
+func (a *audience) begun(s *subscriber, number int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.last == 0 {
+		s.last = number - 1
+	}
+}
+
 // delivered takes in one publication that a subscriber was given.
 func (a *audience) delivered(s *subscriber, number int64, due, now time.Time) {
 	a.mu.Lock()

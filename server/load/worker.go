@@ -21,6 +21,8 @@ import (
 type part struct {
 	Plan
 	First     int           // the number of its first connection
+	Speakers  int           // the number of the first connection that sends to a room
+	Run       uint64        // a random number of the run, which is in the ids of messages
 	Publishes bool          // it has the publishers
 	Every     time.Duration // between its updates
 	Watched   bool          // the updates are shown as they come
@@ -74,6 +76,9 @@ func newWorker(p *part) (*worker, error) {
 	message := make([]byte, p.Size)
 	for i := range message {
 		message[i] = 'a' + byte(rand.IntN(26))
+	}
+	if p.Message != "" {
+		message = []byte(p.Message)
 	}
 	for range p.Loops {
 		// Our own failures are counted; the engine's log would repeat them for each connection.
@@ -223,6 +228,9 @@ func (w *worker) wire(place int, t talk, open func() error) *wireLink {
 
 // openPublisher opens the connection that publishes to one channel.
 func (w *worker) openPublisher(channel int) error {
+	if w.plan.Protocol == Rooms {
+		return w.openSpeaker(channel)
+	}
 	const i = 0 // all publishers share a lane, so that the rate is theirs together
 	t := newPublishTalk(w.plan, w.target, w.audience.topics[channel], &w.last[channel])
 	return w.serve(i, w.wire(i, t, func() error { return w.openPublisher(channel) }))
@@ -231,7 +239,15 @@ func (w *worker) openPublisher(channel int) error {
 // openSubscriber opens the connection of a subscriber.
 func (w *worker) openSubscriber(s *subscriber) error {
 	i := w.place()
-	if w.plan.Protocol != Centrifuge {
+	switch w.plan.Protocol {
+	case Centrifuge:
+	case Rooms:
+		at, err := w.roomURL(s.channel(), int(s.number))
+		if err != nil {
+			return err
+		}
+		return w.openSocket(i, at, s)
+	default:
 		return w.serve(i, &streamLink{worker: w, lane: w.lanes[i], subscriber: s})
 	}
 	at := *w.target

@@ -64,15 +64,51 @@ func testInstall(t *testing.T, env []string, compile bool) {
 	}
 }
 
-// userEnv returns the environment of a user without the checkout, with the proxy.
-func userEnv(t *testing.T, proxy string) []string {
-	t.Helper()
-	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+// A module uses a clone by replace, as docs/guides/program.md says: go mod tidy completes its
+// go.mod, and its packages are found.
+func TestCloneInPlaceOfARelease(t *testing.T) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := t.TempDir()
+	program := `package main
+
+import (
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/web"
+)
+
+func main() { _, _ = push.New(push.Config{}); _ = web.ListenAndServe("", nil) }
+`
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	downloads := "file://" + filepath.ToSlash(filepath.Join(goEnv(t, "GOMODCACHE"), "cache", "download"))
+	env := append(os.Environ(), "GOWORK=off", "GOTOOLCHAIN=local", "GOFLAGS=-mod=mod", "GOSUMDB=off",
+		"GOPROXY="+downloads+","+goEnv(t, "GOPROXY")) // tidy may want modules that no package here needs
+	const library = "github.com/myriad-go/myriad"
+	goRun(t, env, dir, "mod", "init", "example.com/program")
+	goRun(t, env, dir, "mod", "edit", "-replace", library+"="+root, "-replace", library+"/server="+filepath.Join(root,
+		"server"))
+	goRun(t, env, dir, "mod", "tidy")
+	goRun(t, env, dir, "list", "-mod=readonly", "-deps", ".")
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	value, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(value))
+}
+
+// userEnv returns the environment of a user without the checkout, with the proxy.
+func userEnv(t *testing.T, proxy string) []string {
+	t.Helper()
 	url := func(dir string) string { return "file://" + filepath.ToSlash(dir) }
-	downloads := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download")
+	downloads := filepath.Join(goEnv(t, "GOMODCACHE"), "cache", "download")
 	return append(os.Environ(), "GOWORK=off", "GOSUMDB=off", "GOTOOLCHAIN=local", "GOFLAGS=-modcacherw",
 		"GOMODCACHE="+t.TempDir(), "GOBIN="+t.TempDir(), "GOPROXY="+url(proxy)+","+url(downloads))
 }

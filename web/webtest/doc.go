@@ -17,6 +17,6 @@
 //		t.Errorf("got %q", got)
 //	}
 //
-// NewServer is for several requests, as httptest.NewServer. Servers listen on a free port of the
-// loopback interface.
+// NewServer, NewTLSServer and NewUnstartedServer are for several requests, as those of httptest.
+// Servers listen on a free port of the loopback interface.
 package webtest

@@ -37,8 +37,8 @@ func (s *Server) Record(t testing.TB, r *http.Request) *Recorder {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	out := r.Clone(ctx)
 	out.RequestURI = ""
-	out.URL.Scheme, out.URL.Host = "http", strings.TrimPrefix(s.URL, "http://")
 	client := s.Client()
+	out.URL.Scheme, out.URL.Host, _ = strings.Cut(s.URL, "://")
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, err := client.Do(out)
 	if err != nil {

@@ -33,7 +33,8 @@ func Dial(t testing.TB, h http.Handler, r *http.Request) *Socket {
 func (s *Server) Dial(t testing.TB, r *http.Request) *Socket {
 	t.Helper()
 	header := r.Header.Clone()
-	o := &websocket.DialOptions{Options: websocket.Options{Engine: s.engine, Pull: true}, Header: header}
+	o := &websocket.DialOptions{Options: websocket.Options{Engine: s.Config.Engine, Pull: true}, Header: header,
+		TLSConfig: s.trust()}
 	for _, line := range header["Sec-Websocket-Protocol"] {
 		for name := range strings.SplitSeq(line, ",") {
 			o.Subprotocols = append(o.Subprotocols, strings.TrimSpace(name))

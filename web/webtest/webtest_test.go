@@ -4,15 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/web"
@@ -121,6 +124,94 @@ func TestDial(t *testing.T) {
 	<-ended
 }
 
+// A server of HTTPS has a client that trusts it, which speaks HTTP/2 if that is asked for. Streams
+// and WebSockets are tested on it as on any other.
+func TestTLSServer(t *testing.T) {
+	o := &websocket.Options{Dispatch: web.DispatchInline,
+		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) { _ = c.Write(op, p) }}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			_, _ = websocket.Accept(w, r, o)
+			return
+		}
+		fmt.Fprintf(w, "%s %v\n", r.Proto, r.TLS != nil)
+	})
+	for _, both := range []bool{false, true} {
+		s := webtest.NewUnstartedServer(handler)
+		s.EnableHTTP2 = both
+		s.StartTLS()
+		defer s.Close()
+		want := map[bool]string{false: "HTTP/1.1 true", true: "HTTP/2.0 true"}[both]
+		if line := s.Record(t, httptest.NewRequest("GET", "/", nil)).Line(); line != want {
+			t.Errorf("with HTTP/2 %v: %s", both, line)
+		}
+		res, err := s.Client().Get(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if !strings.HasPrefix(s.URL, "https://127.0.0.1:") || !res.TLS.PeerCertificates[0].Equal(s.Certificate()) {
+			t.Errorf("%s has another certificate than %v", s.URL, s.Certificate().Subject)
+		}
+		socket := s.Dial(t, httptest.NewRequest("GET", "/", nil))
+		socket.Send("hello")
+		if got := socket.Receive(); got != "hello" {
+			t.Errorf("got %q", got)
+		}
+	}
+	s := webtest.NewTLSServer(handler)
+	defer s.Close()
+	stranger := &http.Client{Transport: &http.Transport{}}
+	if _, err := stranger.Get(s.URL); err == nil {
+		t.Error("a client that does not know the certificate trusts it")
+	}
+	names := s.Certificate()
+	for _, name := range []string{"127.0.0.1", "::1", "localhost", "example.com", "www.example.com"} {
+		if err := names.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Config may be changed before the start. Here it asks for a certificate, serves HTTP/1 alone, and
+// has an engine that Close leaves running.
+func TestUnstartedServer(t *testing.T) {
+	engine, err := myriad.Start(myriad.Config{Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Shutdown(t.Context())
+	s := webtest.NewUnstartedServer(http.NotFoundHandler())
+	mustPanic(t, "a client before the start", func() { s.Client() })
+	s.Config.Engine = engine
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.TLSConfig = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	mustPanic(t, "a second start", s.Start)
+	if _, err := s.Client().Get(s.URL); err == nil {
+		t.Error("a client without a certificate was served")
+	}
+	s.Close()
+	next := webtest.NewUnstartedServer(http.NotFoundHandler())
+	next.Config.Engine = engine
+	next.Start() // panics if Close has stopped the program's engine
+	next.Close()
+	webtest.NewUnstartedServer(nil).Close()
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s does not panic", what)
+		}
+	}()
+	f()
+}
+
 // What goes wrong is the test's failure.
 func TestFailures(t *testing.T) {
 	s := webtest.NewServer(http.NotFoundHandler())
@@ -209,4 +300,24 @@ func ExampleRecord() {
 	fmt.Printf("%s: %s", e.Name, e.Data)
 	answer.Leave()
 	// Output: score: 2:1
+}
+
+// A server whose Config is changed before it starts, and speaks HTTP/2 over TLS.
+func ExampleNewUnstartedServer() {
+	s := webtest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto)
+	}))
+	s.Config.WriteTimeout = time.Minute
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	response, err := s.Client().Get(s.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	fmt.Println(string(text), err)
+	// Output: HTTP/2.0 <nil>
 }

@@ -28,8 +28,8 @@ const workerArgument = "--worker"
 func loadCommand(stdout, stderr io.Writer) *cli.Command {
 	kinds := []*cli.Command{
 		kindCommand(stdout, stderr, "http", "URL", "requests and their replies", httpFlags, httpPlan),
-		kindCommand(stdout, stderr, "ws", "URL", "WebSocket messages that the server sends back", socketFlags,
-			socketPlan),
+		kindCommand(stdout, stderr, "ws", "URL", "WebSocket messages that the server sends back, or on to others",
+			socketFlags, socketPlan),
 		kindCommand(stdout, stderr, "push", "URL", "publications to subscribers of a push server", pushFlags,
 			pushPlan),
 		kindCommand(stdout, stderr, "redis", "HOST:PORT", "commands of the Redis protocol", redisFlags, redisPlan),
@@ -144,13 +144,22 @@ func socketFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "size", Value: 128, Usage: "`BYTES` of a message"},
 		&cli.BoolFlag{Name: "idle", Usage: "send nothing: only hold the connections"},
+		&cli.StringFlag{Name: "message", Usage: "`TEXT` to send in place of --size letters; @FILE: what a file holds"},
+		&cli.IntFlag{Name: "rooms", Usage: "`COUNT` of rooms over which connections are spread; one connection more " +
+			"for each sends --message, with its {id}, to the others. {room} and {n} in the URL, --message and --join " +
+			"are the numbers of the room and of the connection"},
+		&cli.StringFlag{Name: "join", Usage: "`TEXT` that each connection sends first, with --rooms"},
 	}
 }
 
 func socketPlan(c *cli.Command) load.Plan {
-	p := load.Plan{Kind: load.Echo, URL: c.Args().First(), Size: c.Int("size")}
-	if c.Bool("idle") {
+	p := load.Plan{Kind: load.Echo, URL: c.Args().First(), Size: c.Int("size"), Message: c.String("message"),
+		Join: c.String("join")}
+	switch {
+	case c.Bool("idle"):
 		p.Kind = load.Idle
+	case c.IsSet("rooms"):
+		p.Kind, p.Protocol, p.Channels = load.Push, load.Rooms, c.Int("rooms")
 	}
 	return p
 }
@@ -195,12 +204,14 @@ func redisPlan(c *cli.Command) load.Plan {
 
 // runLoad makes the load, shows it, and judges it.
 func runLoad(ctx context.Context, c *cli.Command, p load.Plan, stdout, stderr io.Writer) error {
-	if file, is := strings.CutPrefix(p.Body, "@"); is {
-		body, err := os.ReadFile(file)
-		if err != nil {
-			return err
+	for _, text := range []*string{&p.Body, &p.Message} {
+		if file, is := strings.CutPrefix(*text, "@"); is {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			*text = string(content)
 		}
-		p.Body = string(body)
 	}
 	if !c.Bool("yes-i-own-this") {
 		if err := load.Guard(ctx, p); err != nil {
@@ -236,7 +247,11 @@ func runLoad(ctx context.Context, c *cli.Command, p load.Plan, stdout, stderr io
 		return err
 	}
 	view.Clear()
-	return errors.Join(publishReport(c, r, before, stdout), failures(limits, r))
+	var useless error
+	if r.NoEcho() != "" {
+		useless = errors.New("nothing was measured: the server is no echo")
+	}
+	return errors.Join(publishReport(c, r, before, stdout), failures(limits, r), useless)
 }
 
 // judges reads what the report is compared with, before the load is made.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/load"
+	"github.com/myriad-go/myriad/websocket"
 )
 
 // loaded runs myriad load with arguments, and returns what it prints.
@@ -71,10 +74,47 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// The commands of the guide for servers of WebSockets.
+func TestLoadWebSockets(t *testing.T) {
+	var all websocket.Group
+	o := &websocket.Options{OnOpen: func(c *websocket.Conn) { _, _ = all.Join(c) }}
+	o.OnMessage = func(_ *websocket.Conn, op websocket.Op, p []byte) { _ = all.Send(op, append([]byte("ann: "), p...)) }
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = websocket.Accept(w, r, o)
+	}))
+	defer s.Close()
+	file, page := filepath.Join(t.TempDir(), "a.json"), filepath.Join(t.TempDir(), "a.html")
+	out, err := measured(t, file, "ws", s.URL, "--html", page)
+	if p, failed := os.ReadFile(page); failed != nil || !strings.Contains(string(p), "this server is no echo") {
+		t.Errorf("the page: %v\n%s", failed, p)
+	}
+	if err == nil || !strings.Contains(err.Error(), "the server is no echo") ||
+		!strings.Contains(out, "this server is no echo") {
+		t.Errorf("error %v, output:\n%s", err, out)
+	}
+	message := filepath.Join(t.TempDir(), "message.json")
+	if err := os.WriteFile(message, []byte(`{"say": "{id}"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for length := 200 * time.Millisecond; ; length *= 2 {
+		out, err = loaded(t, "ws", s.URL, "--html", page, "--rooms", "1", "--join", "hello", "--message", "@"+message,
+			"--rate", "50", "--warmup", "0s", "--duration", length.String(), "--connections", "5")
+		if err != nil || strings.Contains(out, "last subscriber") || length > 10*time.Second {
+			break
+		}
+	}
+	if err != nil || !strings.Contains(out, "0 missing, 0 twice, 0 out of order") ||
+		!strings.Contains(out, "last subscriber") {
+		t.Errorf("error %v, output:\n%s", err, out)
+	}
+}
+
 func TestLoadRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--yes-i-own-this":     {"http", "http://192.0.2.1/"},
 		"no kind of load":      {"udp"},
+		"has no {id}":          {"ws", "ws://127.0.0.1:1/", "--rooms", "2", "--message", "hello"},
+		"without rooms":        {"ws", "ws://127.0.0.1:1/", "--join", "hello"},
 		"takes one argument":   {"http"},
 		"write http://":        {"http", "127.0.0.1:1"},
 		"p99>50ms":             {"http", "http://127.0.0.1:1/", "--fail-if", "slow"},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,6 +34,8 @@ var target *url.URL
 var req *http.Request
 var requests iter.Seq[*http.Request]
 var pusher *push.Server
+var g *client.Group
+func links(body []byte) []string
 type userKey struct{}
 func login(http.Handler) http.Handler
 `
@@ -50,55 +53,80 @@ func whole(snippet string) string {
 		declarations.ReplaceAllString(snippet, "") + "}\n"
 }
 
-// quotesProgram reports whether a snippet is a part of examples/frames or examples/rooms. Tests of
-// those examples compare the two.
+// quotesProgram reports whether a snippet is a part of examples/frames, examples/rooms or
+// examples/operated. Tests of those examples compare the two.
 func quotesProgram(b block) bool {
-	of := strings.HasPrefix(b.at, "docs/guides/protocol.md:") || strings.HasPrefix(b.at, "docs/guides/rooms.md:")
+	guide, _, _ := strings.Cut(strings.TrimPrefix(b.at, "docs/guides/"), ":")
+	of := guide == "protocol.md" || guide == "rooms.md" || guide == "program.md"
 	return of && !strings.HasPrefix(b.text, "package ")
 }
 
-func TestSnippetsCompile(t *testing.T) {
-	t.Parallel()
-	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
-		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "iter", "net", "net/http/httptest",
-		"net/http/httputil", "net/netip", "net/url",
-		"os/signal",
-		"syscall", "testing", "time")
-	list.Dir = repository
-	lines, err := list.Output()
+// exportsOf returns where the compiler has exported the packages that snippets import. It fails the
+// test if snippetimports_test.go does not import one of them.
+func exportsOf(t *testing.T, files []*ast.File) map[string]string {
+	t.Helper()
+	own, err := parser.ParseFile(token.NewFileSet(), "snippetimports_test.go", nil, parser.ImportsOnly)
 	if err != nil {
 		t.Fatal(err)
+	}
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	known := len(args)
+	for _, i := range own.Imports {
+		args = append(args, strings.Trim(i.Path.Value, `"`))
+	}
+	for _, file := range files {
+		for _, i := range file.Imports {
+			if path := strings.Trim(i.Path.Value, `"`); !slices.Contains(args[known:], path) {
+				t.Errorf("a snippet imports %s: import it in snippetimports_test.go, too", path)
+			}
+		}
+	}
+	list := exec.Command("go", args...)
+	list.Dir = repository
+	var wrong strings.Builder
+	list.Stderr = &wrong
+	lines, err := list.Output()
+	if err != nil {
+		t.Fatalf("go %v: %v\n%s", args, err, &wrong)
 	}
 	exports := map[string]string{}
 	for line := range strings.Lines(string(lines)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		exports[path] = file
 	}
-	files := token.NewFileSet()
-	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser,
-		error) {
-		return os.Open(exports[path])
-	})
-	found := 0
+	return exports
+}
+
+func TestSnippetsCompile(t *testing.T) {
+	t.Parallel()
+	positions := token.NewFileSet()
+	var files []*ast.File
+	var blocks []block
 	for _, b := range documented(t) {
 		if b.language != "go" || quotesProgram(b) {
 			continue
 		}
-		found++
-		file, err := parser.ParseFile(files, b.at, whole(b.text), parser.SkipObjectResolution)
+		file, err := parser.ParseFile(positions, b.at, whole(b.text), parser.SkipObjectResolution)
 		if err != nil {
 			t.Errorf("%s: %v in\n%s", b.at, err, whole(b.text))
 			continue
 		}
+		files, blocks = append(files, file), append(blocks, b)
+	}
+	exports := exportsOf(t, files)
+	imports := importer.ForCompiler(positions, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
+	for i, b := range blocks {
 		check := types.Config{Importer: imports, Error: func(err error) {
 			// a snippet may have unused names
 			if wrong := (types.Error{}); !errors.As(err, &wrong) || !wrong.Soft {
 				t.Errorf("%s: %v in\n%s", b.at, err, whole(b.text))
 			}
 		}}
-		_, _ = check.Check("snippet", files, []*ast.File{file}, nil) // Error has been told
+		_, _ = check.Check("snippet", positions, []*ast.File{files[i]}, nil) // Error has been told
 	}
-	if found < 8 {
-		t.Errorf("only %d snippets were found", found)
+	if len(blocks) < 8 {
+		t.Errorf("only %d snippets were found", len(blocks))
 	}
 }

@@ -1,0 +1,43 @@
+package main
+
+// What Go snippets in documents import. So it is compiled before TestSnippetsCompile starts, whose
+// time is limited.
+import (
+	_ "context"
+	_ "crypto/tls"
+	_ "errors"
+	_ "expvar"
+	_ "fmt"
+	_ "io"
+	_ "iter"
+	_ "log"
+	_ "log/slog"
+	_ "net"
+	_ "net/http"
+	_ "net/http/httptest"
+	_ "net/http/httputil"
+	_ "net/http/pprof"
+	_ "net/netip"
+	_ "net/url"
+	_ "os"
+	_ "os/signal"
+	_ "runtime/pprof"
+	_ "strconv"
+	_ "strings"
+	_ "sync"
+	_ "sync/atomic"
+	_ "syscall"
+	_ "testing"
+	_ "time"
+
+	_ "github.com/myriad-go/myriad"
+	_ "github.com/myriad-go/myriad/client"
+	_ "github.com/myriad-go/myriad/debug"
+	_ "github.com/myriad-go/myriad/resp"
+	_ "github.com/myriad-go/myriad/server/push"
+	_ "github.com/myriad-go/myriad/tlsloop"
+	_ "github.com/myriad-go/myriad/web"
+	_ "github.com/myriad-go/myriad/web/webtest"
+	_ "github.com/myriad-go/myriad/websocket"
+	_ "github.com/myriad-go/myriad/workers"
+)
