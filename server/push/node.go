@@ -161,12 +161,7 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if n.draining {
 		return Position{}, errDraining
 	}
-	at, err := n.publishTopic(ctx, Topic{channel, keep}, p)
-	if err == nil && n.patterns.used.Load() {
-		p.Position = at
-		n.patterns.deliver(n, channel, p)
-	}
-	return at, err
+	return n.publishTopic(ctx, Topic{channel, keep}, p)
 }
 
 // publishTopic passes p to the bus. The caller holds gate for reading.

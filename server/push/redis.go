@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -54,6 +56,7 @@ type redisServer struct{ *Server }
 // A redisClient is what the door knows of a connection that has authenticated or subscribed.
 type redisClient struct {
 	mu        sync.Mutex
+	ended     bool // with its connection, or by RESET
 	grant     grant
 	publisher bool        // it has the API key
 	sessions  [2]*session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
@@ -63,25 +66,43 @@ type redisClient struct {
 	transaction *redisTransaction // since MULTI; the commands' alone, which run one after the other
 }
 
-// client returns the client of a connection, which exists until its end, or RESET.
+// client returns the client of a connection. RESET makes it another one. The commands that still
+// run after the connection's end keep the last client, with the rights that it had.
 func (d *redisServer) client(c *resp.Conn) *redisClient {
-	if k, ok := c.Value().(*redisClient); ok && k != nil {
-		return k
+	last := clientOf(c)
+	if last != nil && !last.hasEnded() {
+		return last
 	}
 	k := &redisClient{patterns: map[string]struct{}{}}
 	k.channels = [2]map[string]struct{}{{}, {}}
+	c.OnEnd(func() { d.end(k) })
+	if last != nil && k.hasEnded() { // at once: the connection has ended
+		return last
+	}
 	c.SetValue(k)
-	c.OnEnd(func() { d.end(c, k) })
 	return k
 }
 
-// end ends the client's sessions.
-func (d *redisServer) end(c *resp.Conn, k *redisClient) {
-	c.SetValue((*redisClient)(nil))
+// clientOf returns the client that the door has given the connection last, or nil.
+func clientOf(c *resp.Conn) *redisClient {
+	k, _ := c.Value().(*redisClient)
+	return k
+}
+
+func (k *redisClient) hasEnded() bool {
 	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ended
+}
+
+// end ends the client's sessions. A session that starts after that ends at once: see session.
+func (d *redisServer) end(k *redisClient) {
+	k.mu.Lock()
+	k.ended = true
 	sessions := k.sessions
+	mine := slices.Collect(maps.Keys(k.patterns))
 	k.mu.Unlock()
-	d.node.patterns.leave(k)
+	d.node.patterns.drop(d.node, k, mine...)
 	for _, s := range sessions {
 		if s != nil {
 			s.ended()
@@ -134,6 +155,9 @@ func (d *redisServer) session(c *resp.Conn, sharded bool) *session {
 	}
 	if k.sessions[i] == nil {
 		k.sessions[i] = d.node.startConnected(redisTransport{c}, redisForm{c.Protocol(), sharded}, k.grant)
+		if k.ended {
+			k.sessions[i].ended()
+		}
 	}
 	return k.sessions[i]
 }

@@ -11,17 +11,25 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/workers"
 )
 
 // redis gives a live server its door for Redis, and returns the address.
 func (s *liveServer) redis(t *testing.T) string {
 	t.Helper()
 	door := s.Redis(s.engine)
+	pool := workers.New(workers.Config{Queue: 1 << 10})
+	door.Workers = pool // so that no command runs any more when the test has ended
 	ln, err := door.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { door.Close() })
+	t.Cleanup(func() {
+		door.Close()
+		if err := pool.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	return ln.Addr().String()
 }
 
@@ -228,6 +236,28 @@ func TestRedisTransactions(t *testing.T) {
 		}
 		p.ask(tt.send, tt.want)
 	}
+	const wrong = "-ERR wrong number of arguments for "
+	for _, tt := range []struct{ send, want string }{ // about the connection
+		{"MULTI\r\nPING\r\nPING x\r\nPING x y\r\nEXEC\r\nPING", "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n" +
+			"*3\r\n+PONG\r\n$1\r\nx\r\n" + wrong + "'ping' command\r\n+PONG\r\n"},
+		{"MULTI\r\nCLIENT SETNAME me\r\nCLIENT GETNAME\r\nCLIENT REPLY ON\r\nAUTH nobody\r\nHELLO 9\r\nEXEC",
+			"+OK\r\n" + strings.Repeat("+QUEUED\r\n", 5) + "*5\r\n+OK\r\n$2\r\nme\r\n+OK\r\n-WRONGPASS invalid " +
+				"username-password pair or user is disabled.\r\n-NOPROTO unsupported protocol version\r\n"},
+		{"MULTI\r\nPUBLISH a bad\r\nAUTH\r\nEXEC", "+OK\r\n+QUEUED\r\n" + wrong + "'auth' command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT\r\nEXEC", "+OK\r\n+QUEUED\r\n" + wrong + "'client' command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT NOPE\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n-ERR unknown subcommand 'NOPE'. Try CLIENT HELP.\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT SETNAME\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n" + wrong + "'client|setname' command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nEXEC\r\nPING", "+OK\r\n+QUEUED\r\n" +
+			strings.Repeat("-ERR Command not allowed inside a transaction\r\n", 2) + aborted + "+PONG\r\n"},
+		{"MULTI\r\nPING\r\nDISCARD\r\nPING", "+OK\r\n+QUEUED\r\n+OK\r\n+PONG\r\n"},
+		{"MULTI\r\nHELLO 3\r\nPING\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n%7\r\n$6\r\nserver\r\n" +
+			"$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:2\r\n$4\r\nmode\r\n" +
+			"$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n+PONG\r\n"},
+	} {
+		p.ask(tt.send, tt.want)
+	}
 	p.ask("MULTI\r\nPUBLISH a bad\r\nRESET\r\nAUTH "+token+"\r\nEXEC", "+OK\r\n+QUEUED\r\n+RESET\r\n+OK\r\n"+not)
 	stranger := dialRedis(t, addr)
 	const noAuth = "-NOAUTH Authentication required.\r\n"
@@ -274,11 +304,11 @@ func TestRedisDoorLimits(t *testing.T) {
 	p.ask("PSUBSCRIBE d", "-ERR limit exceeded\r\n")
 	var all patterns
 	for i := range maxPatterns {
-		if !all.join(new(redisClient), nil, fmt.Sprint(i)) {
+		if !all.join(s.node, new(redisClient), nil, []string{fmt.Sprint(i)}, func() {}) {
 			t.Fatalf("pattern %d was refused", i)
 		}
 	}
-	if all.join(new(redisClient), nil, "one more") {
+	if all.join(s.node, new(redisClient), nil, []string{"one more"}, func() {}) {
 		t.Error("there are more patterns than may be")
 	}
 }
