@@ -18,11 +18,12 @@ type channel struct {
 
 	mu       sync.Mutex // also orders a new member among the publications
 	members  []*member
-	sending  bool             // Receive walks members: see spread
-	holes    int              // nil members, only while sending
-	visible  int              // members without watchers
-	notified int              // members that receive join and leave notices
-	lags     map[*member]*lag // queues of slow members, usually nil: see slow.go
+	joining  map[*session]*reservation // of sessions that are about to join; nil: of none
+	sending  bool                      // Receive walks members: see spread
+	holes    int                       // nil members, only while sending
+	visible  int                       // members without watchers
+	notified int                       // members that receive join and leave notices
+	lags     map[*member]*lag          // queues of slow members, usually nil: see slow.go
 
 	specials map[*member]*special // usually nil: see special.go
 	deltas   int                  // members that get deltas
@@ -66,6 +67,57 @@ func (m *member) info() ClientInfo {
 		info.ChanInfo = m.grant.info
 	}
 	return info
+}
+
+// A reservation is the place of a subscription in a channel from the first check until it is made,
+// which may wait for a hook and for the bus. A session has one in a channel, so that it cannot
+// become a member twice, and it can be ended like a subscription.
+type reservation struct {
+	subscribeRequest
+	s     *session
+	ch    *channel
+	ended bool // ch.mu guards it: the server has ended the subscription before it was made
+}
+
+// reserve adds a reservation, or returns nil if the session has one. The caller has acquired ch.
+func (ch *channel) reserve(s *session) *reservation {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.joining[s] != nil {
+		return nil
+	}
+	if ch.joining == nil {
+		ch.joining = make(map[*session]*reservation)
+	}
+	r := &reservation{s: s, ch: ch}
+	ch.joining[s] = r
+	return r
+}
+
+// settle ends the reservation of a subscription that was made. It reports whether the server has
+// ended the subscription meanwhile.
+func (r *reservation) settle() (ended bool) {
+	ch := r.ch
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	delete(ch.joining, r.s)
+	if len(ch.joining) == 0 {
+		ch.joining = nil // it keeps the room of the most that there were
+	}
+	return r.ended
+}
+
+// cancel ends the reservation of a subscription that is not made.
+func (r *reservation) cancel() {
+	r.settle()
+	r.ch.hub.release(r.ch)
+}
+
+// end ends the subscription when it is made.
+func (r *reservation) end() {
+	r.ch.mu.Lock()
+	defer r.ch.mu.Unlock()
+	r.ended = true
 }
 
 // connect subscribes the channel to the bus unless it is subscribed.
