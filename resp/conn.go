@@ -135,10 +135,10 @@ func (c *Conn) SetSubscribed(on bool) {
 }
 
 // SetTransaction says whether the peer has a transaction open (MULTI). Until it is off, or the peer
-// sends RESET, the server passes AUTH, HELLO, CLIENT and PING to its Handler, as all other commands,
-// instead of answering them itself. The Handler checks them with Reply.CheckOwn, keeps them, and
-// runs them with Reply.ServeOwn. RESET and QUIT run at once, as in Redis. A Mux that is the Handler
-// itself never gets these commands.
+// sends RESET, the server passes AUTH, HELLO, CLIENT and PING to its Handler. It does not answer
+// them itself then. The Handler checks them with Reply.CheckOwn, keeps them, and runs them with
+// Reply.ServeOwn. RESET and QUIT run at once, as in Redis. A Mux that is the Handler itself never
+// gets these commands.
 func (c *Conn) SetTransaction(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -452,9 +452,11 @@ func TestTransactionsKeepTheServersCommands(t *testing.T) {
 			}
 		})
 		p := dial(t, serve(t, &Server{Handler: h, Dispatch: d}))
-		p.send("PING\r\nBEGIN\r\nPING\r\nCLIENT SETNAME me\r\nclient getname\r\nAUTH\r\nCLIENT NOPE\r\nEXEC\r\nPING x\r\n")
-		p.want("+PONG\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n-ERR wrong number of arguments for 'auth' command\r\n" +
-			"-ERR unknown subcommand 'NOPE'. Try CLIENT HELP.\r\n*4\r\n+PONG\r\n+OK\r\n$2\r\nme\r\n$4\r\nEXEC\r\n$1\r\nx\r\n")
+		p.send("PING\r\nBEGIN\r\nPING\r\nCLIENT SETNAME me\r\nclient getname\r\n")
+		p.send("AUTH\r\nCLIENT NOPE\r\nEXEC\r\nPING x\r\n")
+		p.want("+PONG\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n-ERR wrong number of arguments for " +
+			"'auth' command\r\n-ERR unknown subcommand 'NOPE'. Try CLIENT HELP.\r\n" +
+			"*4\r\n+PONG\r\n+OK\r\n$2\r\nme\r\n$4\r\nEXEC\r\n$1\r\nx\r\n")
 		p.send("BEGIN\r\nRESET\r\nPING\r\nBEGIN\r\nQUIT\r\n")
 		p.want("+OK\r\n+RESET\r\n+PONG\r\n+OK\r\n+OK\r\n")
 	})

@@ -69,8 +69,8 @@ func (m *member) info() ClientInfo {
 	return info
 }
 
-// A reservation is the place of a subscription in a channel from the first check until it is made,
-// which may wait for a hook and for the bus. A session has one in a channel, so that it cannot
+// A reservation stands for a subscription from the first check until it is made. Between them the
+// session may wait for a hook and for the bus. A session has one in a channel, so that it cannot
 // become a member twice, and it can be ended like a subscription.
 type reservation struct {
 	subscribeRequest

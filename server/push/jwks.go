@@ -187,8 +187,9 @@ func parseKeySet(text []byte) (keys []tokenKey, err error) {
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("it is no key set: %w", err)
 	}
-	// RFC 7517 §5: it must be there. An issuer that takes back all keys sends an empty list, which is
-	// obeyed. It may also be a mistake of the issuer's, so that tokens are refused for now, not for good.
+	// RFC 7517 §5: it must be there. An issuer that takes back all keys sends an empty list, which
+	// is obeyed. It may also be a mistake of the issuer's, so that tokens are refused for now, not
+	// for good.
 	if set.Keys == nil {
 		return nil, errors.New("it is no key set: it has no list keys")
 	}

@@ -190,6 +190,10 @@ func (d *redisServer) listChannels(w *resp.Reply, c *resp.Command) {
 	if !d.mayList(w, c) {
 		return
 	}
+	if len(c.Args) > 2 && len(c.Args[2]) > d.node.limits.ChannelName { // each channel is compared with it
+		w.Error("ERR the pattern is longer than the name of a channel may be")
+		return
+	}
 	all := d.node.hub.matching(func(name string) bool {
 		return len(c.Args) < 3 || resp.Match(c.Args[2], name)
 	}, mostListed)

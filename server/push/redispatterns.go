@@ -12,9 +12,9 @@ import (
 // all of them. A pattern may be as long as a channel's name.
 const maxPatterns = 1000
 
-// patterns are the subscriptions of PSUBSCRIBE on a node. While there are any, they are a tap of the
-// bus: they get the publications of a channel in its order, each of them once, after the channel's
-// own subscribers.
+// patterns are the subscriptions of PSUBSCRIBE on a node. While there are any, they are a tap
+// of the bus. They get the publications of a channel in its order, each of them once, and after the
+// channel's own subscribers.
 type patterns struct {
 	used atomic.Bool  // there are any
 	mu   sync.RWMutex // held for reading while publications are sent

@@ -61,8 +61,8 @@ func TestPatternsGetAPublicationOnce(t *testing.T) {
 	p.ask("", pmessage(`"1"`)+pmessage("2"))
 }
 
-// Clients publish at the same time. A subscriber of a pattern gets everything once, and in the order
-// of a subscriber of the channel.
+// Clients publish at the same time. A subscriber of a pattern gets everything once, and in the
+// order of a subscriber of the channel.
 func TestPatternsKeepTheOrder(t *testing.T) {
 	for _, rules := range []Namespace{{}, {HistorySize: 10, HistoryAge: time.Minute}} {
 		s := newLiveServer(t, Config{Namespaces: []Namespace{rules}})
@@ -88,8 +88,8 @@ func TestPatternsKeepTheOrder(t *testing.T) {
 		for i := range publishers * each {
 			want, got := redisMessage(t, r)[2], redisMessage(t, q)[3]
 			if got != want {
-				t.Errorf("history %d: publication %d is %s by the pattern, and %s by the channel", rules.HistorySize, i, got,
-					want)
+				t.Errorf("history %d: publication %d is %s by the pattern, and %s by the channel",
+					rules.HistorySize, i, got, want)
 				break
 			}
 		}
@@ -97,8 +97,8 @@ func TestPatternsKeepTheOrder(t *testing.T) {
 	}
 }
 
-// A client subscribes to a pattern and leaves it while others publish. The confirmation comes before
-// the first publication, and nothing comes after that of the end.
+// A client subscribes to a pattern and leaves it while others publish. The confirmation comes
+// before the first publication, and nothing comes after that of the end.
 func TestPatternsBeginAndEndInOrder(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	p := dialRedis(t, s.redis(t))
@@ -112,7 +112,8 @@ func TestPatternsBeginAndEndInOrder(t *testing.T) {
 					return
 				default:
 				}
-				_, _ = s.node.publish(context.Background(), "a", Publication{Data: []byte("1")}) // it goes on until stop
+				// it goes on until stop, whatever the error
+				_, _ = s.node.publish(context.Background(), "a", Publication{Data: []byte("1")})
 			}
 		})
 	}

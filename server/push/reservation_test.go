@@ -105,7 +105,8 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 // A client loses the right to a channel while its subscription is made.
 func TestRightIsLostDuringASubscription(t *testing.T) {
 	bus := &waitingBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan struct{}), goOn: make(chan struct{})}
-	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "own", SubscribeToken: true}), func(n *node) { n.bus = bus })
+	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "own", SubscribeToken: true}),
+		func(n *node) { n.bus = bus })
 	caps := func(list string) jwt.MapClaims {
 		return jwt.MapClaims{"sub": "ann", "caps": json.RawMessage(list)}
 	}

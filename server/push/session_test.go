@@ -27,12 +27,13 @@ func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 	c.wantOpen(t, "connected")
 }
 
-// A client of a newer version offers what the server does not do, and goes without it: the members
+// A client of a newer version offers what the server does not do, and goes without it. The members
 // are those of client.proto 0.23 and one of tomorrow.
 func TestOffersAreReadPast(t *testing.T) {
 	n := newTestNode(t)
 	for _, form := range []centrifugeForm{jsonForm, {centrifuge.Protobuf, inSocket, false}} {
-		connect := `{"id":1,"tomorrow":{},"connect":{"headers":{"X-A":"b"},"flag":1,"profile":"p","dict":"d","tomorrow":[1]}}`
+		connect := `{"id":1,"tomorrow":{},"connect":{"headers":{"X-A":"b"},"flag":1,"profile":"p","dict":"d",` +
+			`"tomorrow":[1]}}`
 		subscribe := `{"id":2,"subscribe":{"channel":"news","positioned":true,"recoverable":true,"tomorrow":1}}`
 		if form.codec == centrifuge.Protobuf {
 			connect = "\x1b\x08\x01\x22\x17\x32\x0a\x0a\x03X-A\x12\x03b=c\x38\x01\x42\x01d\x4a\x01p\xa2\x06\x00"
@@ -81,7 +82,8 @@ func TestCommands(t *testing.T) {
 		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`,
 			`{"id":14,"error":{"code":108,"message":"not available"}}`},
 		{"rpc without a method", `{"id":23,"rpc":{}}`, `{"id":23,"error":{"code":108,"message":"not available"}}`},
-		{"sub_refresh of a poll", `{"id":24,"sub_refresh":{"channel":"news","token":"t","type":4,"track":[{"key":"a"}]}}`,
+		{"sub_refresh of a poll",
+			`{"id":24,"sub_refresh":{"channel":"news","token":"t","type":4,"track":[{"key":"a"}]}}`,
 			`{"id":24,"error":{"code":107,"message":"bad request"}}`},
 		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`,
 			`{"id":15,"error":{"code":108,"message":"not available"}}`},

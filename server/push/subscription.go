@@ -83,8 +83,8 @@ func (s *session) join(r *reservation, announce func(welcome)) error {
 	return nil
 }
 
-// hasLostRight reports whether the client's capabilities, by which it had m alone, have been
-// replaced while m was made: setCapabilities has not seen m then.
+// hasLostRight reports whether the client had m by its capabilities alone, and they were replaced
+// while m was made. setCapabilities has not seen m then.
 func (s *session) hasLostRight(m *member) bool {
 	return s.identity != nil && s.identity.caps.Load() != nil && m.grant == nil && !m.server && s.needsToken(m.ch.name)
 }

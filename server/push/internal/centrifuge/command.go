@@ -118,11 +118,11 @@ type Command struct {
 // ConnectRequest is the first command of every connection. Subs has the positions after which the
 // client continues its server-side subscriptions.
 //
-// The package reads past members that it does not know, here and in all commands, in both forms. The
-// protocol's way to add something is an offer: flag, profile and dict of this command, positioned and
-// recoverable of a subscription. The client then looks into the reply for what the server does, so
-// that newer clients can connect to older servers. Members that change what a command asks for are
-// read, and refused if they are not served: type, flag, delta and tf.
+// The package reads past members that it does not know, here and in all commands, in both forms.
+// The protocol's way to add something is an offer: flag, profile and dict of this command,
+// positioned and recoverable of a subscription. The client then looks into the reply for what the
+// server does, so that newer clients can connect to older servers. Members that change what a
+// command asks for are read, and refused if they are not served: type, flag, delta and tf.
 type ConnectRequest struct {
 	Token   string                       `json:"token"`
 	Data    json.RawMessage              `json:"data"`
