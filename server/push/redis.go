@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
@@ -130,11 +131,55 @@ func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
 			return false
 		}
 	}
+	return d.become(c, g, key)
+}
+
+// become gives the client the rights of a token, or with key those of the API key. A new token of
+// the same user renews what the client has, as the command refresh does. Another user has none of
+// it: a client that has subscribed as the former one is disconnected, and comes back as the new
+// one.
+func (d *redisServer) become(c *resp.Conn, g grant, key bool) bool {
 	k := d.client(c)
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	if k.ended { // and so have its sessions
+		k.mu.Unlock()
+		return false
+	}
+	same := g.user == k.grant.user
+	subscribed := k.count(false)+k.count(true) > 0
+	sessions := k.sessions
+	if !same && !subscribed {
+		k.sessions = [2]*session{}
+	}
 	k.grant, k.publisher = g, key
+	k.mu.Unlock()
+	if !same && subscribed {
+		c.Abort(errOtherRedisUser)
+		return false
+	}
+	for _, s := range sessions {
+		switch {
+		case s == nil:
+		case same:
+			s.renew(g)
+		default:
+			s.ended()
+		}
+	}
 	return true
+}
+
+// errOtherRedisUser is why a connection ends that has subscriptions of one user and authenticates
+// as another.
+var errOtherRedisUser = errors.New("push: redis: AUTH as another user than the one that has subscribed: use a " +
+	"connection for each")
+
+// isExpired reports whether the client's token has expired. The wheel ends a client only if it has
+// a session, and somewhat later.
+func (k *redisClient) isExpired(now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.grant.ends.IsZero() && !now.Before(k.grant.ends)
 }
 
 // is compares a key with a text, in a time that reveals neither.

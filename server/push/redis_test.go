@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -144,6 +145,62 @@ func TestRedisDoorRights(t *testing.T) {
 	p.ask("PUBLISH own:x secret", ":1\r\n")
 	p.ask("PUBLISH open:b hi", ":1\r\n")
 	q.ask("", "*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$6\r\nopen:b\r\n$2\r\nhi\r\n")
+}
+
+// A client that authenticates again with a newer token of its user keeps its subscriptions until
+// that one expires, and has its rights. As another user it has nothing of the former one.
+func TestRedisAuthenticatesAgain(t *testing.T) {
+	clock := newFakeClock()
+	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Clock: clock, Namespaces: []Namespace{{},
+		{Name: "mine", SubscribeToken: true, Publish: PublishToken}}})
+	addr := s.redis(t)
+	token := func(user string, left time.Duration, caps string) string {
+		claims := jwt.MapClaims{"sub": user, "caps": json.RawMessage(caps)}
+		if left != 0 {
+			claims["exp"] = clock.Now().Add(left).Unix()
+		}
+		signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(testSecret))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed
+	}
+	const all, a = `[{"channels":["mine:*"],"match":"wildcard","allow":["sub","pub"]}]`,
+		`[{"channels":["mine:a"],"allow":["sub"]}]`
+	const expired = "-NOAUTH the token has expired: authenticate again with a new one\r\n"
+	p, q := dialRedis(t, addr), dialRedis(t, addr)
+	p.ask("HELLO 3 AUTH x "+token("ann", 2*time.Second, all), "%7\r\n")
+	readUntil(t, p, "*0\r\n")
+	q.ask("AUTH "+token("ann", 2*time.Second, all), "+OK\r\n") // has no session, so that nothing ends it
+	p.ask("SUBSCRIBE mine:a", ">3\r\n$9\r\nsubscribe\r\n$6\r\nmine:a\r\n:1\r\n")
+	p.ask("AUTH "+token("ann", time.Hour, all), "+OK\r\n")
+	p.ask("MULTI", "+OK\r\n")
+	clock.advance(3 * time.Second)
+	q.ask("PUBLISH mine:a x", expired)
+	q.ask("MULTI\r\nPING", expired+"+PONG\r\n")
+	q.ask("AUTH "+token("ann", 0, a), "+OK\r\n")
+	q.ask("PUBLISH mine:a x", "-NOPERM permission denied\r\n")
+	q.ask("AUTH key\r\nPUBLISH mine:a x", "+OK\r\n:1\r\n")
+	p.ask("", ">3\r\n$7\r\nmessage\r\n$6\r\nmine:a\r\n$1\r\nx\r\n")
+	p.ask("DISCARD\r\nPUBLISH mine:b x", "+OK\r\n:0\r\n")
+	p.ask("AUTH "+token("ann", time.Hour, a)+"\r\nPUBLISH mine:b x", "+OK\r\n-NOPERM permission denied\r\n")
+	q.ask("AUTH "+token("bob", 0, a)+"\r\nPUBLISH mine:b x", "+OK\r\n-NOPERM permission denied\r\n")
+	p.ask("AUTH "+token("bob", 0, all), "")
+	if got, err := io.ReadAll(p); len(got) > 0 || err == nil {
+		t.Errorf("as another user: %q, %v", got, err)
+	}
+}
+
+// readUntil reads until the end of what has come is that.
+func readUntil(t *testing.T, r io.Reader, end string) {
+	t.Helper()
+	var got []byte
+	for one := make([]byte, 1); !strings.HasSuffix(string(got), end); {
+		if _, err := io.ReadFull(r, one); err != nil {
+			t.Fatalf("%q: %v", got, err)
+		}
+		got = append(got, one[0])
+	}
 }
 
 // A client that may not have one of the channels gets none of them, as in Redis: it cannot know

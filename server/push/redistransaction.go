@@ -52,6 +52,12 @@ func (h *redisHandler) transaction(c *resp.Conn) *redisTransaction {
 // ServeRESP runs one command. A command of a transaction that is answered with an error breaks it,
 // so that EXEC does not run the others.
 func (h *redisHandler) ServeRESP(w *resp.Reply, c *resp.Command) {
+	if k := clientOf(c.Conn); k != nil && k.isExpired(h.node.clock.Now()) {
+		k.transaction = nil
+		c.Conn.SetTransaction(false)
+		w.Error("NOAUTH the token has expired: authenticate again with a new one")
+		return
+	}
 	t := h.transaction(c.Conn)
 	if t == nil {
 		h.run.ServeRESP(w, c)

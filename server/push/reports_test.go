@@ -182,15 +182,7 @@ func TestRedisMessagesBesideReplies(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	p := dialRedis(t, s.redis(t))
 	p.ask("HELLO 3", "%7\r\n")
-	p.ask("ECHO end", "")
-	head := make([]byte, 4096)
-	for got := ""; !strings.HasSuffix(got, "$3\r\nend\r\n"); {
-		n, err := p.Read(head)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got += string(head[:n])
-	}
+	readUntil(t, p, "*0\r\n")
 	p.ask("SUBSCRIBE a", ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
 	message := func(text string) string { return ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n" + text + "\r\n" }
 	p.ask("MULTI\r\nPUBLISH a 1\r\nECHO x\r\nPUBLISH a 2\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n"+
