@@ -35,6 +35,7 @@ type body struct {
 	closed   bool
 	read     bool // the reader has come to the end, or has closed the body
 	tells    bool // the exchange is to be told of that
+	asked    bool // OnBody was called
 	readers  []driver.Parker
 }
 
@@ -257,7 +258,8 @@ func (b *body) discard() {
 // returns. The last call, once, has a nil p and an error: io.EOF if the body is complete. What has
 // come already is passed to f before OnBody returns, the rest on the loop, where f must not block.
 // Close ends the body early. OnBody fails with myriad.ErrUnsupported for a body that the Transport
-// decompresses, and for a response that is not a Transport's.
+// decompresses, and for a response that is not a Transport's. It may be called once for a response:
+// a second call fails, and the first f gets the whole body.
 func OnBody(r *http.Response, f func(p []byte, err error)) error {
 	if r.Body == http.NoBody {
 		f(nil, io.EOF)
@@ -268,6 +270,11 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 		return myriad.ErrUnsupported
 	}
 	b.mu.Lock()
+	if b.asked {
+		b.mu.Unlock()
+		return errOnBodyTwice
+	}
+	b.asked = true
 	for b.data.Len() > 0 {
 		var some buf.Chain
 		b.owed += b.data.Len()

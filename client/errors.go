@@ -123,6 +123,7 @@ var (
 	errCanceled      = errors.New("net/http: request canceled")
 	errCanceledEarly = errors.New("net/http: request canceled while waiting for connection")
 	errReadClosed    = errors.New("http: read on closed response body")
+	errOnBodyTwice   = errors.New("client: OnBody was called before for this response")
 	errBodyClosed    = errors.New("client: the body was closed before its end")
 	errKeepIdle      = errors.New("client: the idle connection is not kept")
 	errAbandoned     = errors.New("client: the connection is not needed any more")

@@ -320,3 +320,57 @@ func filled(t *testing.T, of reflect.Type) reflect.Value {
 	}
 	return v
 }
+
+// The Transport that docs/net-http.md shows has the fields of http.DefaultTransport.
+func TestDefaultsOfDefaultTransport(t *testing.T) {
+	shown := &Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          100,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: 1 * time.Second,
+	}
+	page, err := os.ReadFile("../docs/net-http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, snippet, _ := strings.Cut(string(page), "&client.Transport{\n")
+	snippet, _, _ = strings.Cut(snippet, "}\n")
+	source, err := os.ReadFile("fields_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(snippet) {
+		if !strings.Contains(string(source), "\t"+line) {
+			t.Errorf("the page has %q, and this test has not", line)
+		}
+	}
+	ours, theirs := reflect.ValueOf(shown).Elem(), reflect.ValueOf(http.DefaultTransport).Elem()
+	set := 0
+	for i := range theirs.NumField() {
+		f := theirs.Type().Field(i)
+		value := ours.FieldByName(f.Name)
+		switch {
+		case !f.IsExported() || theirs.Field(i).IsZero():
+			continue
+		case f.Name == "DialContext": // it is the engine's; its timeout is that of net/http's, too
+			continue
+		case f.Name == "TLSNextProto" || f.Name == "TLSClientConfig" || f.Name == "Protocols" || f.Name == "HTTP2":
+			continue // net/http sets them itself at the first request
+		}
+		set++
+		same := value.IsValid() && !value.IsZero()
+		if same && f.Type.Kind() == reflect.Func {
+			same = value.Pointer() == theirs.Field(i).Pointer()
+		} else if same {
+			same = value.Interface() == theirs.Field(i).Interface()
+		}
+		if !same {
+			t.Errorf("%s differs", f.Name)
+		}
+	}
+	if lines := strings.Count(snippet, "\n"); set != lines {
+		t.Errorf("http.DefaultTransport sets %d fields, the page %d", set, lines)
+	}
+}

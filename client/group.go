@@ -84,8 +84,8 @@ func (o *Outcome) rewind() {
 	}
 }
 
-// Start prepares a run of the requests. It begins when Run.Outcomes is ranged over. When ctx ends,
-// the run is stopped.
+// Start prepares a run of the requests. It begins when Run.Outcomes is ranged over, and costs
+// nothing before: a Run that is never ranged over needs no end. When ctx ends, the run is stopped.
 func (g *Group) Start(ctx context.Context, requests iter.Seq[*http.Request]) (*Run, error) {
 	if requests == nil {
 		return nil, errGroupRequests
@@ -108,7 +108,6 @@ func (g *Group) Start(ctx context.Context, requests iter.Seq[*http.Request]) (*R
 	r.caller, r.source, r.clock = r.t.sys.NewParker(), r.t.sys.NewParker(), r.t.sys.NewParker()
 	r.plan = plan{perHost: r.group.PerHost, hosts: map[string]*groupHost{}}
 	r.shared.summary = Summary{Statuses: map[int]int{}, Failures: map[string]int{}}
-	r.unwatch = context.AfterFunc(ctx, func() { r.stop(context.Cause(ctx)) })
 	return r, nil
 }
 
@@ -129,7 +128,6 @@ func (g *Group) Each(ctx context.Context, requests iter.Seq[*http.Request], f fu
 		return Summary{}, err
 	}
 	if !r.t.engine.HandOff() {
-		r.unwatch()
 		return Summary{}, errGroupOnLoop
 	}
 	for o := range r.Outcomes() {
@@ -200,7 +198,7 @@ func (r *Run) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := Status{Summary: r.summarize(), Waiting: r.shared.jobs[waiting], Paused: r.shared.jobs[paused],
-		Ended: r.shared.jobs[ended], Stopped: r.shared.cause != nil}
+		Ended: r.shared.jobs[ended], Stopped: r.shared.cause != nil || r.ctx.Err() != nil}
 	now := r.t.sys.Now()
 	for j := r.shared.running.first; j != nil; j = j.next {
 		one := Running{Phase: j.attempt.phase(), Attempt: j.attempts, For: now.Sub(j.taken)}

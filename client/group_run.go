@@ -34,7 +34,6 @@ type Run struct {
 	ctx      context.Context
 	began    time.Time
 	requests iter.Seq[*http.Request]
-	unwatch  func() bool // ends the watch of the run's context
 	caller   driver.Parker
 	source   driver.Parker
 	clock    driver.Parker
@@ -153,9 +152,10 @@ func (r *Run) Outcomes() iter.Seq[Outcome] {
 		if again {
 			return
 		}
+		unwatch := context.AfterFunc(r.ctx, func() { r.stop(context.Cause(r.ctx)) })
 		r.t.sys.Go(r.keepTime)
 		r.t.sys.Go(r.feed)
-		defer r.end()
+		defer r.end(unwatch)
 		for o, more := r.take(); more; o, more = r.take() {
 			if !yield(o) {
 				return
@@ -211,12 +211,12 @@ func (s *shared) move(j *job, to jobState) {
 }
 
 // end is the end of Outcomes. What is still under way is cancelled, and its outcome only counted.
-func (r *Run) end() {
+func (r *Run) end(unwatch func() bool) {
 	r.Stop()
 	for more := true; more; {
 		_, more = r.take()
 	}
-	r.unwatch()
+	unwatch()
 	if r.own {
 		r.t.CloseIdleConnections()
 	}

@@ -269,6 +269,35 @@ func TestGroupStopsBefore(t *testing.T) {
 	})
 }
 
+// watched is a context that notes whether a run watches it.
+type watched struct {
+	context.Context
+	calls int
+}
+
+func (w *watched) Done() <-chan struct{} { w.calls++; return w.Context.Done() }
+
+func (w *watched) AfterFunc(f func()) func() bool { w.calls++; return func() bool { return true } }
+
+// A Run that is never ranged over leaves nothing behind: no goroutine, and nothing at its context.
+func TestGroupNeverRangedOver(t *testing.T) {
+	x := newCalmWorld(t)
+	inner, cancel := context.WithCancel(context.Background())
+	ctx := &watched{Context: inner}
+	x.run(func() {
+		r, err := (&Group{Transport: x.tr}).Start(ctx, simGets("http://host/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := r.Status(); ctx.calls > 0 || s.Stopped {
+			t.Errorf("the context is watched: %d calls, %v", ctx.calls, s)
+		}
+		if cancel(); !r.Status().Stopped {
+			t.Error("it is not stopped by its context")
+		}
+	})
+}
+
 // A second range gives nothing, and does not disturb the first.
 func TestGroupRangedTwice(t *testing.T) {
 	x := newCalmWorld(t)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -518,7 +519,9 @@ func (pc *conn) close() {
 func (pc *conn) switchProtocols(x *Call, r *http.Response, rest []byte) {
 	h, stream := myriad.Stream(0)
 	r.ContentLength = 0
-	r.Body = &switched{stream}
+	s := &switched{stream}
+	runtime.AddCleanup(s, func(stream io.Closer) { _ = stream.Close() }, io.Closer(stream))
+	r.Body = s
 	if !x.settle(nil) {
 		_ = stream.Close()
 		pc.broken(errCanceled)
@@ -534,12 +537,21 @@ func (pc *conn) switchProtocols(x *Call, r *http.Response, rest []byte) {
 }
 
 // switched is the Body of a response that has switched protocols. It has no other methods of the
-// connection, as in net/http.
+// connection, as in net/http. httputil.ReverseProxy drops it without Close when a server has chosen
+// another protocol. The connection is closed when the collector finds that.
 type switched struct{ stream io.ReadWriteCloser }
 
-func (s *switched) Read(p []byte) (int, error)  { return s.stream.Read(p) }
-func (s *switched) Write(p []byte) (int, error) { return s.stream.Write(p) }
-func (s *switched) Close() error                { return s.stream.Close() }
+func (s *switched) Read(p []byte) (int, error) {
+	defer runtime.KeepAlive(s)
+	return s.stream.Read(p)
+}
+
+func (s *switched) Write(p []byte) (int, error) {
+	defer runtime.KeepAlive(s)
+	return s.stream.Write(p)
+}
+
+func (s *switched) Close() error { return s.stream.Close() }
 
 // CloseWrite ends our side, and reading goes on: httputil.ReverseProxy passes a FIN on by it.
 func (s *switched) CloseWrite() error {

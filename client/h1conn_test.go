@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
@@ -119,6 +121,49 @@ func TestSwitchedHasCloseWrite(t *testing.T) {
 	}
 	if p, err := io.ReadAll(r.Body); string(p) != `got "ping"` || err != nil {
 		t.Errorf("%q, %v", p, err)
+	}
+}
+
+// The collector closes the connection of a 101 whose body is dropped without Close, as with
+// net/http. httputil.ReverseProxy drops it when the server has chosen another protocol.
+func TestDroppedSwitchIsClosed(t *testing.T) {
+	const conns = 3
+	ended := make(chan struct{}, conns)
+	target, err := url.Parse(scripted(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err != nil {
+			return
+		}
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: y\r\n\r\n")
+		io.Copy(io.Discard, r)
+		ended <- struct{}{}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := httputil.NewSingleHostReverseProxy(target)
+	p.Transport = fresh(t, &Transport{})
+	p.ErrorLog = log.New(io.Discard, "", 0)
+	for range conns {
+		req := httptest.NewRequest("GET", "/", nil)
+		req.Header.Set("Connection", "upgrade")
+		req.Header.Set("Upgrade", "x")
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, req); w.Code != http.StatusBadGateway {
+			t.Fatalf("status %d", w.Code)
+		}
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for left := conns; left > 0; {
+		runtime.GC()
+		select {
+		case <-ended:
+			left--
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%d connections are open", left)
+		}
 	}
 }
 

@@ -17,11 +17,17 @@ import (
 // sent: servers of gRPC take two, until they send an answer.
 const silence, longSilence = time.Second, 3 * time.Second
 
+// withoutStreams is how long a server may allow no stream on a connection that has none. Then the
+// connection is left: RFC 9113 section 6.5.2 wants a limit of zero for short durations only. If
+// the server is gone, calls that may have no other connection would wait for ever.
+const withoutStreams = time.Second
+
 // The timers of a muxConn beside those of mux.
 const (
 	idleTimer = mux.FirstTimer + iota
 	waitTimer
 	silentTimer
+	barredTimer
 )
 
 // speaks are the protocols that Transport.Protocols allows, or its default.
@@ -68,17 +74,18 @@ type muxConn struct {
 
 	pooled
 	free    int  // guarded by pool.mu: streams that can be opened now, as far as the pool knows
-	limit   int  // guarded by pool.mu: streams that the server allows at a time
 	proven  bool // guarded by pool.mu: the server has sent its SETTINGS
 	leaving bool // guarded by pool.mu: it takes no more calls
 
-	busy atomic.Int32 // calls that have a stream and are not over
+	busy    atomic.Int32 // calls that have a stream and are not over
+	doubted atomic.Bool  // a call was cancelled that waited for one
 
 	// The loop's.
 	carried   bool             // a call before
 	idleSince time.Time        // with IdleConnTimeout; zero: it carries a call
 	closed    bool             // its dial was given up, or Gone was called
 	listens   bool             // silentTimer is set
+	barred    bool             // barredTimer is set
 	waits     [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
 }
 
@@ -109,6 +116,9 @@ func (m *muxConn) Opened(c *myriad.Conn) {
 // Notified is called for calls that wait, for streams, and when the pool has let the connection go.
 func (m *muxConn) Notified(c *myriad.Conn) {
 	m.Conn.Notified(c)
+	if m.doubted.Swap(false) {
+		m.gaveUp()
+	}
 	m.serve()
 	m.endIfUnused()
 }
@@ -117,6 +127,7 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
 // they follow our acknowledgement. And a server that sends none is not to get another call.
 func (m *muxConn) serve() {
+	m.watchLimit()
 	if m.GoingAway() && !m.closed {
 		m.t.pool.leave(m, true)
 	}
@@ -173,8 +184,32 @@ func (*muxConn) Accept(uint32) *mux.Stream { return nil }
 
 // Settings may allow more streams, or fewer.
 func (m *muxConn) Settings() {
-	m.t.pool.settings(m, m.Free()+m.Streams())
+	m.t.pool.settings(m)
 	m.serve()
+}
+
+// watchLimit sets the timer after which a connection without streams is left that may have none.
+func (m *muxConn) watchLimit() {
+	barred := m.Barred() && !m.closed
+	switch {
+	case barred == m.barred:
+	case barred:
+		m.Timers.Set(m.c, barredTimer, withoutStreams)
+	default:
+		m.Timers.Set(m.c, barredTimer, 0)
+	}
+	m.barred = barred
+}
+
+// leaveIfBarred is called when the connection has had no stream, and might have none, for
+// withoutStreams. Calls whose heads have waited for that are sent on another one.
+func (m *muxConn) leaveIfBarred() {
+	if !m.barred || m.closed {
+		return
+	}
+	m.t.pool.leave(m, false)
+	m.Withdraw()
+	m.endIfUnused()
 }
 
 // GoAway is the server's wish to have no more streams.
@@ -192,8 +227,8 @@ func (m *muxConn) Idle() {
 	}
 }
 
-// gaveUp is called when a request was cancelled of which nothing has come back: is the server still
-// there?
+// gaveUp is called when a request was cancelled that waited for a stream, or of which nothing has
+// come back: is the server still there?
 func (m *muxConn) gaveUp() {
 	if m.closed {
 		return
@@ -290,6 +325,8 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 			m.expireWaits()
 		case silentTimer:
 			m.leaveIfSilent()
+		case barredTimer:
+			m.leaveIfBarred()
 		default:
 			m.TimerExpired(number)
 		}

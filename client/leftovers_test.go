@@ -40,7 +40,7 @@ func PoolOf(t *Transport) (lines []string) {
 			"%d idle", k,
 			h.waiting, h.dialled, h.dialling, spares, h.atOnce, h.conns, h.draining, len(h.idle))
 		for _, m := range h.muxes {
-			line += fmt.Sprintf("; HTTP/2: %d of %d free, proven %v", m.free, m.limit, m.proven)
+			line += fmt.Sprintf("; HTTP/2: %d free, proven %v", m.free, m.proven)
 		}
 		lines = append(lines, line)
 	}

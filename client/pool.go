@@ -200,7 +200,7 @@ func (p *pool) arrange(h *host) (do todo) {
 			do.notify(m)
 			left -= m.free
 		}
-		fixed = fixed || m.proven && (m.limit == 0 || p.t.strict())
+		fixed = fixed || m.proven && p.t.strict()
 	}
 	if h.waiting == 0 {
 		h.atOnce = 1
@@ -342,6 +342,12 @@ func (p *pool) withdraw(x *Call) {
 			p.spare(d)
 		}
 		do = p.arrange(h)
+		if d == nil {
+			for _, m := range h.muxes { // those are full: are their servers still there?
+				m.doubted.Store(true)
+				do.notify(m)
+			}
+		}
 	}
 	p.mu.Unlock()
 	do.run()
@@ -540,7 +546,7 @@ func (p *pool) stoodMux(d *dialing, m *muxConn) (x *Call, ok bool) {
 		return nil, false
 	}
 	m.place = takesPlace
-	m.free, m.limit = 1, 1
+	m.free = 1
 	if x != nil {
 		p.remove(x)
 		m.free = 0
@@ -721,10 +727,9 @@ func (p *pool) pull(m *muxConn, free int) (x *Call, do todo) {
 }
 
 // settings notes that the server has told how many streams it allows at a time. On m's loop.
-func (p *pool) settings(m *muxConn, limit int) {
+func (p *pool) settings(m *muxConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m.limit = limit
 	if h := m.host; !m.proven && !m.leaving {
 		m.proven = true
 		h.unproven--

@@ -79,6 +79,8 @@ type h2Script struct {
 	send, recv int64 // windows: of the client for us, ours for the client
 	initial    int64 // the client's initial one
 	frame      int   // the largest frame that it takes
+
+	useless time.Time // since when there is no stream, and may be none
 }
 
 // An h2Stream is one request.
@@ -418,6 +420,18 @@ func (s *h2Script) update() {
 	case c.free.IsZero():
 		c.free = s.h.w.Now()
 	}
+	switch none := s.acks > 0 && most == 0 && len(s.streams) == 0; {
+	case !none:
+		s.useless = time.Time{}
+	case s.useless.IsZero() && !c.dead: // else the client may have a stream that is not known here
+		s.useless = s.h.w.Now()
+	}
+}
+
+// serves reports whether a request may wait for the connection: it allows streams, or has not
+// allowed any for a short time only.
+func (s *h2Script) serves(now time.Time, slack time.Duration) bool {
+	return s.useless.IsZero() || now.Sub(s.useless) <= uselessBound+slack
 }
 
 func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {

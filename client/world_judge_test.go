@@ -37,6 +37,8 @@ const (
 	// abandonedBound is how long a dial may keep its place when the request for which it was begun
 	// is over, unless TLSHandshakeTimeout is set.
 	abandonedBound = 5 * time.Second
+	// uselessBound is how long requests may wait for a connection of HTTP/2 that allows no stream.
+	uselessBound = time.Second
 	// recovery is how long after the end of all faults requests may still fail, beside what the
 	// options say.
 	recovery = 5 * time.Second
@@ -313,7 +315,7 @@ type places struct {
 	taken   int         // those that carry requests, or could
 	dials   int         // those that are not ready
 	serving int         // dials that may be for the requests that wait
-	shared  bool        // one of HTTP/2 is there, on which all requests wait
+	shared  bool        // one of HTTP/2 is there, on which all requests may wait
 	free    []*peerConn // those with room
 	ready   time.Time   // when the last one became ready
 }
@@ -352,7 +354,8 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			}
 		default:
 			p.taken++
-			p.shared = p.shared || c.h2
+			p.shared = p.shared || c.h2 && c.mux.serves(now, limit) &&
+				(j.w.o.tr.HTTP2.StrictMaxConcurrentRequests || !c.mux.full())
 			switch {
 			case c.free.IsZero() || c.dead || c.h2 && (c.mux.rooms() <= held || h.mayDrain()):
 			case held > 0 && !c.h2:
@@ -538,7 +541,7 @@ func (j *judge) verdict(x *request) (kind string) {
 		return kind + "closed early"
 	case failure != nil:
 		return kind + j.failed(x, last, failure, err == nil)
-	case last == nil && x.host.served && x.status == http.StatusServiceUnavailable:
+	case last == nil && x.overload:
 		return kind + "overload"
 	case last == nil:
 		j.broke(x, "result", "it was answered, but has come to no server")
@@ -597,7 +600,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
 		return "slow handshake"
 	}
-	reset := last != nil && last.c != nil && (last.c.lost == broken || last.c.lost == resetByPeer)
+	reset := last != nil && last.c != nil && (last.c.lost == broken || last.c.lost == resetByPeer ||
+		last.c.base.Faulted()) // also behind the peer's own end
 	if last != nil && (last.deed != "" || last.c != nil && last.c.dead || reset) {
 		j.truth(x, last, err, inBody)
 		return "peer's deed"

@@ -128,6 +128,7 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 		o.tr.ResponseHeaderTimeout = pick(r, 0, 0, 0, 1000*ms)
 	}
 	o.stop = o.issue + between(r, 0, 2500*ms)
+	o.tr.HTTP2.StrictMaxConcurrentRequests = seed/uint64(len(profiles))%5 == 4
 	return o
 }
 
@@ -201,6 +202,7 @@ func (o *options) String() string {
 		{"MaxResponseHeaderBytes", t.MaxResponseHeaderBytes}, {"SendPingTimeout", t.HTTP2.SendPingTimeout},
 		{"PingTimeout", t.HTTP2.PingTimeout}, {"WriteByteTimeout", t.HTTP2.WriteByteTimeout},
 		{"MaxReceiveBufferPerStream", t.HTTP2.MaxReceiveBufferPerStream},
+		{"StrictMaxConcurrentRequests", t.HTTP2.StrictMaxConcurrentRequests},
 	} {
 		if s := fmt.Sprint(f.value); s != "0" && s != "0s" && s != "false" {
 			text += ", " + f.name + " " + s

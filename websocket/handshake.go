@@ -137,8 +137,8 @@ func selectSubprotocol(own, offered []string) string {
 // field. Browsers send Origin with every handshake, and cookies too, so a server that skips this
 // check lets any site act for its visitors (RFC 6455 §10.2).
 //
-// It allows a request without Origin, which no browser sent; one whose origin is host, apart from
-// case and a default port; and one whose origin matches a pattern. Patterns are those of
+// It allows a request without Origin, which no browser sent; one whose origin is a web page's of
+// host, apart from case and a default port; and one whose origin matches a pattern. Patterns are those of
 // path.Match, in any case, and compared with the origin's host and port, or with all of
 // scheme://host if they contain "://". A star matches dots too: "*.example.com" is all subdomains,
 // "*" any origin, the opaque origin "null" included. Nothing else allows "null" except naming it.
@@ -148,7 +148,7 @@ func originAllowed(origin, host string, patterns []string) bool {
 	}
 	origin = strings.ToLower(origin)
 	scheme, from, ok := splitOrigin(origin)
-	if ok && from == trimDefaultPort(scheme, strings.ToLower(host)) {
+	if ok && isWeb(scheme) && from == trimDefaultPort(scheme, strings.ToLower(host)) {
 		return true
 	}
 	if !ok && origin != "null" {
@@ -189,11 +189,18 @@ func splitOrigin(origin string) (scheme, host string, ok bool) {
 	return scheme, trimDefaultPort(scheme, host), true
 }
 
+// isWeb reports whether the host of an origin with the scheme, in lower case, is a server's. That of
+// an extension or an app is whatever its author likes. Some clients send the scheme of the
+// WebSocket.
+func isWeb(scheme string) bool {
+	return scheme == "http" || scheme == "https" || scheme == "ws" || scheme == "wss"
+}
+
 func trimDefaultPort(scheme, host string) string {
 	switch scheme {
-	case "http":
+	case "http", "ws":
 		return strings.TrimSuffix(host, ":80")
-	case "https":
+	case "https", "wss":
 		return strings.TrimSuffix(host, ":443")
 	}
 	return host

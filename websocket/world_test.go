@@ -55,10 +55,12 @@ func recorded(o *Options) (*Options, *logLines) {
 			inner.open(c)
 		}
 	}
-	o.OnMessage = func(c *Conn, op Op, p []byte) {
-		l.add("%s", describe(op, false, p))
-		if inner.message != nil {
-			inner.message(c, op, p)
+	if !o.Pull {
+		o.OnMessage = func(c *Conn, op Op, p []byte) {
+			l.add("%s", describe(op, false, p))
+			if inner.message != nil {
+				inner.message(c, op, p)
+			}
 		}
 	}
 	o.OnClose = func(_ *Conn, err error) { l.add("end %d", CloseStatus(err)) }

@@ -54,6 +54,24 @@ func (c *Conn) Free() int {
 	return int(max(0, min(left, int64(c.idsLeft()))))
 }
 
+// Barred reports whether the peer of a client allows no stream, and none is open. Streams may wait
+// for their heads to leave. L.
+func (c *Conn) Barred() bool {
+	return c.is(gotSettings) && c.peerMax == 0 && (c.act == nil || len(c.act.streams) == 0)
+}
+
+// Withdraw ends the streams of a client whose heads have not left, which the peer has not processed
+// therefore. L.
+func (c *Conn) Withdraw() {
+	if c.act == nil {
+		return
+	}
+	defer c.leave(c.enter())
+	for _, s := range slices.Clone(c.act.opening) {
+		c.close(s, h2.RefusedStream, &h2.Error{Code: h2.RefusedStream, Reason: "not sent: the server allows no stream"})
+	}
+}
+
 // GoingAway reports whether the connection takes no more streams. The peer has sent GOAWAY or its
 // FIN, Shutdown was called, an error ends the connection, or a client has no numbers for streams
 // left. L.
