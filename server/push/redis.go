@@ -174,12 +174,12 @@ func (d *redisServer) become(c *resp.Conn, g grant, key bool) bool {
 var errOtherRedisUser = errors.New("push: redis: AUTH as another user than the one that has subscribed: use a " +
 	"connection for each")
 
-// isExpired reports whether the client's token has expired. The wheel ends a client only if it has
-// a session, and somewhat later.
+// isExpired reports whether the token of a client without a session has expired. One with a session
+// is ended by that, at a time that the API may have changed.
 func (k *redisClient) isExpired(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !k.grant.ends.IsZero() && !now.Before(k.grant.ends)
+	return k.sessions == [2]*session{} && !k.grant.ends.IsZero() && !now.Before(k.grant.ends)
 }
 
 // is compares a key with a text, in a time that reveals neither.

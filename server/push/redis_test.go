@@ -168,7 +168,9 @@ func TestRedisAuthenticatesAgain(t *testing.T) {
 	const all, a = `[{"channels":["mine:*"],"match":"wildcard","allow":["sub","pub"]}]`,
 		`[{"channels":["mine:a"],"allow":["sub"]}]`
 	const expired = "-NOAUTH the token has expired: authenticate again with a new one\r\n"
-	p, q := dialRedis(t, addr), dialRedis(t, addr)
+	p, q, r := dialRedis(t, addr), dialRedis(t, addr), dialRedis(t, addr)
+	r.ask("AUTH "+token("cy", 2*time.Second, all)+"\r\nPUBLISH mine:z x", "+OK\r\n:0\r\n")
+	s.node.refreshHere(operation{User: "cy", ExpireAt: clock.Now().Add(time.Hour).Unix()})
 	p.ask("HELLO 3 AUTH x "+token("ann", 2*time.Second, all), "%7\r\n")
 	readUntil(t, p, "*0\r\n")
 	q.ask("AUTH "+token("ann", 2*time.Second, all), "+OK\r\n") // has no session, so that nothing ends it
@@ -177,6 +179,7 @@ func TestRedisAuthenticatesAgain(t *testing.T) {
 	p.ask("MULTI", "+OK\r\n")
 	clock.advance(3 * time.Second)
 	q.ask("PUBLISH mine:a x", expired)
+	r.ask("PUBLISH mine:z x", ":0\r\n") // the API has prolonged it
 	q.ask("MULTI\r\nPING", expired+"+PONG\r\n")
 	q.ask("AUTH "+token("ann", 0, a), "+OK\r\n")
 	q.ask("PUBLISH mine:a x", "-NOPERM permission denied\r\n")
