@@ -18,12 +18,12 @@ type channel struct {
 
 	mu       sync.Mutex // also orders a new member among the publications
 	members  []*member
-	joining  map[*session]*reservation // of sessions that are about to join; nil: of none
-	sending  bool                      // Receive walks members: see spread
-	holes    int                       // nil members, only while sending
-	visible  int                       // members without watchers
-	notified int                       // members that receive join and leave notices
-	lags     map[*member]*lag          // queues of slow members, usually nil: see slow.go
+	joining  reservations     // of sessions that are about to join
+	sending  bool             // Receive walks members: see spread
+	holes    int              // nil members, only while sending
+	visible  int              // members without watchers
+	notified int              // members that receive join and leave notices
+	lags     map[*member]*lag // queues of slow members, usually nil: see slow.go
 
 	specials map[*member]*special // usually nil: see special.go
 	deltas   int                  // members that get deltas
@@ -79,31 +79,60 @@ type reservation struct {
 	ended bool // ch.mu guards it: the server has ended the subscription before it was made
 }
 
+// reservations are those of a channel. Usually there is one at a time, which needs no map.
+type reservations struct {
+	one  *reservation
+	more map[*session]*reservation // nil without any
+}
+
+// of returns the session's reservation, or nil.
+func (l *reservations) of(s *session) *reservation {
+	if l.one != nil && l.one.s == s {
+		return l.one
+	}
+	return l.more[s]
+}
+
+func (l *reservations) add(r *reservation) {
+	if l.one == nil {
+		l.one = r
+		return
+	}
+	if l.more == nil {
+		l.more = make(map[*session]*reservation)
+	}
+	l.more[r.s] = r
+}
+
+func (l *reservations) remove(r *reservation) {
+	if l.one == r {
+		l.one = nil
+		return
+	}
+	delete(l.more, r.s)
+	if len(l.more) == 0 {
+		l.more = nil // it keeps the room of the most that there were
+	}
+}
+
 // reserve adds a reservation, or returns nil if the session has one. The caller has acquired ch.
 func (ch *channel) reserve(s *session) *reservation {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if ch.joining[s] != nil {
+	if ch.joining.of(s) != nil {
 		return nil
 	}
-	if ch.joining == nil {
-		ch.joining = make(map[*session]*reservation)
-	}
 	r := &reservation{s: s, ch: ch}
-	ch.joining[s] = r
+	ch.joining.add(r)
 	return r
 }
 
 // settle ends the reservation of a subscription that was made. It reports whether the server has
 // ended the subscription meanwhile.
 func (r *reservation) settle() (ended bool) {
-	ch := r.ch
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	delete(ch.joining, r.s)
-	if len(ch.joining) == 0 {
-		ch.joining = nil // it keeps the room of the most that there were
-	}
+	r.ch.mu.Lock()
+	defer r.ch.mu.Unlock()
+	r.ch.joining.remove(r)
 	return r.ended
 }
 

@@ -55,7 +55,7 @@ func (h *hub) reserved(s *session, name string) *reservation {
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.joining[s]
+	return ch.joining.of(s)
 }
 
 // acquire returns the channel of that name, creating it if necessary, and adds a user. The channel
