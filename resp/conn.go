@@ -22,17 +22,18 @@ type Conn struct {
 
 // The bits of Conn.state.
 const (
-	stateAuthed     uint64 = 1 << iota // or nothing has to be
-	stateRESP3                         // HELLO 3
-	stateReplyOff                      // CLIENT REPLY OFF
-	stateSkip                          // CLIENT REPLY SKIP: the next reply is not sent
-	stateSkipping                      // that command has returned, and the next one's reply is the one
-	stateSubscribed                    // SetSubscribed
-	stateClosing                       // no command is run any more
-	stateDraining                      // closes when the commands that have come are answered
-	stateClosed                        // by the engine
-	stateDrained                       // a push was refused or dropped since OnDrained
-	stateOverflow                      // Overflow in the bits from here on
+	stateAuthed      uint64 = 1 << iota // or nothing has to be
+	stateRESP3                          // HELLO 3
+	stateReplyOff                       // CLIENT REPLY OFF
+	stateSkip                           // CLIENT REPLY SKIP: the next reply is not sent
+	stateSkipping                       // that command has returned, and the next one's reply is the one
+	stateSubscribed                     // SetSubscribed
+	stateClosing                        // no command is run any more
+	stateDraining                       // closes when the commands that have come are answered
+	stateClosed                         // by the engine
+	stateDrained                        // a push was refused or dropped since OnDrained
+	stateTransaction                    // SetTransaction
+	stateOverflow                       // Overflow in the bits from here on
 )
 
 const (
@@ -130,6 +131,20 @@ func (c *Conn) SetSubscribed(on bool) {
 	c.unset(stateSubscribed)
 	if on {
 		c.set(stateSubscribed)
+	}
+}
+
+// SetTransaction says whether the peer has a transaction open (MULTI). Until it is off, or the peer
+// sends RESET, the server passes AUTH, HELLO, CLIENT and PING to its Handler. It does not answer
+// them itself then. The Handler checks them with Reply.CheckOwn, keeps them, and runs them with
+// Reply.ServeOwn. RESET and QUIT run at once, as in Redis. A Mux that is the Handler itself never
+// gets these commands.
+func (c *Conn) SetTransaction(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unset(stateTransaction)
+	if on {
+		c.set(stateTransaction)
 	}
 }
 

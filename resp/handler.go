@@ -59,7 +59,8 @@ type Reply struct {
 	out   []byte // replies that are not queued
 	proto Protocol
 	conn  *Conn
-	full  bool // WriteLimit was exceeded since the task began: no more commands run
+	task  *work // which runs the command
+	full  bool  // WriteLimit was exceeded since the task began: no more commands run
 
 	// Of the command that runs:
 	begin  int  // where its reply begins in out

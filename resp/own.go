@@ -16,6 +16,36 @@ func init() {
 	}
 }
 
+// queueable are those of own that a transaction keeps. The others run at once, as in Redis.
+var queueable = map[string]bool{"AUTH": true, "HELLO": true, "CLIENT": true, "PING": true}
+
+// CheckOwn reports whether c is one of the commands that Conn.SetTransaction tells of. If so, and
+// its form is wrong, CheckOwn answers that as Redis does when it queues a command; good is then
+// false. It does not run the command.
+func (w *Reply) CheckOwn(c *Command) (own, good bool) {
+	name := string(upperOf(c.Args[0]))
+	if !queueable[name] {
+		return false, false
+	}
+	before := len(w.out)
+	switch {
+	case name == "AUTH" && len(c.Args) < 2:
+		w.wrongArity("auth")
+	case name == "CLIENT":
+		w.clientCommand(c.Args)
+	}
+	return true, len(w.out) == before
+}
+
+// ServeOwn answers a command for which CheckOwn has returned true. w must be the Reply of the
+// command that runs now; c may be an earlier one of the same connection.
+func (w *Reply) ServeOwn(c *Command) {
+	task, now := w.task, w.task.cmd
+	defer func() { task.cmd = now }()
+	task.cmd = *c
+	own[string(upperOf(c.Args[0]))](task)
+}
+
 // serve answers one command.
 func (w *work) serve() {
 	c, n, l := w.c, w.name, w.c.lane.live
@@ -23,6 +53,9 @@ func (w *work) serve() {
 	var e *entry
 	if n != nil {
 		self, e = n.own, n.entry
+	}
+	if self != nil && l.mux == nil && c.is(stateTransaction) && queueable[n.text] {
+		self = nil
 	}
 	if self == nil && l.mux != nil {
 		if e == nil {
@@ -148,7 +181,7 @@ func (w *work) reset() {
 	}
 	c.runEnds()
 	c.mu.Lock()
-	c.unset(stateRESP3 | stateReplyOff | stateSkip | stateSubscribed)
+	c.unset(stateRESP3 | stateReplyOff | stateSkip | stateSubscribed | stateTransaction)
 	if !c.lane.live.open {
 		c.unset(stateAuthed)
 	}

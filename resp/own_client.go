@@ -35,20 +35,27 @@ func init() {
 var clientOrder = []string{"ID", "INFO", "GETNAME", "SETNAME", "SETINFO", "REPLY", "NO-EVICT", "NO-TOUCH", "HELP"}
 
 func (w *work) client() {
-	args := w.cmd.Args
+	if sub, ok := w.reply.clientCommand(w.cmd.Args); ok {
+		sub.run(w)
+	}
+}
+
+// clientCommand returns the subcommand of CLIENT in args, or answers what is wrong with it.
+func (w *Reply) clientCommand(args [][]byte) (sub clientCommand, ok bool) {
 	if len(args) < 2 {
-		w.reply.wrongArity("client")
-		return
+		w.wrongArity("client")
+		return sub, false
 	}
 	sub, known := clientCommands[string(upperOf(args[1]))]
 	switch {
 	case !known:
-		w.reply.unknownSub("CLIENT", args[1])
+		w.unknownSub("CLIENT", args[1])
 	case len(args) != sub.arity:
-		w.reply.wrongArity("client|" + strings.ToLower(string(args[1])))
+		w.wrongArity("client|" + strings.ToLower(string(args[1])))
 	default:
-		sub.run(w)
+		return sub, true
 	}
+	return sub, false
 }
 
 func (w *Reply) unknownSub(container string, sub []byte) {

@@ -11,12 +11,18 @@ const (
 	maxSubscriptions = 10_000
 	// maxPatterns bounds the patterns of all connections: each publication is compared with all.
 	maxPatterns = 10_000
+	// maxPattern bounds one pattern, in bytes. Match takes as many steps for each byte of a
+	// channel's name, in each publication.
+	maxPattern = 4096
 )
 
 // A PubSub has channels on which connections get what others publish. The zero value is ready. One
 // connection may have 10,000 subscriptions of each kind, and all together 10,000 different
-// patterns; above that SUBSCRIBE and PSUBSCRIBE are answered with an error. What happens to a
-// connection that reads too slowly is Server.Overflow's to say.
+// patterns. A pattern has at most 4,096 bytes. Above that SUBSCRIBE and PSUBSCRIBE are answered
+// with an error. What happens to a connection that reads too slowly is Server.Overflow's to say.
+//
+// Each subscriber gets the messages of one publisher in order. Those of publishers that publish at
+// the same time may reach two subscribers in two orders, because no message waits for another.
 type PubSub struct {
 	mu       sync.RWMutex
 	channels table
@@ -148,7 +154,7 @@ func (p *PubSub) subscribe(w *Reply, c *Command, word string, pattern bool) {
 	for _, a := range c.Args[1:] {
 		known, ok := p.add(w, conn, word, a, pattern)
 		if fresh = fresh || !known; !ok {
-			w.Error("ERR too many subscriptions")
+			w.Error("ERR too many subscriptions, or a pattern that is too long")
 			break
 		}
 	}
@@ -166,7 +172,8 @@ func (p *PubSub) add(w *Reply, c *Conn, word string, arg []byte, pattern bool) (
 	set, table := p.tables(s, pattern)
 	name := string(arg)
 	if _, has := set[name]; !has {
-		if pattern && table[name] == nil && len(table) >= maxPatterns || len(set) >= maxSubscriptions {
+		if pattern && (table[name] == nil && len(table) >= maxPatterns || len(name) > maxPattern) ||
+			len(set) >= maxSubscriptions {
 			return known, false
 		}
 		set[name] = struct{}{}
@@ -270,6 +277,10 @@ func (p *PubSub) unsubscribe(w *Reply, c *Command, word string, pattern bool) {
 }
 
 func (p *PubSub) listChannels(w *Reply, c *Command) {
+	if len(c.Args) > 2 && len(c.Args[2]) > maxPattern {
+		w.Error("ERR the pattern is too long")
+		return
+	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	var names []string

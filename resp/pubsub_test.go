@@ -79,3 +79,16 @@ func TestSubscribeBesideEnd(t *testing.T) {
 		t.Errorf("%d receivers, %d connections", n, len(channels.conns))
 	}
 }
+
+// A pattern costs as many steps as it has bytes for each byte of a channel's name, in every
+// publication. So its length is bounded.
+func TestPatternsAreBounded(t *testing.T) {
+	p := dial(t, serve(t, &Server{}))
+	long := fmt.Sprintf("*[%s]", make([]byte, maxPattern))
+	array := func(words ...string) string { return string(AppendCommand(nil, words...)) }
+	p.send(array("PSUBSCRIBE", "a", long, "b")).want("*3\r\n$10\r\npsubscribe\r\n$1\r\na\r\n:1\r\n" +
+		"-ERR too many subscriptions, or a pattern that is too long\r\n")
+	p.send("PUNSUBSCRIBE a\r\n").want("*3\r\n$12\r\npunsubscribe\r\n$1\r\na\r\n:0\r\n")
+	p.send(array("PUBSUB", "CHANNELS", long)).want("-ERR the pattern is too long\r\n")
+	p.send("PUBSUB NUMPAT\r\n").want(":0\r\n")
+}

@@ -421,3 +421,43 @@ func (p *peer) value() Value {
 		}
 	}
 }
+
+// While a transaction is open, the commands about the connection come to the Handler, which keeps
+// them and runs them later. RESET and QUIT run at once, and RESET ends the transaction.
+func TestTransactionsKeepTheServersCommands(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		var kept [][][]byte
+		h := HandlerFunc(func(w *Reply, c *Command) {
+			own, good := w.CheckOwn(c)
+			switch {
+			case own && good:
+				var args [][]byte
+				for _, a := range c.Args {
+					args = append(args, bytes.Clone(a))
+				}
+				kept = append(kept, args)
+				w.Simple("QUEUED")
+			case own:
+			case c.Is(0, "EXEC"):
+				c.Conn.SetTransaction(false)
+				w.Array(len(kept) + 1)
+				for _, args := range kept {
+					w.ServeOwn(&Command{args, c.Conn})
+				}
+				w.Bulk(c.Args[0])
+				kept = nil
+			default:
+				c.Conn.SetTransaction(true)
+				w.OK()
+			}
+		})
+		p := dial(t, serve(t, &Server{Handler: h, Dispatch: d}))
+		p.send("PING\r\nBEGIN\r\nPING\r\nCLIENT SETNAME me\r\nclient getname\r\n")
+		p.send("AUTH\r\nCLIENT NOPE\r\nEXEC\r\nPING x\r\n")
+		p.want("+PONG\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n-ERR wrong number of arguments for " +
+			"'auth' command\r\n-ERR unknown subcommand 'NOPE'. Try CLIENT HELP.\r\n" +
+			"*4\r\n+PONG\r\n+OK\r\n$2\r\nme\r\n$4\r\nEXEC\r\n$1\r\nx\r\n")
+		p.send("BEGIN\r\nRESET\r\nPING\r\nBEGIN\r\nQUIT\r\n")
+		p.want("+OK\r\n+RESET\r\n+PONG\r\n+OK\r\n+OK\r\n")
+	})
+}

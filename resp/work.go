@@ -152,7 +152,7 @@ func (w *work) claim() {
 	c := w.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w.reply.proto, w.reply.conn, w.cmd.Conn = c.Protocol(), c, c
+	w.reply.proto, w.reply.conn, w.reply.task, w.cmd.Conn = c.Protocol(), c, w, c
 	w.join()
 }
 
@@ -426,7 +426,7 @@ func (c *Conn) serveView(p []byte) (rest []byte) {
 	}
 	w := &c.lane.desk
 	w.c, w.cmd.Conn, w.reply.full = c, c, false
-	w.reply.proto, w.reply.conn = c.Protocol(), c
+	w.reply.proto, w.reply.conn, w.reply.task = c.Protocol(), c, w
 	for len(p) > 0 && !w.reply.full && !c.is(stateClosing) {
 		n, args, err := c.grammar().parse(p, w.args[:0])
 		w.args = args

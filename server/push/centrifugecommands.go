@@ -246,6 +246,10 @@ func (b *batch) subRefresh(c *centrifuge.Command) error {
 	if ask.Channel == "" {
 		return errors.Join(endBadRequest, errNoChannel)
 	}
+	if ask.Type != 0 { // of a map or a poll
+		b.fail(c, failBadRequest)
+		return nil
+	}
 	ttl, err := b.s.refreshSubscription(ask.Channel, ask.Token)
 	if err != nil {
 		return b.failed(c, err)

@@ -18,6 +18,7 @@ type channel struct {
 
 	mu       sync.Mutex // also orders a new member among the publications
 	members  []*member
+	joining  reservations     // of sessions that are about to join
 	sending  bool             // Receive walks members: see spread
 	holes    int              // nil members, only while sending
 	visible  int              // members without watchers
@@ -66,6 +67,86 @@ func (m *member) info() ClientInfo {
 		info.ChanInfo = m.grant.info
 	}
 	return info
+}
+
+// A reservation stands for a subscription from the first check until it is made. Between them the
+// session may wait for a hook and for the bus. A session has one in a channel, so that it cannot
+// become a member twice, and it can be ended like a subscription.
+type reservation struct {
+	subscribeRequest
+	s     *session
+	ch    *channel
+	ended bool // ch.mu guards it: the server has ended the subscription before it was made
+}
+
+// reservations are those of a channel. Usually there is one at a time, which needs no map.
+type reservations struct {
+	one  *reservation
+	more map[*session]*reservation // nil without any
+}
+
+// of returns the session's reservation, or nil.
+func (l *reservations) of(s *session) *reservation {
+	if l.one != nil && l.one.s == s {
+		return l.one
+	}
+	return l.more[s]
+}
+
+func (l *reservations) add(r *reservation) {
+	if l.one == nil {
+		l.one = r
+		return
+	}
+	if l.more == nil {
+		l.more = make(map[*session]*reservation)
+	}
+	l.more[r.s] = r
+}
+
+func (l *reservations) remove(r *reservation) {
+	if l.one == r {
+		l.one = nil
+		return
+	}
+	delete(l.more, r.s)
+	if len(l.more) == 0 {
+		l.more = nil // it keeps the room of the most that there were
+	}
+}
+
+// reserve adds a reservation, or returns nil if the session has one. The caller has acquired ch.
+func (ch *channel) reserve(s *session) *reservation {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.joining.of(s) != nil {
+		return nil
+	}
+	r := &reservation{s: s, ch: ch}
+	ch.joining.add(r)
+	return r
+}
+
+// settle ends the reservation of a subscription that was made. It reports whether the server has
+// ended the subscription meanwhile.
+func (r *reservation) settle() (ended bool) {
+	r.ch.mu.Lock()
+	defer r.ch.mu.Unlock()
+	r.ch.joining.remove(r)
+	return r.ended
+}
+
+// cancel ends the reservation of a subscription that is not made.
+func (r *reservation) cancel() {
+	r.settle()
+	r.ch.hub.release(r.ch)
+}
+
+// end ends the subscription when it is made.
+func (r *reservation) end() {
+	r.ch.mu.Lock()
+	defer r.ch.mu.Unlock()
+	r.ended = true
 }
 
 // connect subscribes the channel to the bus unless it is subscribed.

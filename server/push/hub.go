@@ -37,16 +37,25 @@ func newHub(n *node) *hub {
 
 func (h *hub) shard(name string) *shard { return &h.shards[maphash.String(h.seed, name)%hubShards] }
 
-// join makes s a member of the channel of that name. It calls announce after the last publication
-// that s does not get, and before the first that it gets. announce must only queue bytes for s.
-// join may wait for the bus.
-func (h *hub) join(s *session, name string, w subscribeRequest, announce func(welcome)) (*member, error) {
-	ch := h.acquire(name)
-	m, err := ch.addMember(s, w, announce)
-	if err != nil {
-		h.release(ch)
+// join makes a session a member of the channel that it has reserved. It calls announce after the
+// last publication that the session does not get, and before the first that it gets. announce must
+// only queue bytes for the session. join may wait for the bus.
+func (h *hub) join(r *reservation, announce func(welcome)) (*member, error) {
+	return r.ch.addMember(r.s, r.subscribeRequest, announce)
+}
+
+// reserved returns the reservation that s has for the channel of that name, or nil.
+func (h *hub) reserved(s *session, name string) *reservation {
+	sh := h.shard(name)
+	sh.mu.Lock()
+	ch := sh.channels[name]
+	sh.mu.Unlock()
+	if ch == nil {
+		return nil
 	}
-	return m, err
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.joining.of(s)
 }
 
 // acquire returns the channel of that name, creating it if necessary, and adds a user. The channel

@@ -88,7 +88,7 @@ func (r *remoteKeys) keysNamed(id string) (list []tokenKey) {
 // renewed waits for a fetch, if one runs or may begin. It reports whether the keys are those of a
 // fetch that has begun at since or later: then a key that is not among them was none at since.
 // Otherwise the key may be one that is not known yet, because the URL does not answer, or was asked
-// a moment before.
+// a moment before, or has no key at all now.
 func (r *remoteKeys) renewed(since time.Time) bool {
 	r.mu.Lock()
 	if r.asked.Before(since) {
@@ -101,7 +101,7 @@ func (r *remoteKeys) renewed(since time.Time) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.asked.Before(since)
+	return !r.asked.Before(since) && len(r.keys) > 0
 }
 
 // fetchSoon begins a fetch, unless one runs or the last one was a moment ago. The caller holds
@@ -123,6 +123,10 @@ func (r *remoteKeys) fetch() {
 		r.log.Error("push: the keys of tokens were not fetched", "url", r.url, "error", err)
 	} else {
 		r.keys, r.fetched, r.asked = keys, r.clock.Now(), r.tried
+	}
+	if err == nil && len(keys) == 0 {
+		r.log.Error("push: the key set has no key that checks signatures: tokens are refused until it has one",
+			"url", r.url)
 	}
 	close(r.fetching)
 	r.fetching = nil
@@ -183,7 +187,10 @@ func parseKeySet(text []byte) (keys []tokenKey, err error) {
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("it is no key set: %w", err)
 	}
-	if set.Keys == nil { // RFC 7517 §5: it must be there; an issuer without keys sends an empty list
+	// RFC 7517 §5: it must be there. An issuer that takes back all keys sends an empty list, which
+	// is obeyed. It may also be a mistake of the issuer's, so that tokens are refused for now, not
+	// for good.
+	if set.Keys == nil {
 		return nil, errors.New("it is no key set: it has no list keys")
 	}
 	if len(set.Keys) > maxKeys {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
@@ -60,6 +61,11 @@ type memoryBus struct {
 	}
 	lru lru
 
+	// taps are called with all publications, as the receivers of a topic that each of them has.
+	// tapsMu is held to change the list.
+	taps   atomic.Pointer[[]*tap]
+	tapsMu sync.Mutex
+
 	receipts receipts.Table[Position]
 
 	epochs sync.Mutex // guards config.Random
@@ -85,6 +91,7 @@ type topic struct {
 
 	mu           sync.Mutex
 	removed      bool // no longer in the map: look up the channel again
+	tapped       bool // taps run with its publications: sweep leaves it, so that they keep their order
 	hasReceivers bool // receivers is not empty
 	published    uint64
 	waiting      []Publication // the next holder of order delivers them
@@ -110,8 +117,9 @@ func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Posit
 	if p.Version != nil && to.Keep.Size <= 0 {
 		return Position{}, ErrNoHistory
 	}
+	tapped := len(b.tapped()) > 0
 	for {
-		t, err := b.topic(to.Name, to.Keep.Size > 0)
+		t, err := b.topic(to.Name, to.Keep.Size > 0 || tapped)
 		if t == nil {
 			return Position{}, err
 		}
@@ -120,11 +128,45 @@ func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Posit
 			continue
 		}
 		b.evict(victims)
-		if !t.deliver(ticket) {
+		if !t.deliver(ticket, b) {
 			return Position{}, ErrBusClosed
+		}
+		if tapped {
+			b.sweep(t)
 		}
 		return at, dropped
 	}
+}
+
+// A tap is called with the publications of a topic, after its receivers, one call at a time for
+// each topic. Like a Receiver it must not block.
+type tap struct {
+	receive func(channel string, list []Publication)
+}
+
+// tapped returns the taps.
+func (b *memoryBus) tapped() []*tap {
+	if list := b.taps.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// addTap has t called with what is published from now on. A publication that has begun may reach t,
+// too.
+func (b *memoryBus) addTap(t *tap) {
+	b.tapsMu.Lock()
+	defer b.tapsMu.Unlock()
+	list := append(slices.Clone(b.tapped()), t)
+	b.taps.Store(&list)
+}
+
+// removeTap undoes addTap. A publication that has begun may still reach t.
+func (b *memoryBus) removeTap(t *tap) {
+	b.tapsMu.Lock()
+	defer b.tapsMu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(b.tapped()), func(other *tap) bool { return other == t })
+	b.taps.Store(&list)
 }
 
 // append adds p to the history and to the publications that wait for delivery. The ticket is 0 if t
@@ -157,19 +199,21 @@ func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position
 
 // deliver returns true when the publication with that ticket has been delivered, by this call or
 // another. It returns false if the bus was closed before.
-func (t *topic) deliver(ticket uint64) bool {
+func (t *topic) deliver(ticket uint64, b *memoryBus) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
-	return t.delivered >= ticket || t.deliverAll()
+	return t.delivered >= ticket || t.deliverAll(b)
 }
 
 // deliverAll delivers everything that waits. It returns false if the bus was closed. The caller
 // holds order.
-func (t *topic) deliverAll() bool {
+func (t *topic) deliverAll(b *memoryBus) bool {
 	t.mu.Lock()
 	closed := t.removed
 	t.batch, t.waiting = t.waiting, t.batch[:0]
 	t.delivered = t.published
+	taps := b.tapped() // one that was added before a publication gets it
+	t.tapped = len(taps) > 0
 	t.mu.Unlock()
 	if closed {
 		return false
@@ -189,6 +233,16 @@ func (t *topic) deliverAll() bool {
 		t.epoch = p.Epoch
 	}
 	t.receive(list)
+	for _, one := range taps {
+		if len(t.batch) > 0 {
+			one.receive(t.name, t.batch)
+		}
+	}
+	if len(taps) > 0 {
+		t.mu.Lock()
+		t.tapped = false
+		t.mu.Unlock()
+	}
 	clear(t.batch)
 	t.batch = shrunk(t.batch)
 	return true
@@ -281,7 +335,7 @@ func (b *memoryBus) sweep(t *topic) {
 	defer s.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.hasReceivers || t.stream != nil || t.removed || len(t.waiting) > 0 {
+	if t.hasReceivers || t.stream != nil || t.removed || t.tapped || len(t.waiting) > 0 {
 		return
 	}
 	t.removed = true

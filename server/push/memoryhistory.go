@@ -33,7 +33,7 @@ func (b *memoryBus) History(ctx context.Context, to Topic, q Query) (History, er
 func (b *memoryBus) read(t *topic, keep Retention, q Query) (h History, victims []*topic, ok bool) {
 	t.order.Lock()
 	defer t.order.Unlock()
-	if !t.deliverAll() {
+	if !t.deliverAll(b) {
 		return h, nil, false
 	}
 	t.mu.Lock()

@@ -159,12 +159,7 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 		return Position{}, errDraining
 	}
 	defer n.gate.leave()
-	at, err := n.publishTopic(ctx, Topic{channel, keep}, p)
-	if err == nil && n.patterns.used.Load() {
-		p.Position = at
-		n.patterns.deliver(n, channel, p)
-	}
-	return at, err
+	return n.publishTopic(ctx, Topic{channel, keep}, p)
 }
 
 // publishTopic passes p to the bus. The caller has entered the gate.

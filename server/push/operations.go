@@ -163,15 +163,20 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 	case g.user != s.user():
 		return 0, errors.Join(endInvalidToken, errOtherUser)
 	}
+	s.renew(g)
+	if g.ends.IsZero() {
+		return 0, nil
+	}
+	return s.node.ttl(g.ends), nil
+}
+
+// renew gives the client the rights of another token of its user.
+func (s *session) renew(g grant) {
 	s.expireFrom(g.ends)
 	if len(g.meta) > 0 && s.node.remember {
 		s.node.callers.setMeta(s, g.meta)
 	}
 	s.setCapabilities(g.caps)
-	if g.ends.IsZero() {
-		return 0, nil
-	}
-	return s.node.ttl(g.ends), nil
 }
 
 // expireFrom makes the connection expire at a time that its token does not say; zero: never. It

@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
@@ -54,6 +57,7 @@ type redisServer struct{ *Server }
 // A redisClient is what the door knows of a connection that has authenticated or subscribed.
 type redisClient struct {
 	mu        sync.Mutex
+	ended     bool // with its connection, or by RESET
 	grant     grant
 	publisher bool        // it has the API key
 	sessions  [2]*session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
@@ -63,25 +67,43 @@ type redisClient struct {
 	transaction *redisTransaction // since MULTI; the commands' alone, which run one after the other
 }
 
-// client returns the client of a connection, which exists until its end, or RESET.
+// client returns the client of a connection. RESET makes it another one. The commands that still
+// run after the connection's end keep the last client, with the rights that it had.
 func (d *redisServer) client(c *resp.Conn) *redisClient {
-	if k, ok := c.Value().(*redisClient); ok && k != nil {
-		return k
+	last := clientOf(c)
+	if last != nil && !last.hasEnded() {
+		return last
 	}
 	k := &redisClient{patterns: map[string]struct{}{}}
 	k.channels = [2]map[string]struct{}{{}, {}}
+	c.OnEnd(func() { d.end(k) })
+	if last != nil && k.hasEnded() { // at once: the connection has ended
+		return last
+	}
 	c.SetValue(k)
-	c.OnEnd(func() { d.end(c, k) })
 	return k
 }
 
-// end ends the client's sessions.
-func (d *redisServer) end(c *resp.Conn, k *redisClient) {
-	c.SetValue((*redisClient)(nil))
+// clientOf returns the client that the door has given the connection last, or nil.
+func clientOf(c *resp.Conn) *redisClient {
+	k, _ := c.Value().(*redisClient)
+	return k
+}
+
+func (k *redisClient) hasEnded() bool {
 	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ended
+}
+
+// end ends the client's sessions. A session that starts after that ends at once: see session.
+func (d *redisServer) end(k *redisClient) {
+	k.mu.Lock()
+	k.ended = true
 	sessions := k.sessions
+	mine := slices.Collect(maps.Keys(k.patterns))
 	k.mu.Unlock()
-	d.node.patterns.leave(k)
+	d.node.patterns.drop(d.node, k, mine...)
 	for _, s := range sessions {
 		if s != nil {
 			s.ended()
@@ -109,11 +131,55 @@ func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
 			return false
 		}
 	}
+	return d.become(c, g, key)
+}
+
+// become gives the client the rights of a token, or with key those of the API key. A new token of
+// the same user renews what the client has, as the command refresh does. Another user has none of
+// it: a client that has subscribed as the former one is disconnected, and comes back as the new
+// one.
+func (d *redisServer) become(c *resp.Conn, g grant, key bool) bool {
 	k := d.client(c)
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	if k.ended { // and so have its sessions
+		k.mu.Unlock()
+		return false
+	}
+	same := g.user == k.grant.user
+	subscribed := k.count(false)+k.count(true) > 0
+	sessions := k.sessions
+	if !same && !subscribed {
+		k.sessions = [2]*session{}
+	}
 	k.grant, k.publisher = g, key
+	k.mu.Unlock()
+	if !same && subscribed {
+		c.Abort(errOtherRedisUser)
+		return false
+	}
+	for _, s := range sessions {
+		switch {
+		case s == nil:
+		case same:
+			s.renew(g)
+		default:
+			s.ended()
+		}
+	}
 	return true
+}
+
+// errOtherRedisUser is why a connection ends that has subscriptions of one user and authenticates
+// as another.
+var errOtherRedisUser = errors.New("push: redis: AUTH as another user than the one that has subscribed: use a " +
+	"connection for each")
+
+// isExpired reports whether the token of a client without a session has expired. One with a session
+// is ended by that, at a time that the API may have changed.
+func (k *redisClient) isExpired(now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sessions == [2]*session{} && !k.grant.ends.IsZero() && !now.Before(k.grant.ends)
 }
 
 // is compares a key with a text, in a time that reveals neither.
@@ -134,6 +200,9 @@ func (d *redisServer) session(c *resp.Conn, sharded bool) *session {
 	}
 	if k.sessions[i] == nil {
 		k.sessions[i] = d.node.startConnected(redisTransport{c}, redisForm{c.Protocol(), sharded}, k.grant)
+		if k.ended {
+			k.sessions[i].ended()
+		}
 	}
 	return k.sessions[i]
 }

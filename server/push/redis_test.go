@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -11,17 +12,25 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/workers"
 )
 
 // redis gives a live server its door for Redis, and returns the address.
 func (s *liveServer) redis(t *testing.T) string {
 	t.Helper()
 	door := s.Redis(s.engine)
+	pool := workers.New(workers.Config{Queue: 1 << 10})
+	door.Workers = pool // so that no command runs any more when the test has ended
 	ln, err := door.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { door.Close() })
+	t.Cleanup(func() {
+		door.Close()
+		if err := pool.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	return ln.Addr().String()
 }
 
@@ -138,6 +147,65 @@ func TestRedisDoorRights(t *testing.T) {
 	q.ask("", "*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$6\r\nopen:b\r\n$2\r\nhi\r\n")
 }
 
+// A client that authenticates again with a newer token of its user keeps its subscriptions until
+// that one expires, and has its rights. As another user it has nothing of the former one.
+func TestRedisAuthenticatesAgain(t *testing.T) {
+	clock := newFakeClock()
+	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Clock: clock, Namespaces: []Namespace{{},
+		{Name: "mine", SubscribeToken: true, Publish: PublishToken}}})
+	addr := s.redis(t)
+	token := func(user string, left time.Duration, caps string) string {
+		claims := jwt.MapClaims{"sub": user, "caps": json.RawMessage(caps)}
+		if left != 0 {
+			claims["exp"] = clock.Now().Add(left).Unix()
+		}
+		signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(testSecret))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed
+	}
+	const all, a = `[{"channels":["mine:*"],"match":"wildcard","allow":["sub","pub"]}]`,
+		`[{"channels":["mine:a"],"allow":["sub"]}]`
+	const expired = "-NOAUTH the token has expired: authenticate again with a new one\r\n"
+	p, q, r := dialRedis(t, addr), dialRedis(t, addr), dialRedis(t, addr)
+	r.ask("AUTH "+token("cy", 2*time.Second, all)+"\r\nPUBLISH mine:z x", "+OK\r\n:0\r\n")
+	s.node.refreshHere(operation{User: "cy", ExpireAt: clock.Now().Add(time.Hour).Unix()})
+	p.ask("HELLO 3 AUTH x "+token("ann", 2*time.Second, all), "%7\r\n")
+	readUntil(t, p, "*0\r\n")
+	q.ask("AUTH "+token("ann", 2*time.Second, all), "+OK\r\n") // has no session, so that nothing ends it
+	p.ask("SUBSCRIBE mine:a", ">3\r\n$9\r\nsubscribe\r\n$6\r\nmine:a\r\n:1\r\n")
+	p.ask("AUTH "+token("ann", time.Hour, all), "+OK\r\n")
+	p.ask("MULTI", "+OK\r\n")
+	clock.advance(3 * time.Second)
+	q.ask("PUBLISH mine:a x", expired)
+	r.ask("PUBLISH mine:z x", ":0\r\n") // the API has prolonged it
+	q.ask("MULTI\r\nPING", expired+"+PONG\r\n")
+	q.ask("AUTH "+token("ann", 0, a), "+OK\r\n")
+	q.ask("PUBLISH mine:a x", "-NOPERM permission denied\r\n")
+	q.ask("AUTH key\r\nPUBLISH mine:a x", "+OK\r\n:1\r\n")
+	p.ask("", ">3\r\n$7\r\nmessage\r\n$6\r\nmine:a\r\n$1\r\nx\r\n")
+	p.ask("DISCARD\r\nPUBLISH mine:b x", "+OK\r\n:0\r\n")
+	p.ask("AUTH "+token("ann", time.Hour, a)+"\r\nPUBLISH mine:b x", "+OK\r\n-NOPERM permission denied\r\n")
+	q.ask("AUTH "+token("bob", 0, a)+"\r\nPUBLISH mine:b x", "+OK\r\n-NOPERM permission denied\r\n")
+	p.ask("AUTH "+token("bob", 0, all), "")
+	if got, err := io.ReadAll(p); len(got) > 0 || err == nil {
+		t.Errorf("as another user: %q, %v", got, err)
+	}
+}
+
+// readUntil reads until the end of what has come is that.
+func readUntil(t *testing.T, r io.Reader, end string) {
+	t.Helper()
+	var got []byte
+	for one := make([]byte, 1); !strings.HasSuffix(string(got), end); {
+		if _, err := io.ReadFull(r, one); err != nil {
+			t.Fatalf("%q: %v", got, err)
+		}
+		got = append(got, one[0])
+	}
+}
+
 // A client that may not have one of the channels gets none of them, as in Redis: it cannot know
 // what it has after an error.
 func TestRedisSubscribesToAllOrNone(t *testing.T) {
@@ -228,6 +296,28 @@ func TestRedisTransactions(t *testing.T) {
 		}
 		p.ask(tt.send, tt.want)
 	}
+	const wrong = "-ERR wrong number of arguments for "
+	for _, tt := range []struct{ send, want string }{ // about the connection
+		{"MULTI\r\nPING\r\nPING x\r\nPING x y\r\nEXEC\r\nPING", "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n" +
+			"*3\r\n+PONG\r\n$1\r\nx\r\n" + wrong + "'ping' command\r\n+PONG\r\n"},
+		{"MULTI\r\nCLIENT SETNAME me\r\nCLIENT GETNAME\r\nCLIENT REPLY ON\r\nAUTH nobody\r\nHELLO 9\r\nEXEC",
+			"+OK\r\n" + strings.Repeat("+QUEUED\r\n", 5) + "*5\r\n+OK\r\n$2\r\nme\r\n+OK\r\n-WRONGPASS invalid " +
+				"username-password pair or user is disabled.\r\n-NOPROTO unsupported protocol version\r\n"},
+		{"MULTI\r\nPUBLISH a bad\r\nAUTH\r\nEXEC", "+OK\r\n+QUEUED\r\n" + wrong + "'auth' command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT\r\nEXEC", "+OK\r\n+QUEUED\r\n" + wrong + "'client' command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT NOPE\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n-ERR unknown subcommand 'NOPE'. Try CLIENT HELP.\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT SETNAME\r\nEXEC",
+			"+OK\r\n+QUEUED\r\n" + wrong + "'client|setname' command\r\n" + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nCLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nEXEC\r\nPING", "+OK\r\n+QUEUED\r\n" +
+			strings.Repeat("-ERR Command not allowed inside a transaction\r\n", 2) + aborted + "+PONG\r\n"},
+		{"MULTI\r\nPING\r\nDISCARD\r\nPING", "+OK\r\n+QUEUED\r\n+OK\r\n+PONG\r\n"},
+		{"MULTI\r\nHELLO 3\r\nPING\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n%7\r\n$6\r\nserver\r\n" +
+			"$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:2\r\n$4\r\nmode\r\n" +
+			"$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n+PONG\r\n"},
+	} {
+		p.ask(tt.send, tt.want)
+	}
 	p.ask("MULTI\r\nPUBLISH a bad\r\nRESET\r\nAUTH "+token+"\r\nEXEC", "+OK\r\n+QUEUED\r\n+RESET\r\n+OK\r\n"+not)
 	stranger := dialRedis(t, addr)
 	const noAuth = "-NOAUTH Authentication required.\r\n"
@@ -274,11 +364,11 @@ func TestRedisDoorLimits(t *testing.T) {
 	p.ask("PSUBSCRIBE d", "-ERR limit exceeded\r\n")
 	var all patterns
 	for i := range maxPatterns {
-		if !all.join(new(redisClient), nil, fmt.Sprint(i)) {
+		if !all.join(s.node, new(redisClient), nil, []string{fmt.Sprint(i)}, func() {}) {
 			t.Fatalf("pattern %d was refused", i)
 		}
 	}
-	if all.join(new(redisClient), nil, "one more") {
+	if all.join(s.node, new(redisClient), nil, []string{"one more"}, func() {}) {
 		t.Error("there are more patterns than may be")
 	}
 }

@@ -106,13 +106,16 @@ func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	}
 	w.Flush()
 	for at, name := range names {
-		if request, isNew := wanted[name]; isNew {
+		if r, isNew := wanted[name]; isNew {
 			delete(wanted, name) // a name may come twice
-			err = s.join(name, request, func(welcome) { k.add(c.Conn, i, c.Args[1+at]) })
+			err = s.join(r, func(welcome) { k.add(c.Conn, i, c.Args[1+at]) })
 		} else {
 			k.add(c.Conn, i, c.Args[1+at])
 		}
 		if err != nil { // the bus could not; what the client has is not known to it
+			for _, r := range wanted {
+				r.cancel()
+			}
 			d.fail(w, "redis subscribe", err)
 			c.Conn.Close()
 			return
@@ -185,6 +188,10 @@ const mostListed = 10_000
 
 func (d *redisServer) listChannels(w *resp.Reply, c *resp.Command) {
 	if !d.mayList(w, c) {
+		return
+	}
+	if len(c.Args) > 2 && len(c.Args[2]) > d.node.limits.ChannelName { // each channel is compared with it
+		w.Error("ERR the pattern is longer than the name of a channel may be")
 		return
 	}
 	all := d.node.hub.matching(func(name string) bool {

@@ -46,10 +46,13 @@ func (f redisForm) publications(channel string, list []Publication) []byte {
 	return dst
 }
 
-// appendMatch appends a publication for a subscriber of a pattern.
-func (f redisForm) appendMatch(dst []byte, pattern, channel string, p Publication) []byte {
-	dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
-	return resp.AppendBulk(resp.AppendBulk(dst, channel), p.Data)
+// matches returns publications for a subscriber of a pattern.
+func (f redisForm) matches(pattern, channel string, list []Publication) (dst []byte) {
+	for _, p := range list {
+		dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
+		dst = resp.AppendBulk(resp.AppendBulk(dst, channel), p.Data)
+	}
+	return dst
 }
 
 func (f redisForm) notice(string, Notice) []byte { return nil }

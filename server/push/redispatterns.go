@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 )
 
@@ -11,12 +12,14 @@ import (
 // all of them. A pattern may be as long as a channel's name.
 const maxPatterns = 1000
 
-// patterns are the subscriptions of PSUBSCRIBE on a node. They get what is published on this node,
-// after the channel's own subscribers.
+// patterns are the subscriptions of PSUBSCRIBE on a node. While there are any, they are a tap
+// of the bus. They get the publications of a channel in its order, each of them once, and after the
+// channel's own subscribers.
 type patterns struct {
-	used atomic.Bool // there are any: without them a publication does not look further
-	mu   sync.RWMutex
+	used atomic.Bool  // there are any
+	mu   sync.RWMutex // held for reading while publications are sent
 	all  map[string]map[*redisClient]*session
+	tap  *tap // nil: there are none
 }
 
 // count returns how many patterns there are.
@@ -41,119 +44,126 @@ func (t *patterns) matching(channel string) (n int) {
 	return n
 }
 
-// join adds a subscription. It returns false at maxPatterns.
-func (t *patterns) join(k *redisClient, s *session, pattern string) bool {
+// join adds subscriptions of a client, and then calls joined. Its first publication comes after
+// that. join returns false, and has added nothing, if there would be more than maxPatterns.
+func (t *patterns) join(n *node, k *redisClient, s *session, list []string, joined func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.all == nil {
-		t.all = map[string]map[*redisClient]*session{}
-	}
-	if t.all[pattern] == nil {
-		if len(t.all) >= maxPatterns {
-			return false
+	added := make(map[string]struct{})
+	for _, pattern := range list {
+		if t.all[pattern] == nil {
+			added[pattern] = struct{}{}
 		}
-		t.all[pattern] = map[*redisClient]*session{}
 	}
-	t.all[pattern][k] = s
-	t.used.Store(true)
+	if len(t.all)+len(added) > maxPatterns {
+		return false
+	}
+	if t.all == nil {
+		t.all = make(map[string]map[*redisClient]*session)
+	}
+	for _, pattern := range list {
+		if t.all[pattern] == nil {
+			t.all[pattern] = make(map[*redisClient]*session)
+		}
+		t.all[pattern][k] = s
+	}
+	if t.tap == nil && len(t.all) > 0 {
+		t.tap = &tap{func(channel string, list []Publication) { t.deliver(n, channel, list) }}
+		n.bus.(*memoryBus).addTap(t.tap)
+		t.used.Store(true)
+	}
+	joined()
 	return true
 }
 
-func (t *patterns) drop(k *redisClient, pattern string) {
+// drop ends subscriptions of a client. It gets nothing of them afterwards.
+func (t *patterns) drop(n *node, k *redisClient, list ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.all[pattern], k)
-	if len(t.all[pattern]) == 0 {
-		delete(t.all, pattern)
+	for _, pattern := range list {
+		delete(t.all[pattern], k)
+		if len(t.all[pattern]) == 0 {
+			delete(t.all, pattern)
+		}
 	}
-	t.used.Store(len(t.all) > 0)
-}
-
-// leave drops all subscriptions of a client that has ended.
-func (t *patterns) leave(k *redisClient) {
-	k.mu.Lock()
-	var mine []string
-	for pattern := range k.patterns {
-		mine = append(mine, pattern)
-	}
-	k.mu.Unlock()
-	for _, pattern := range mine {
-		t.drop(k, pattern)
+	if t.tap != nil && len(t.all) == 0 {
+		n.bus.(*memoryBus).removeTap(t.tap)
+		t.tap = nil
+		t.used.Store(false)
 	}
 }
 
-// deliver sends a publication to the subscriptions that match its channel. A client that needs a
-// token for the channel does not get it.
-func (t *patterns) deliver(n *node, channel string, p Publication) {
-	type delivery struct {
-		s       *session
-		pattern string
+// deliver sends publications to the subscriptions that match their channel. A client that needs a
+// token for the channel does not get them.
+func (t *patterns) deliver(n *node, channel string, list []Publication) {
+	if channel[0] == 0 {
+		return // a log of a door, which is no channel
 	}
-	var to []delivery
 	t.mu.RLock()
+	defer t.mu.RUnlock()
 	for pattern, clients := range t.all {
 		if !resp.Match(pattern, channel) {
 			continue
 		}
 		for _, s := range clients {
-			to = append(to, delivery{s, pattern})
-		}
-	}
-	t.mu.RUnlock()
-	for _, one := range to {
-		if one.s.needsToken(channel) || !one.s.mayName(channel) {
-			continue
-		}
-		f := one.s.form().form.(redisForm)
-		m := &message{payload: f.appendMatch(nil, one.pattern, channel, p)}
-		switch one.s.offer(m) {
-		case offerTaken:
-			n.count.messages.Add(1)
-		case offerFull:
-			one.s.tooSlow(channel, len(m.payload))
+			if s.needsToken(channel) || !s.mayName(channel) {
+				continue
+			}
+			f := s.form().form.(redisForm)
+			m := &message{payload: f.matches(pattern, channel, list)}
+			switch s.offer(m) {
+			case offerTaken:
+				n.count.messages.Add(uint64(len(list)))
+			case offerFull:
+				s.tooSlow(channel, len(m.payload))
+			}
 		}
 	}
 }
 
+// subscribePatterns answers one push message for each pattern, in front of its first publication.
+// The client gets all patterns, or none if that is above a limit.
 func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
-	n := d.node
-	if _, local := n.bus.(*memoryBus); !local {
+	if _, local := d.node.bus.(*memoryBus); !local {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
 	}
 	k, s := d.client(c.Conn), d.session(c.Conn, false)
+	w.Flush()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !d.joinPatterns(k, s, c.Args[1:]) {
+	if !d.joinPatterns(k, s, c) {
 		d.fail(w, "redis psubscribe", failLimitExceeded)
-		return
-	}
-	for _, a := range c.Args[1:] {
-		k.patterns[string(a)] = struct{}{}
-		k.noteSubscribed(c.Conn)
-		d.confirm(w, "psubscribe", a, k.count(false))
 	}
 }
 
-// joinPatterns subscribes the client to all patterns, or to none if that is above a limit. The
-// caller holds k.mu, and notes them.
-func (d *redisServer) joinPatterns(k *redisClient, s *session, list [][]byte) bool {
-	added := make(map[string]struct{})
-	for _, a := range list {
-		pattern := string(a)
-		if _, known := k.patterns[pattern]; known {
-			continue
-		}
-		if added[pattern] = struct{}{}; len(pattern) > d.node.limits.ChannelName ||
-			len(k.patterns)+len(k.channels[0])+len(added) > d.node.limits.Channels ||
-			!d.node.patterns.join(k, s, pattern) {
-			for pattern := range added {
-				d.node.patterns.drop(k, pattern)
-			}
+// joinPatterns subscribes the client to the patterns of a command. The caller holds k.mu.
+func (d *redisServer) joinPatterns(k *redisClient, s *session, c *resp.Command) bool {
+	var list []string
+	fresh := make(map[string]struct{})
+	for _, a := range c.Args[1:] {
+		if len(a) > d.node.limits.ChannelName {
 			return false
 		}
+		list = append(list, string(a))
+		if _, known := k.patterns[string(a)]; !known {
+			fresh[string(a)] = struct{}{}
+		}
 	}
-	return true
+	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.node.limits.Channels {
+		return false
+	}
+	if k.ended {
+		return true // there is no client to answer
+	}
+	return d.node.patterns.join(d.node, k, s, list, func() {
+		for _, a := range c.Args[1:] {
+			k.patterns[string(a)] = struct{}{}
+			k.noteSubscribed(c.Conn)
+			// an error ends the connection
+			_ = c.Conn.TryPush(buf.From(confirmation(c.Conn.Protocol(), "psubscribe", a, k.count(false))))
+		}
+	})
 }
 
 func (d *redisServer) unsubscribePatterns(w *resp.Reply, c *resp.Command) {
@@ -171,7 +181,7 @@ func (d *redisServer) unsubscribePatterns(w *resp.Reply, c *resp.Command) {
 	}
 	for _, name := range names {
 		if name != nil {
-			d.node.patterns.drop(k, string(name))
+			d.node.patterns.drop(d.node, k, string(name))
 		}
 		k.mu.Lock()
 		delete(k.patterns, string(name))

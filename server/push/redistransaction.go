@@ -43,7 +43,7 @@ func (d *redisServer) handler() *redisHandler {
 
 // transaction returns what the client has begun, or nil.
 func (h *redisHandler) transaction(c *resp.Conn) *redisTransaction {
-	if k, ok := c.Value().(*redisClient); ok && k != nil {
+	if k := clientOf(c); k != nil && !k.hasEnded() {
 		return k.transaction
 	}
 	return nil
@@ -52,22 +52,38 @@ func (h *redisHandler) transaction(c *resp.Conn) *redisTransaction {
 // ServeRESP runs one command. A command of a transaction that is answered with an error breaks it,
 // so that EXEC does not run the others.
 func (h *redisHandler) ServeRESP(w *resp.Reply, c *resp.Command) {
+	if k := clientOf(c.Conn); k != nil && k.isExpired(h.node.clock.Now()) {
+		k.transaction = nil
+		c.Conn.SetTransaction(false)
+		w.Error("NOAUTH the token has expired: authenticate again with a new one")
+		return
+	}
 	t := h.transaction(c.Conn)
 	if t == nil {
 		h.run.ServeRESP(w, c)
 		return
 	}
 	if c.Is(0, "EXEC") && len(c.Args) > 1 {
-		h.client(c.Conn).transaction = nil
+		h.set(c.Conn, nil)
 		w.Error("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")
 		return
 	}
 	before := len(t.queued)
-	h.check.ServeRESP(w, c)
-	own := c.Is(0, "EXEC") || c.Is(0, "MULTI") || c.Is(0, "DISCARD")
-	if len(t.queued) == before && !own {
+	if own, good := w.CheckOwn(c); !own {
+		h.check.ServeRESP(w, c)
+	} else if good {
+		h.enqueue(w, c, "")
+	}
+	ends := c.Is(0, "EXEC") || c.Is(0, "MULTI") || c.Is(0, "DISCARD")
+	if len(t.queued) == before && !ends {
 		t.broken = true
 	}
+}
+
+// set begins a transaction, or ends it: nil.
+func (h *redisHandler) set(c *resp.Conn, t *redisTransaction) {
+	h.client(c).transaction = t
+	c.SetTransaction(t != nil)
 }
 
 func (h *redisHandler) begin(w *resp.Reply, c *resp.Command) {
@@ -76,7 +92,7 @@ func (h *redisHandler) begin(w *resp.Reply, c *resp.Command) {
 		w.Error("ERR MULTI calls can not be nested")
 		return
 	}
-	k.transaction = new(redisTransaction)
+	h.set(c.Conn, new(redisTransaction))
 	w.OK()
 }
 
@@ -86,11 +102,12 @@ func (h *redisHandler) discard(w *resp.Reply, c *resp.Command) {
 		w.Error("ERR DISCARD without MULTI")
 		return
 	}
-	k.transaction = nil
+	h.set(c.Conn, nil)
 	w.OK()
 }
 
-// enqueue keeps a command, or answers why it may not be in a transaction.
+// enqueue keeps a command, or answers why it may not be in a transaction. name is that of a command
+// of the mux.
 func (h *redisHandler) enqueue(w *resp.Reply, c *resp.Command, name string) {
 	t := h.transaction(c.Conn)
 	size := transactionSlack * (1 + len(c.Args))
@@ -98,7 +115,7 @@ func (h *redisHandler) enqueue(w *resp.Reply, c *resp.Command, name string) {
 		size += len(a)
 	}
 	switch limit := h.node.limits.Batch; {
-	case isSubscribing(name):
+	case isSubscribing(name), isSilencing(c):
 		w.Error("ERR Command not allowed inside a transaction")
 		return
 	case t.bytes+size > limit:
@@ -122,10 +139,16 @@ func isSubscribing(name string) bool {
 		"PUNSUBSCRIBE"}, name)
 }
 
+// isSilencing reports whether a command has no reply, so that an array of replies would lack one.
+// Redis sends such an array.
+func isSilencing(c *resp.Command) bool {
+	return c.Is(0, "CLIENT") && c.Is(1, "REPLY") && !c.Is(2, "ON")
+}
+
 func (h *redisHandler) exec(w *resp.Reply, c *resp.Command) {
 	k := h.client(c.Conn)
 	t := k.transaction
-	k.transaction = nil
+	h.set(c.Conn, nil)
 	switch {
 	case t == nil:
 		w.Error("ERR EXEC without MULTI")
@@ -134,7 +157,12 @@ func (h *redisHandler) exec(w *resp.Reply, c *resp.Command) {
 	default:
 		w.Array(len(t.queued))
 		for _, args := range t.queued {
-			h.run.ServeRESP(w, &resp.Command{Args: args, Conn: c.Conn})
+			one := &resp.Command{Args: args, Conn: c.Conn}
+			if own, good := w.CheckOwn(one); !own {
+				h.run.ServeRESP(w, one)
+			} else if good {
+				w.ServeOwn(one)
+			}
 		}
 	}
 }

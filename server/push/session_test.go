@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 func TestConnectAndSubscribeInOneFrame(t *testing.T) {
@@ -23,6 +25,30 @@ func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 		t.Errorf("client id %q is not a random UUID", id)
 	}
 	c.wantOpen(t, "connected")
+}
+
+// A client of a newer version offers what the server does not do, and goes without it. The members
+// are those of client.proto 0.23 and one of tomorrow.
+func TestOffersAreReadPast(t *testing.T) {
+	n := newTestNode(t)
+	for _, form := range []centrifugeForm{jsonForm, {centrifuge.Protobuf, inSocket, false}} {
+		connect := `{"id":1,"tomorrow":{},"connect":{"headers":{"X-A":"b"},"flag":1,"profile":"p","dict":"d",` +
+			`"tomorrow":[1]}}`
+		subscribe := `{"id":2,"subscribe":{"channel":"news","positioned":true,"recoverable":true,"tomorrow":1}}`
+		if form.codec == centrifuge.Protobuf {
+			connect = "\x1b\x08\x01\x22\x17\x32\x0a\x0a\x03X-A\x12\x03b=c\x38\x01\x42\x01d\x4a\x01p\xa2\x06\x00"
+			subscribe = "\x11\x08\x02\x2a\x0d\x0a\x04news\x48\x01\x50\x01\xa0\x06\x01"
+		}
+		f := new(fakeTransport)
+		f.s = n.start(f, form)
+		f.frame([]byte(connect))
+		f.frame([]byte(subscribe))
+		got := f.take()
+		if len(got) != 2 || !strings.Contains(got[0], f.s.id.String()) || strings.Contains(got[0]+got[1], "flag") {
+			t.Errorf("%v: %q", form.codec, got)
+		}
+		f.wantOpen(t, "after offers")
+	}
 }
 
 func TestCommands(t *testing.T) {
@@ -56,6 +82,9 @@ func TestCommands(t *testing.T) {
 		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`,
 			`{"id":14,"error":{"code":108,"message":"not available"}}`},
 		{"rpc without a method", `{"id":23,"rpc":{}}`, `{"id":23,"error":{"code":108,"message":"not available"}}`},
+		{"sub_refresh of a poll",
+			`{"id":24,"sub_refresh":{"channel":"news","token":"t","type":4,"track":[{"key":"a"}]}}`,
+			`{"id":24,"error":{"code":107,"message":"bad request"}}`},
 		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`,
 			`{"id":15,"error":{"code":108,"message":"not available"}}`},
 		{"history without", `{"id":22,"history":{"channel":"void"}}`,

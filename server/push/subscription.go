@@ -11,61 +11,82 @@ import (
 // subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
 // wait for the bus. An Error is the answer to the client.
 func (s *session) subscribe(name string, w subscribeRequest, announce func(welcome)) error {
-	if err := s.maySubscribe(name, 0); err != nil {
+	r, err := s.reserve(name, 0)
+	if err != nil {
 		return err
 	}
 	if err := s.admit(name, &w); err != nil {
+		r.cancel()
 		return err
 	}
-	return s.join(name, w, announce)
+	r.subscribeRequest = w
+	return s.join(r, announce)
 }
 
 // admitAll checks subscriptions to several channels, before one of them is made, and returns what
 // to join with. Those that s has already are left out. The error is that of the first that s may
 // not have.
-func (s *session) admitAll(names []string) (wanted map[string]subscribeRequest, err error) {
-	wanted = make(map[string]subscribeRequest)
+func (s *session) admitAll(names []string) (wanted map[string]*reservation, err error) {
+	wanted = make(map[string]*reservation)
+	defer func() {
+		if err != nil {
+			for _, r := range wanted {
+				r.cancel()
+			}
+		}
+	}()
 	for _, name := range names {
 		if _, twice := wanted[name]; twice {
 			continue
 		}
-		switch err := s.maySubscribe(name, len(wanted)); {
+		switch r, err := s.reserve(name, len(wanted)); {
 		case err == failAlreadySubscribed:
 			continue
 		case err != nil:
-			return nil, err
+			return wanted, err
+		default:
+			wanted[name] = r
 		}
-		wanted[name] = subscribeRequest{}
 	}
 	for i, name := range names {
-		w, isNew := wanted[name]
+		r, isNew := wanted[name]
 		if !isNew || slices.Contains(names[:i], name) {
 			continue
 		}
 		err := s.maySubscribeNow()
 		if err == nil {
-			err = s.admit(name, &w)
+			err = s.admit(name, &r.subscribeRequest)
 		}
 		if err != nil {
-			return nil, err
+			return wanted, err
 		}
-		wanted[name] = w
 	}
 	return wanted, nil
 }
 
-// join makes a subscription that was admitted.
-func (s *session) join(name string, w subscribeRequest, announce func(welcome)) error {
-	m, err := s.node.hub.join(s, name, w, func(hello welcome) {
-		hello.expires, hello.ttl, hello.data = w.ttl > 0, w.ttl, w.answer
+// join makes a subscription that was admitted. If the server has ended it meanwhile, the client is
+// told of that behind the announcement.
+func (s *session) join(r *reservation, announce func(welcome)) error {
+	m, err := s.node.hub.join(r, func(hello welcome) {
+		hello.expires, hello.ttl, hello.data = r.ttl > 0, r.ttl, r.answer
 		announce(hello)
 	})
 	if err != nil {
+		r.cancel()
 		return err
 	}
 	s.node.announce(m, true) // before settle, after which a leave may be announced
 	s.settle(m)
+	if r.settle() || s.hasLostRight(m) {
+		s.end(m.ch.name, unsubscribedByServer)
+	}
 	return nil
+}
+
+// hasLostRight reports whether the client had m by its capabilities alone, and they were replaced
+// while m was made. setCapabilities has not seen m then.
+func (s *session) hasLostRight(m *member) bool {
+	return s.identity != nil && s.identity.caps.Load() != nil && m.grant == nil && !m.server && s.needsToken(m.ch.name)
 }
 
 // admit checks the token for a subscription, if one is required or given, and sets what it grants.
@@ -160,20 +181,32 @@ func (s *session) settle(m *member) {
 	}
 }
 
-// maySubscribe returns why s cannot have a subscription to the channel, besides as many others.
-func (s *session) maySubscribe(name string, others int) error {
+// reserve makes a reservation, or returns why s cannot have a subscription to the channel, besides
+// as many others. The caller passes the reservation to join, or cancels it.
+func (s *session) reserve(name string, others int) (*reservation, error) {
 	if err := s.node.checkChannel(name); err != nil {
-		return err
+		return nil, err
 	}
+	h := s.node.hub
+	ch := h.acquire(name)
+	r := ch.reserve(s)
+	if r == nil {
+		h.release(ch)
+		return nil, failAlreadySubscribed
+	}
+	// A subscription is in s.members before its reservation ends. So it is seen here, or was there.
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.find(name) >= 0 {
-		return failAlreadySubscribed
+	known, full := s.find(name) >= 0, len(s.members)+others >= s.node.limits.Channels
+	s.mu.Unlock()
+	switch {
+	case known:
+		r.cancel()
+		return nil, failAlreadySubscribed
+	case full:
+		r.cancel()
+		return nil, failLimitExceeded
 	}
-	if len(s.members)+others >= s.node.limits.Channels {
-		return failLimitExceeded
-	}
-	return nil
+	return r, nil
 }
 
 // unsubscribe leaves the channel of that name. It returns false if the session was not a member.
@@ -193,10 +226,17 @@ func (s *session) unsubscribe(name string) bool {
 }
 
 // end ends the subscription to the channel of that name, and sends the client the reason. If the
-// client's form has no message for that, it ends the connection.
+// client's form has no message for that, it ends the connection. A subscription that is being made
+// ends when it is made. end returns false if there is none.
 func (s *session) end(name string, why unsubscription) bool {
 	if !s.unsubscribe(name) {
-		return false
+		if r := s.node.hub.reserved(s, name); r != nil {
+			r.end()
+			return true
+		}
+		if !s.unsubscribe(name) { // it was made meanwhile
+			return false
+		}
 	}
 	push := s.form().unsubscribed(name, why)
 	if push == nil {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/big"
 	"net/http"
@@ -331,6 +332,8 @@ func TestAnswerWithoutKeys(t *testing.T) {
 	keys, clock, server := newSigners(), newFakeClock(), newKeyServer(t)
 	server.set(200, keys.sets()...)
 	v := verifierOf(Config{TokenKeysURL: server.URL}, clock)
+	log := new(syncBuffer)
+	v.trust.Load().remote.log = slog.New(slog.NewTextHandler(log, nil))
 	token := named(t, jwt.SigningMethodES256, keys.p256, "e", jwt.MapClaims{"sub": "ann"})
 	if _, err := v.verify(token); err != nil {
 		t.Fatal(err)
@@ -349,8 +352,16 @@ func TestAnswerWithoutKeys(t *testing.T) {
 	server.say(`{"keys":[]}`) // the issuer has none any more
 	clock.advance(keysPause)
 	_, _ = v.verify(named(t, jwt.SigningMethodES256, keys.p256, "x", jwt.MapClaims{"sub": "ann"}))
-	if _, err := v.verify(token); !errors.Is(err, errTokenInvalid) {
+	if _, err := v.verify(token); !errors.Is(err, errKeyNotYetKnown) { // clients may come back when there are keys
 		t.Errorf("by a key that was taken back: %v", err)
+	}
+	if !strings.Contains(log.String(), "the key set has no key") {
+		t.Errorf("the log: %s", log)
+	}
+	server.set(200, keys.sets()[2])
+	clock.advance(keysPause)
+	if _, err := v.verify(token); !errors.Is(err, errTokenInvalid) {
+		t.Errorf("by a key that another one has replaced: %v", err)
 	}
 }
 

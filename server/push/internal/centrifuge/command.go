@@ -116,8 +116,13 @@ type Command struct {
 }
 
 // ConnectRequest is the first command of every connection. Subs has the positions after which the
-// client continues its server-side subscriptions. The package ignores headers and the protocol's
-// other members.
+// client continues its server-side subscriptions.
+//
+// The package reads past members that it does not know, here and in all commands, in both forms.
+// The protocol's way to add something is an offer: flag, profile and dict of this command,
+// positioned and recoverable of a subscription. The client then looks into the reply for what the
+// server does, so that newer clients can connect to older servers. Members that change what a
+// command asks for are read, and refused if they are not served: type, flag, delta and tf.
 type ConnectRequest struct {
 	Token   string                       `json:"token"`
 	Data    json.RawMessage              `json:"data"`
@@ -128,8 +133,7 @@ type ConnectRequest struct {
 
 // SubscribeRequest requests the publications of a channel. Recover also requests those after Offset
 // of Epoch. JoinLeave requests a notice of each join and leave. Delta names the compression that
-// the client understands. Filter selects publications by their tags. The package ignores the
-// protocol's other members.
+// the client understands. Filter selects publications by their tags.
 type SubscribeRequest struct {
 	Channel   string          `json:"channel"`
 	Token     string          `json:"token"`

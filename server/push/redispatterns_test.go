@@ -1,0 +1,206 @@
+package push
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/resp"
+)
+
+// pmessage is a publication in the channel a as a subscriber of the pattern a* gets it.
+func pmessage(text string) string {
+	return fmt.Sprintf("*4\r\n$8\r\npmessage\r\n$2\r\na*\r\n$1\r\na\r\n$%d\r\n%s\r\n", len(text), text)
+}
+
+// redisMessage reads an array of strings and numbers.
+func redisMessage(t *testing.T, r *bufio.Reader) (list []string) {
+	t.Helper()
+	line := func() string {
+		text, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		return strings.TrimSuffix(text, "\r\n")
+	}
+	var n int
+	if _, err := fmt.Sscanf(line(), "*%d", &n); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		one := line()
+		if strings.HasPrefix(one, "$") {
+			one = line()
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+const psubscribed = "*3\r\n$10\r\npsubscribe\r\n$2\r\na*\r\n:1\r\n"
+
+// A publication that comes again under its id reaches a pattern once, as it reaches a channel.
+func TestPatternsGetAPublicationOnce(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	p := dialRedis(t, s.redis(t))
+	p.ask("PSUBSCRIBE a*", psubscribed)
+	for _, text := range []string{`"1"`, `"again"`} {
+		if _, err := s.node.publish(context.Background(), "a", Publication{ID: "x", Data: []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.node.publish(context.Background(), "a", Publication{Data: []byte("2")}); err != nil {
+		t.Fatal(err)
+	}
+	p.ask("", pmessage(`"1"`)+pmessage("2"))
+}
+
+// Clients publish at the same time. A subscriber of a pattern gets everything once, and in the
+// order of a subscriber of the channel.
+func TestPatternsKeepTheOrder(t *testing.T) {
+	for _, rules := range []Namespace{{}, {HistorySize: 10, HistoryAge: time.Minute}} {
+		s := newLiveServer(t, Config{Namespaces: []Namespace{rules}})
+		addr := s.redis(t)
+		plain, pattern := dialRedis(t, addr), dialRedis(t, addr)
+		plain.ask("SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+		pattern.ask("PSUBSCRIBE a*", psubscribed)
+		const publishers = 8
+		each := 50
+		var all sync.WaitGroup
+		for i := range publishers {
+			all.Go(func() {
+				for j := range each {
+					if _, err := s.node.publish(context.Background(), "a",
+						Publication{Data: fmt.Appendf(nil, "%d", i*each+j)}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		r, q := bufio.NewReader(plain), bufio.NewReader(pattern)
+		for i := range publishers * each {
+			want, got := redisMessage(t, r)[2], redisMessage(t, q)[3]
+			if got != want {
+				t.Errorf("history %d: publication %d is %s by the pattern, and %s by the channel",
+					rules.HistorySize, i, got, want)
+				break
+			}
+		}
+		all.Wait()
+	}
+}
+
+// A client subscribes to a pattern and leaves it while others publish. The confirmation comes
+// before the first publication, and nothing comes after that of the end.
+func TestPatternsBeginAndEndInOrder(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	p := dialRedis(t, s.redis(t))
+	r := bufio.NewReader(p)
+	for range 50 {
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				for range 300 { // so few that the client's queue has room for all
+					if _, err := s.node.publish(context.Background(), "a", Publication{Data: []byte("1")}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		io.WriteString(p, "PSUBSCRIBE a*\r\n")
+		if got := redisMessage(t, r); got[0] != "psubscribe" {
+			t.Fatalf("the first is %q", got)
+		}
+		io.WriteString(p, "PUNSUBSCRIBE a*\r\n")
+		for word := ""; word != "punsubscribe"; {
+			if word = redisMessage(t, r)[0]; word != "pmessage" && word != "punsubscribe" {
+				t.Fatalf("then comes %q", word)
+			}
+		}
+		all.Wait()
+	}
+}
+
+// A topic that exists for a pattern alone is gone after its publication.
+func TestPatternsKeepNoTopics(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	p := dialRedis(t, s.redis(t))
+	p.ask("PSUBSCRIBE a*", psubscribed)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for j := range 100 {
+				if _, err := s.node.publish(context.Background(), fmt.Sprintf("b%d", (i+j)%50),
+					Publication{Data: []byte("1")}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	p.ask("PUNSUBSCRIBE", "*3\r\n$12\r\npunsubscribe\r\n$2\r\na*\r\n:0\r\n")
+	bus := s.node.bus.(*memoryBus)
+	for i := range bus.shards {
+		bus.shards[i].mu.Lock()
+		if n := len(bus.shards[i].topics); n > 0 {
+			t.Errorf("%d topics left", n)
+		}
+		bus.shards[i].mu.Unlock()
+	}
+	if len(bus.tapped()) > 0 {
+		t.Error("the bus is still tapped")
+	}
+}
+
+// A client hangs up in the middle of a transaction. Its other commands run, with its rights, and
+// leave nothing behind: the server's shutdown would wait for it.
+func TestRedisClientThatHangsUp(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	users := make(chan string, 3)
+	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret,
+		Namespaces: []Namespace{{}, {Name: "ask", PublishHook: true}},
+		Hooks: Hooks{Publish: func(_ context.Context, c Caller, _ PublishRequest) (PublishAnswer, error) {
+			if users <- c.User; len(users) == 1 {
+				close(begun)
+				<-goOn
+			}
+			return PublishAnswer{}, nil
+		}}})
+	p := dialRedis(t, s.redis(t))
+	p.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")
+	p.ask("MULTI\r\nPUBLISH ask:a 1\r\nPUBLISH ask:a 2\r\nPUBLISH ask:a 3\r\nEXEC", "+OK\r\n"+
+		strings.Repeat("+QUEUED\r\n", 3))
+	<-begun
+	before := s.node.sessions.Load()
+	if err := p.Conn.(*net.TCPConn).SetLinger(0); err != nil { // a reset: behind a FIN all commands are answered
+		t.Fatal(err)
+	}
+	p.Close()
+	for s.node.sessions.Load() == before {
+		time.Sleep(time.Millisecond) // until the server has noticed
+	}
+	close(goOn)
+	first := <-users
+	for range 2 {
+		if user := <-users; user != first || user == "" {
+			t.Errorf("the user of another publication is %q, not %q", user, first)
+		}
+	}
+	if got := s.node.sessions.Load(); got != 0 {
+		t.Errorf("%d sessions left", got)
+	}
+	d := &redisServer{Server: s.Server}
+	if !d.joinPatterns(&redisClient{ended: true}, nil, &resp.Command{Args: [][]byte{nil, []byte("a*")}}) {
+		t.Error("a pattern is refused")
+	}
+	if got := s.node.patterns.count(); got != 0 {
+		t.Errorf("%d patterns left", got)
+	}
+}

@@ -1,0 +1,201 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// This file tries what users of other servers have reported, where no other test does:
+// docs/HUNTS.md has the list.
+
+// A token cannot bring its key, nor say where the key is. No request leaves the server for one.
+func TestTokensChooseNoKey(t *testing.T) {
+	var asked atomic.Int32
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		io.WriteString(w, `{"keys":[]}`)
+	}))
+	defer evil.Close()
+	keys, server := newSigners(), newKeyServer(t)
+	server.set(200, keys.sets()[0])
+	v := verifierOf(Config{TokenKeysURL: server.URL, TokenSecret: testSecret}, newFakeClock())
+	own := keys.sets()[2] // the key that signs, which the server does not know
+	for name, value := range map[string]any{"jwk": own, "jku": evil.URL, "x5u": evil.URL, "x5c": []string{"MII="},
+		"kid": evil.URL, "crit": []string{"exp"}, "zip": "DEF"} {
+		token := jwt.NewWithClaims(jwt.SigningMethodEdDSA,
+			jwt.MapClaims{"sub": "eve", "iss": evil.URL, "aud": evil.URL})
+		token.Header[name] = value
+		signed, err := token.SignedString(keys.ed25519)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, err := v.verify(signed); err == nil {
+			t.Errorf("a token with %s is that of %q", name, g.user)
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("%d requests to a server that tokens name", n)
+	}
+}
+
+// A client that has received nothing yet recovers from the beginning, and one that has recovered
+// can do so again.
+func TestRecoveryFromTheBeginning(t *testing.T) {
+	n := newTestNode(t, withRules(t, Namespace{HistorySize: 10, HistoryAge: time.Minute, Recovery: true}))
+	at, want := Position{}, 0
+	for round := range 4 {
+		c := n.connected()
+		ask := fmt.Sprintf(`{"id":2,"subscribe":{"channel":"a","recover":%v,"offset":%d,"epoch":"%s"}}`,
+			round > 0, at.Offset, at.Epoch)
+		c.frame([]byte(ask))
+		var reply struct {
+			Subscribe struct {
+				Epoch        string
+				Offset       uint64
+				Recovered    bool
+				Publications []struct{ Offset uint64 }
+			}
+		}
+		got := c.take()
+		if len(got) != 1 || json.Unmarshal([]byte(got[0]), &reply) != nil {
+			t.Fatalf("round %d: %q", round, got)
+		}
+		sub := reply.Subscribe
+		if len(sub.Publications) != want || sub.Recovered != (round > 0) || sub.Offset != at.Offset+uint64(want) {
+			t.Errorf("round %d after %v: %s", round, at, got[0])
+		}
+		at = Position{sub.Offset, sub.Epoch}
+		c.hangUp()
+		want = round + 1
+		for range want {
+			if _, err := n.publish(context.Background(), "a", Publication{Data: []byte("1")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Requests of an emulated client come at the same time. Each is answered once, and what is left is
+// what the last one has asked for.
+func TestEmulationAtTheSameTime(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	c := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
+	session, node := emulatedIn(t, c.take())
+	const requests = 40
+	var all sync.WaitGroup
+	for i := range requests {
+		all.Go(func() {
+			command := fmt.Sprintf(`{"id":%d,"subscribe":{"channel":"a"}}`+"\n"+
+				`{"id":%d,"unsubscribe":{"channel":"a"}}`, 10+2*i, 11+2*i)
+			if code := ts.emulate(session, node, command); code != 204 {
+				t.Errorf("answered with %d", code)
+			}
+		})
+	}
+	all.Wait()
+	lines := strings.Split(strings.TrimSpace(c.take()), "\n")
+	if len(lines) != 2*requests {
+		t.Errorf("%d replies to %d commands", len(lines), 2*requests)
+	}
+	for _, line := range lines {
+		if strings.Contains(line, "error") && !strings.Contains(line, `"code":105`) {
+			t.Errorf("received %s", line)
+		}
+	}
+	ts.do("POST", "/api/publish", `{"channel":"a","data":1}`)
+	if got := c.take(); got != "" {
+		t.Errorf("a client that has left received %q", got)
+	}
+}
+
+// A hook for connect lets a user have one connection: it ends the user's others. Two that come at
+// the same time end each other at most.
+func TestHookEndsOtherConnections(t *testing.T) {
+	var n *testNode
+	n = newTestNode(t, withHooks(t, Hooks{
+		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
+			n.disconnectHere(operation{User: "ann", Code: 4000, Reason: "elsewhere"})
+			return ConnectAnswer{User: "ann"}, nil
+		}}))
+	var clients []*fakeTransport
+	for range 10 {
+		var all sync.WaitGroup
+		for range 3 {
+			c := n.dial()
+			clients = append(clients, c)
+			all.Go(func() { c.frame([]byte(`{"id":1,"connect":{}}`)) })
+		}
+		all.Wait()
+	}
+	last := n.dial()
+	last.frame([]byte(`{"id":1,"connect":{}}`))
+	last.wantOpen(t, "the last one")
+	for i, c := range clients {
+		if !c.isClosed() {
+			t.Errorf("connection %d is still open", i)
+		}
+	}
+}
+
+// What is published in front of an end reaches the client before the end, by every door.
+func TestEndBehindTheLastMessage(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	connect := `{"id":1,"connect":{"subs":{"a":{}}}}`
+	streams := map[string]*fakeStream{
+		"events":          ts.subscribe("channel=a"),
+		"uni_http_stream": ts.open("POST", "/connection/uni_http_stream", `{"subs":{"a":{}}}`),
+	}
+	two := ts.open("POST", "/connection/http_stream", connect)
+	session, node := emulatedIn(t, two.take())
+	ts.emulate(session, node, `{"id":2,"subscribe":{"channel":"a"}}`)
+	streams["http_stream"] = two
+	for _, s := range streams {
+		s.take()
+	}
+	ts.do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
+	for _, s := range ts.node.wheel.all() {
+		s.disconnect(ending{Code: 4000, Reason: "over"})
+	}
+	for name, s := range streams {
+		got := s.take()
+		last, end := strings.Index(got, `"last"`), strings.Index(got, "4000")
+		if !s.isClosed() || last < 0 || end >= 0 && end < last {
+			t.Errorf("%s: received %q, closed: %v", name, got, s.isClosed())
+		}
+	}
+}
+
+// In RESP3 messages come between replies, never inside of one: not inside of EXEC's, which has the
+// replies of the publications that cause them. CLIENT REPLY OFF does not stop them.
+func TestRedisMessagesBesideReplies(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	p := dialRedis(t, s.redis(t))
+	p.ask("HELLO 3", "%7\r\n")
+	readUntil(t, p, "*0\r\n")
+	p.ask("SUBSCRIBE a", ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+	message := func(text string) string { return ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n" + text + "\r\n" }
+	p.ask("MULTI\r\nPUBLISH a 1\r\nECHO x\r\nPUBLISH a 2\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n"+
+		message("1")+message("2")+"*3\r\n:1\r\n$1\r\nx\r\n:1\r\n")
+	p.ask("CLIENT REPLY OFF\r\nPUBLISH a 3\r\nPING\r\nCLIENT REPLY ON\r\nPING", message("3")+"+OK\r\n+PONG\r\n")
+}
+
+// A pattern that costs as much as all names together is refused, where there is no other bound.
+func TestRedisPatternsAreBounded(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	p := dialRedis(t, s.redis(t))
+	long := "*[" + strings.Repeat("z", 20_000) + "]"
+	p.ask("PUBSUB CHANNELS "+long, "-ERR the pattern is longer than the name of a channel may be\r\n")
+	p.ask("PSUBSCRIBE "+long, "-ERR limit exceeded\r\n")
+	p.ask("PUBSUB NUMPAT", ":0\r\n")
+}
