@@ -217,12 +217,17 @@ func (c *Conn) emptyInbox() {
 	in.wake()
 }
 
-// strip leaves of rare what outlives the connection. It is called under mu.
+// strip leaves of rare what outlives the connection: messages that wait for callbacks are still
+// inflated, with the windows, until forget. It is called under mu.
 func (c *Conn) strip(err error) {
 	life := c.lifetime()
 	if !c.settings().pull {
-		if c.rare = nil; life != nil {
-			c.rare = &rare{life: life}
+		var w *windows
+		if c.rare != nil && c.backlog != nil {
+			w = c.rare.windows
+		}
+		if c.rare = nil; life != nil || w != nil {
+			c.rare = &rare{life: life, windows: w}
 		}
 		return
 	}
