@@ -212,16 +212,17 @@ func TestPingsBesideOverflow(t *testing.T) {
 	}
 }
 
-// What is incomplete when a connection ends, or could not be read, keeps no memory; nor does an idle
-// connection keep its last message.
+// What is incomplete when a connection ends, or could not be read, keeps no memory. An idle
+// connection does not keep its last message.
 func TestEndsKeepNoMessage(t *testing.T) {
 	packed := packedFrame(OpText, string(bytes.Repeat([]byte("text "), 10_000)), nil, 3)
 	for name, wire := range map[string]string{
 		"nothing": "", "a whole message": packed, "half of a packed message": packed[:len(packed)/2],
 		"half of a frame": clientFrame(true, OpBinary, strings.Repeat("x", 50_000))[:30_000],
 		"a fragment":      clientFrame(false, OpText, strings.Repeat("x", 50_000)),
-		"a ping in it":    clientFrame(false, OpText, strings.Repeat("x", 50_000)) + clientFrame(true, OpPing, "12345")[:8],
-		"not UTF-8":       clientFrame(true, OpText, strings.Repeat("x", 5000)+"\xff"),
+		"a ping in it": clientFrame(false, OpText, strings.Repeat("x", 50_000)) +
+			clientFrame(true, OpPing, "12345")[:8],
+		"not UTF-8": clientFrame(true, OpText, strings.Repeat("x", 5000)+"\xff"),
 		"not UTF-8, in fragments": clientFrame(false, OpText, strings.Repeat("x", 5000)) +
 			clientFrame(true, opContinuation, "\xff"),
 		"above the limit": clientFrame(false, OpText, strings.Repeat("x", 90_000)) +
@@ -297,8 +298,8 @@ func TestWriteContextLeavesNothing(t *testing.T) {
 	}
 }
 
-// Messages that wait for slow callbacks when the peer has gone are heard like others, compressed ones
-// with references to those before them included.
+// Messages that wait for slow callbacks when the peer has gone are heard like others. So are
+// compressed ones with references to those before them.
 func TestEndsBesideWindows(t *testing.T) {
 	const messages = 20
 	same := string(sampleText(rand.New(rand.NewPCG(1, 2)), 500))

@@ -101,8 +101,8 @@ func reports() []reported {
 		{"RSV1 in a ping", bare(frameHeader{op: OpPing, rsv1: true, fin: true}, "?"), nil, 1002},
 		{"a character across fragments and pings", split(OpText, false, ping, "\xe2", "\x82", "\xac"),
 			[]string{"\u20ac"}, 1000},
-		{"empty continuations", split(OpText, false, "", append(append([]string{"a"}, make([]string, 1000)...), "b")...),
-			[]string{"ab"}, 1000},
+		{"empty continuations", split(OpText, false, "",
+			slices.Concat([]string{"a"}, make([]string, 1000), []string{"b"})...), []string{"ab"}, 1000},
 		{"fragments of a byte, above the limit", split(OpBinary, false, "",
 			slices.Repeat([]string{"x"}, mostInTests+1)...), nil, 1009},
 		{"fragments of a byte, as many as may be", split(OpBinary, false, "",
@@ -166,7 +166,8 @@ func runReported(t *testing.T, r reported, d web.Dispatch, seed uint64) {
 		t.Errorf("%s, seed %d: heard %.300q, want %.300q and the end with %d", r.name, seed, all, want, r.code)
 	}
 	read := c.lines(t)
-	if last := read[len(read)-1]; !strings.HasPrefix(last, strings.TrimSuffix(line(OpClose, closeWith(r.code, "")), `"`)) {
+	last, frame := read[len(read)-1], strings.TrimSuffix(line(OpClose, closeWith(r.code, "")), `"`)
+	if !strings.HasPrefix(last, frame) {
 		t.Errorf("%s, seed %d: the client read %.200q at last, want a close frame with %d", r.name, seed, last, r.code)
 	}
 	if !c.Ended() {

@@ -75,7 +75,7 @@ func (e *endpoint) draw() {
 	}
 }
 
-// hears notes a message, and takes its time for some.
+// hears notes a message, and waits a moment for some.
 func (e *endpoint) hears(c *Conn, op Op, p []byte) {
 	if e.ends > 0 && !e.options.Pull {
 		e.fails("a message behind OnClose")
@@ -85,6 +85,12 @@ func (e *endpoint) hears(c *Conn, op Op, p []byte) {
 		e.fails("a message of no writer: %.40q", p)
 	}
 	e.heard[writer] = append(e.heard[writer], string(p))
+	if e.gone && e.pair.how == "callback" {
+		_ = c.Close(4000, "enough")
+	}
+	if e.pair.rng.IntN(50) == 0 {
+		_ = c.SetOverflow(e.options.Overflow, pick(e.pair.rng, 0, 4<<10, 100_000))
+	}
 	if e.options.Dispatch != web.DispatchInline && e.pair.rng.IntN(10) == 0 {
 		e.pair.NewParker().ParkFor(time.Duration(1+e.pair.rng.IntN(20)) * time.Millisecond)
 	}
@@ -179,13 +185,16 @@ func (e *endpoint) end() {
 	switch e.pair.how {
 	case "CloseNow":
 		e.conn.CloseNow()
+	case "Group.Close":
+		e.group.Close(4000, "enough")
+	case "callback": // hears does
 	default:
 		_ = e.conn.Close(4000, "enough")
 	}
 }
 
-// check compares what a side has heard with what the other one's methods have taken. Where those may
-// be dropped, some are missing.
+// check compares what a side has heard with what the other one's methods have taken. Where those
+// may be dropped, some are missing.
 func (e *endpoint) check(peer *endpoint) {
 	drops := peer.options.Overflow != OverflowBlock && peer.options.Overflow != OverflowFail
 	for writer, got := range e.heard {
@@ -201,8 +210,8 @@ func (e *endpoint) check(peer *endpoint) {
 			}
 			rest = rest[at+1:]
 		}
-		if whole := e.pair.how == "in order" || e.pair.how == "Close" && peer.gone && writer != "group"; len(rest) > 0 &&
-			whole && !drops {
+		whole := e.pair.how == "in order" || e.pair.how == "Close" && peer.gone && writer != "group"
+		if len(rest) > 0 && whole && !drops {
 			e.fails("%d of the %d messages of %s are missing", len(rest), len(peer.sent[writer]), writer)
 		}
 	}
@@ -214,8 +223,8 @@ func (e *endpoint) check(peer *endpoint) {
 	}
 }
 
-// All ways to write, read, limit, compress and end at once: what a method has taken comes once, in
-// the order of its writer, and all of it comes before a close frame.
+// All ways to write, read, limit, compress and end at once. What a method has taken comes once, in
+// the order of its writer, and before a close frame.
 func TestEverythingTogether(t *testing.T) {
 	for seed := range soak.Size(t, uint64(100), 5000) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { runTogether(t, seed) })
@@ -240,7 +249,7 @@ func runTogether(t *testing.T, seed uint64) {
 	faults := sim.Lossless()
 	faults.SlowPeer = -1
 	p.world = newWorld(t, seed, faults, myriad.Config{WriteLimit: 32 << 10}, Handler(&server.options))
-	p.how = pick(p.rng, "in order", "in order", "Close", "both", "CloseNow")
+	p.how = pick(p.rng, "in order", "in order", "Close", "both", "CloseNow", "callback", "Group.Close")
 	o := &DialOptions{Random: seeded(seed)}
 	copyOptions(&o.Options, &client.options)
 	o.Engine = p.e
@@ -273,6 +282,9 @@ func runTogether(t *testing.T, seed uint64) {
 		p.RunFor(10 * time.Second)
 	}
 	ender := p.sides[p.rng.IntN(2)]
+	if p.how == "Group.Close" {
+		ender = server
+	}
 	p.Go(ender.end)
 	if p.how == "both" {
 		for _, e := range p.sides {
@@ -282,6 +294,10 @@ func runTogether(t *testing.T, seed uint64) {
 		}
 	}
 	p.RunFor(3 * time.Minute)
+	if p.how == "callback" { // no message may have come
+		p.Go(func() { _ = ender.conn.Close(4000, "") })
+		p.RunFor(3 * time.Minute)
+	}
 	if !silent() {
 		t.Errorf("seed %d: writers wait behind the end", seed)
 	}
@@ -299,7 +315,8 @@ func runTogether(t *testing.T, seed uint64) {
 
 // copyOptions copies what draw has set.
 func copyOptions(to, from *Options) {
-	to.Dispatch, to.Compression, to.Overflow, to.WriteLimit = from.Dispatch, from.Compression, from.Overflow, from.WriteLimit
-	to.WriteTimeout, to.CloseTimeout, to.PingInterval, to.Pull = from.WriteTimeout, from.CloseTimeout, from.PingInterval, from.Pull
+	to.Dispatch, to.Compression, to.Pull = from.Dispatch, from.Compression, from.Pull
+	to.Overflow, to.WriteLimit, to.WriteTimeout = from.Overflow, from.WriteLimit, from.WriteTimeout
+	to.CloseTimeout, to.PingInterval = from.CloseTimeout, from.PingInterval
 	to.OnOpen, to.OnClose, to.OnMessage = from.OnOpen, from.OnClose, from.OnMessage
 }
