@@ -28,7 +28,6 @@ type body struct {
 	data     buf.Chain
 	err      error // why no more comes; io.EOF: in order
 	sink     func(p []byte, err error)
-	asked    bool // OnBody was called
 	trailer  http.Header
 	throttle bool // the loop has stopped reading
 	credit   int  // HTTP/2: the server is credited when so much has been consumed; HTTP/1: 0
@@ -36,6 +35,7 @@ type body struct {
 	closed   bool
 	read     bool // the reader has come to the end, or has closed the body
 	tells    bool // the exchange is to be told of that
+	asked    bool // OnBody was called
 	readers  []driver.Parker
 }
 

@@ -77,7 +77,8 @@ type muxConn struct {
 	proven  bool // guarded by pool.mu: the server has sent its SETTINGS
 	leaving bool // guarded by pool.mu: it takes no more calls
 
-	busy atomic.Int32 // calls that have a stream and are not over
+	busy    atomic.Int32 // calls that have a stream and are not over
+	doubted atomic.Bool  // a call was cancelled that waited for one
 
 	// The loop's.
 	carried   bool             // a call before
@@ -115,6 +116,9 @@ func (m *muxConn) Opened(c *myriad.Conn) {
 // Notified is called for calls that wait, for streams, and when the pool has let the connection go.
 func (m *muxConn) Notified(c *myriad.Conn) {
 	m.Conn.Notified(c)
+	if m.doubted.Swap(false) {
+		m.gaveUp()
+	}
 	m.serve()
 	m.endIfUnused()
 }
@@ -223,8 +227,8 @@ func (m *muxConn) Idle() {
 	}
 }
 
-// gaveUp is called when a request was cancelled of which nothing has come back: is the server still
-// there?
+// gaveUp is called when a request was cancelled that waited for a stream, or of which nothing has
+// come back: is the server still there?
 func (m *muxConn) gaveUp() {
 	if m.closed {
 		return

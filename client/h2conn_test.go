@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,48 +72,72 @@ func methodOf(f *http2.HeadersFrame) (method string) {
 }
 
 // A connection whose server is silent, although its system acknowledges, gets no more requests
-// about a second after one was given up.
+// about a second after one was given up: one of its own, or one that waited for it.
 func TestHTTP2LeavesDeadServer(t *testing.T) {
-	var conns atomic.Int32
-	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
-		io.ReadFull(r, make([]byte, len(http2.ClientPreface)))
-		fr := http2.NewFramer(c, r)
-		fr.WriteSettings()
-		dead := conns.Add(1) == 1
-		for {
-			f, err := fr.ReadFrame()
-			if err != nil {
-				return
-			}
-			switch f := f.(type) {
-			case *http2.SettingsFrame:
-				if !f.IsAck() {
-					fr.WriteSettingsAck()
+	for name, c := range map[string]struct {
+		tr   *Transport
+		held int // requests without a limit, which the dead server has
+	}{
+		"with room":            {&Transport{}, 0},
+		"full, the only place": {&Transport{MaxConnsPerHost: 1}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var conns atomic.Int32
+			held := make(chan bool, c.held)
+			url := scripted(t, func(nc net.Conn, r *bufio.Reader) {
+				io.ReadFull(r, make([]byte, len(http2.ClientPreface)))
+				fr := http2.NewFramer(nc, r)
+				fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 2})
+				dead := conns.Add(1) == 1
+				for {
+					f, err := fr.ReadFrame()
+					if err != nil {
+						return
+					}
+					switch f := f.(type) {
+					case *http2.SettingsFrame:
+						if !f.IsAck() {
+							fr.WriteSettingsAck()
+						}
+					case *http2.HeadersFrame:
+						if !dead {
+							answer(fr, f.StreamID, "204", true)
+						} else if int(f.StreamID/2) < c.held {
+							held <- true
+						}
+					}
 				}
-			case *http2.HeadersFrame:
-				if !dead {
-					answer(fr, f.StreamID, "204", true)
+			})
+			tr := overClearH2(t, c.tr)
+			var waiting sync.WaitGroup
+			defer waiting.Wait()
+			hanging, end := context.WithCancel(t.Context())
+			defer end()
+			for range c.held {
+				waiting.Go(func() {
+					tr.RoundTrip(request(t, "GET", url, nil).WithContext(hanging))
+				})
+				<-held
+			}
+			for i := range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				r, err := tr.RoundTrip(request(t, "GET", url, nil).WithContext(ctx))
+				cancel()
+				if err == nil {
+					r.Body.Close()
+					if i < 2 {
+						t.Errorf("request %d was answered", i)
+					}
+					return
+				}
+				if err != context.DeadlineExceeded {
+					t.Fatalf("request %d: %v", i, err)
 				}
 			}
-		}
-	})
-	tr := overClearH2(t, &Transport{})
-	for i := range 200 {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		r, err := tr.RoundTrip(request(t, "GET", url, nil).WithContext(ctx))
-		cancel()
-		if err == nil {
-			r.Body.Close()
-			if i < 2 {
-				t.Errorf("request %d was answered", i)
-			}
-			return
-		}
-		if err != context.DeadlineExceeded {
-			t.Fatalf("request %d: %v", i, err)
-		}
+			t.Errorf("200 requests went to the dead server, over %d connections", conns.Load())
+		})
 	}
-	t.Errorf("200 requests went to the dead server, over %d connections", conns.Load())
 }
 
 // A request whose fields are more than the server takes fails alone, and is not sent.

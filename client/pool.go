@@ -342,6 +342,12 @@ func (p *pool) withdraw(x *Call) {
 			p.spare(d)
 		}
 		do = p.arrange(h)
+		if d == nil {
+			for _, m := range h.muxes { // those are full: are their servers still there?
+				m.doubted.Store(true)
+				do.notify(m)
+			}
+		}
 	}
 	p.mu.Unlock()
 	do.run()

@@ -239,8 +239,8 @@ func TestRequestsLikeNetHTTP(t *testing.T) {
 				got, want := o.send(t, own, c.url, seen), ""
 				differs := slices.Contains(o.differs, over)
 				if !o.hangs || over != overHTTP2 {
-					// If its write fails, it closes the connection, and its reader may report that
-					// first.
+					// If its write fails, it closes the connection, and its reader may report
+					// that first.
 					for want == "" || o.refused && strings.HasSuffix(want, net.ErrClosed.Error()) {
 						want = o.send(t, c.std, c.url, seen)
 					}

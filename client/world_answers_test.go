@@ -201,10 +201,10 @@ func idOf(path string) int {
 	return n
 }
 
-// elsewhere reports whether a request is on some connection already.
+// elsewhere reports whether a request has come on some connection already.
 func (w *world) elsewhere(path string) bool {
 	id := idOf(path)
-	return id >= 0 && id < len(w.requests) && len(w.requests[id].attempts) > 0 && !w.requests[id].isOver()
+	return id >= 0 && id < len(w.requests) && len(w.requests[id].attempts) > 0
 }
 
 // arrive begins an attempt.

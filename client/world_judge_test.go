@@ -541,7 +541,7 @@ func (j *judge) verdict(x *request) (kind string) {
 		return kind + "closed early"
 	case failure != nil:
 		return kind + j.failed(x, last, failure, err == nil)
-	case last == nil && x.host.served && x.status == http.StatusServiceUnavailable:
+	case last == nil && x.overload:
 		return kind + "overload"
 	case last == nil:
 		j.broke(x, "result", "it was answered, but has come to no server")
@@ -600,7 +600,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
 		return "slow handshake"
 	}
-	reset := last != nil && last.c != nil && (last.c.lost == broken || last.c.lost == resetByPeer)
+	reset := last != nil && last.c != nil && (last.c.lost == broken || last.c.lost == resetByPeer ||
+		last.c.base.Faulted()) // also behind the peer's own end
 	if last != nil && (last.deed != "" || last.c != nil && last.c.dead || reset) {
 		j.truth(x, last, err, inBody)
 		return "peer's deed"

@@ -135,7 +135,9 @@ func Example_shutdown() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	o := &websocket.Options{Engine: engine}
+	opened := make(chan bool, 3)
+	o := &websocket.Options{Engine: engine, Dispatch: web.DispatchInline} // the callback does not block
+	o.OnOpen = func(*websocket.Conn) { opened <- true }
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := websocket.Accept(w, r, o); err != nil {
 			log.Print(err)
@@ -154,11 +156,12 @@ func Example_shutdown() {
 	for range cap(closed) {
 		visit := &websocket.DialOptions{}
 		visit.Engine = visitors
-		visit.Dispatch = web.DispatchInline // the callback does not block
+		visit.Dispatch = web.DispatchInline // nor does this one
 		visit.OnClose = func(_ *websocket.Conn, err error) { closed <- websocket.CloseStatus(err) }
 		if _, _, err := websocket.Dial(context.Background(), "ws://"+listener.Addr().String(), visit); err != nil {
 			log.Fatal(err)
 		}
+		<-opened // http.Server.Shutdown does not wait for a handler that has hijacked
 	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
