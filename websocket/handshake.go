@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -121,16 +122,19 @@ func isAlphanumeric(c byte) bool {
 // the client must fail the connection if it is answered a value that it did not offer (RFC 6455
 // §4.1).
 func selectSubprotocol(own, offered []string) string {
-	for _, want := range own {
-		for _, line := range offered {
-			for name := range strings.SplitSeq(line, ",") {
-				if want != "" && strings.Trim(name, " \t") == want {
-					return want
-				}
+	best := len(own)
+	for _, line := range offered {
+		for name := range strings.SplitSeq(line, ",") {
+			name = strings.Trim(name, " \t")
+			if at := slices.Index(own[:best], name); at >= 0 && name != "" {
+				best = at
 			}
 		}
 	}
-	return ""
+	if best == len(own) {
+		return ""
+	}
+	return own[best]
 }
 
 // originAllowed says whether a page from origin may open a WebSocket on host, the request's Host
