@@ -427,3 +427,43 @@ func TestSmallMessagesWaitTheirTurn(t *testing.T) {
 		}
 	}
 }
+
+// A Close beside a message in parts goes its way: the writer fails, and the peer's answer is waited
+// for, and is what OnClose gets.
+func TestCloseBesideParts(t *testing.T) {
+	for _, k := range []Compression{{}, {Enabled: true, Threshold: -1, WriteWindowBits: 15}} {
+		o := &Options{PingInterval: quiet, Compression: k, CloseTimeout: time.Hour}
+		h := &held{}
+		o.OnOpen = func(c *Conn) { h.conn = c }
+		o.OnClose = func(_ *Conn, err error) { h.ended = err }
+		h.world = newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+		h.client = h.world.client(compressingRequest())
+		h.Settle()
+		w, err := h.conn.NextWriter(OpBinary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := randomBytes(rand.New(rand.NewPCG(1, 2)), 100_000)
+		if _, err := w.Write(noise); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.conn.Close(4000, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Write(noise)
+		if closing := w.Close(); !errors.Is(err, net.ErrClosed) || !errors.Is(closing, net.ErrClosed) {
+			t.Errorf("%+v: Write %v, Close %v", k, err, closing)
+		}
+		h.RunFor(time.Minute)
+		if h.ended != nil || h.client.Ended() {
+			t.Errorf("%+v: the connection has ended before its peer's answer: %v", k, h.ended)
+		}
+		h.client.send(OpClose, closeWith(4000, ""))
+		h.RunFor(time.Minute)
+		h.t = t
+		h.wantEnd(4000, nil)
+		h.client.Close()
+		h.Run()
+		h.stop()
+	}
+}
