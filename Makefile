@@ -36,9 +36,9 @@ LINKING := -ldflags=-w
 # Packages start in the order in which they are named: these first, which take longest, so that
 # none of them is left to run alone. Those that use the processors stand among those that wait.
 LONGEST := ./server/clients ./server/clustertest ./web ./bench ./internal/driver/std ./server/push/natsbus \
-	./internal/driver/epoll . ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
+	./internal/driver/epoll ./internal/enginetest ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
 
-# The pattern "work" is every package of the five modules, where ./... stops at this one. The second line compiles the library and
+# The pattern "work" is every package of the six modules, where ./... stops at this one. The second line compiles the library and
 # its tests with the dependency versions that its own users get.
 test:
 	go test $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work
@@ -47,7 +47,7 @@ test:
 # The detector finds nothing in other programs, which are built without it, in pure functions, and in
 # simulations: one goroutine runs at a time there, and each passes the token on to the next. These
 # are left to "make test". PURE are tests of pure functions in packages where others are not.
-UNRACED := /server/clients$$|/bench$$|/packaging/release$$|/internal/soak/minutes$$|/internal/(h1|h2|hpack)$$|/internal/driver/sim$$|/push/internal/(centrifuge|fossil)$$
+UNRACED := /server/clients$$|/bench$$|/tools/release$$|/tools/minutes$$|/internal/(h1|h2|hpack)$$|/internal/driver/sim$$|/push/internal/(centrifuge|fossil)$$
 SIMULATED := 'Simulat|^TestSameSeed|^TestMutantsAreCaught$$|^TestAuto(KeepsNeighbours|ThousandRoutes)$$|^TestSiege$$|^TestCompressedSessions$$'
 PURE := '|^Test(Architecture|SnippetsCompile|DeflateRoundTrip|InflateBomb)$$'
 race:
@@ -59,10 +59,10 @@ race:
 drivers: bound-drivers fallback-driver
 
 bound-drivers:
-	MYRIAD_DRIVER=bound go test -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) .
+	MYRIAD_DRIVER=bound go test -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) . ./internal/enginetest
 
 fallback-driver:
-	MYRIAD_DRIVER=std go test -race -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) .
+	MYRIAD_DRIVER=std go test -race -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) . ./internal/enginetest
 
 # The tests that have a full size, at that size: crowds, figures, witnesses, idle worlds, all seeds. "make soak SHARE=3/8" runs the
 # third of eight parts.
@@ -78,11 +78,11 @@ others:
 # time, and says which of them the short tests of the package let pass. RUN limits the tests as go test -run does, MOST=1s to
 # those that take no longer, and AT=h1_next.go:75,h1_next.go:90 the mistakes to those lines.
 mutate:
-	go run ./internal/mutate $(if $(RUN),-run '$(RUN)') $(if $(MOST),-most $(MOST)) $(if $(AT),-at $(AT)) $(FILE)
+	go run ./tools/mutate $(if $(RUN),-run '$(RUN)') $(if $(MOST),-most $(MOST)) $(if $(AT),-at $(AT)) $(FILE)
 
 # The seconds that each package's tests take, for the table in docs/HACKING.md.
 minutes:
-	go test -json -count=1 $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work | go run ./internal/soak/minutes
+	go test -json -count=1 $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work | go run ./tools/minutes
 
 bench:
 	go test -run '^$$' -bench . -benchmem work
@@ -93,7 +93,7 @@ run:
 
 # As in: make release VERSION=v0.2.0; docs/RELEASING.md has the steps around it.
 release:
-	go run ./packaging/release $(VERSION)
+	go run ./tools/release $(VERSION)
 
 dev:
 	@seen=; while sleep 1; do \

@@ -39,9 +39,9 @@ var arrows = map[string][]string{
 	"internal/leaktest": nil, // for tests
 	"internal/soak":     nil, // for tests
 
-	"packaging/release":     nil, // a command
-	"internal/soak/minutes": nil, // a command
-	"internal/mutate":       nil, // a command
+	"tools/release": nil, // a command
+	"tools/minutes": nil, // a command
+	"tools/mutate":  nil, // a command
 
 	"internal/driver":            {"buf", "internal/driver/ballast"},
 	"internal/driver/ballast":    nil,
@@ -55,6 +55,7 @@ var arrows = map[string][]string{
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std",
 		"internal/table", "internal/wheel"},
+	"internal/enginetest": nil, // tests alone
 
 	"debug":      {"."},
 	"proxyproto": {".", "internal/pace"},
@@ -120,6 +121,7 @@ var foreign = map[string][]string{
 		"github.com/HdrHistogram/hdrhistogram-go", "github.com/wcharczuk/go-chart/v2", "golang.org/x/sys",
 		"golang.org/x/term",
 	},
+	"tools": nil,
 }
 
 // codecs are the files of pure functions on bytes. Of the project they may import what codecMay
@@ -367,7 +369,7 @@ func checkColumns(s *source) (found []string) {
 	return found
 }
 
-// sources parses every Go file of the five modules, for whatever system it is.
+// sources parses every Go file of the six modules, for whatever system it is.
 func sources(t *testing.T) []*source {
 	t.Helper()
 	var all []*source

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -72,4 +73,26 @@ func Example() {
 	// Output:
 	// ONE
 	// TWO
+}
+
+func ExampleTimers() {
+	// A session asks its client for a sign of life after ten seconds, and ends after thirty. As its
+	// Received sets both again, both count from the last bytes.
+	const ask, end = 0, 1
+	var timers myriad.Timers
+	alive := func(c *myriad.Conn) {
+		timers.Set(c, ask, 10*time.Second)
+		timers.Set(c, end, 30*time.Second)
+	}
+	expired := func(c *myriad.Conn) {
+		for number := range timers.Expired(c) {
+			switch number {
+			case ask:
+				c.Write([]byte("PING\n"))
+			case end:
+				c.Close()
+			}
+		}
+	}
+	_, _ = alive, expired
 }

@@ -339,14 +339,18 @@ func (m *muxConn) Stopping(c *myriad.Conn) {
 	m.Conn.Stopping(c)
 }
 
+// Failed gives the connection's place back: its end may wait until the server has read why.
+func (m *muxConn) Failed() {
+	if !m.closed { // else its dial was given up
+		m.t.pool.leave(m, false)
+		m.t.pool.closed(&m.pooled)
+	}
+}
+
 // Gone is the end of the connection.
 func (m *muxConn) Gone(error) {
-	if m.closed {
-		return // its dial was given up
-	}
+	m.Failed()
 	m.closed = true
-	m.t.pool.leave(m, false)
-	m.t.pool.closed(&m.pooled)
 }
 
 // endError is the error of a call whose stream ended with err, in the form of net/http.

@@ -139,17 +139,18 @@ type peerConn struct {
 	dead   bool   // nothing that is written leaves
 	unread bool   // nothing is read: the client's requests and its end are not seen
 
-	ready  time.Time // requests can come: TLS and tunnels stand, and the client has acknowledged SETTINGS
-	h2     bool
-	shaken bool      // HTTP begins
-	spent  time.Time // it takes no more requests
-	gone   time.Time // the client's end, or the peer's reset
-	lost   string    // why, if not by the client
-	free   time.Time // since when a request has room
-	h1     *h1Script
-	mux    *h2Script
-	used   int      // requests that came
-	last   *attempt // the latest of them
+	ready   time.Time // requests can come: TLS and tunnels stand, and the client has acknowledged SETTINGS
+	h2      bool
+	overTLS bool      // the goroutine that reads it sees the client's end
+	shaken  bool      // HTTP begins
+	spent   time.Time // it takes no more requests
+	gone    time.Time // the client's end, or the peer's reset
+	lost    string    // why, if not by the client
+	free    time.Time // since when a request has room
+	h1      *h1Script
+	mux     *h2Script
+	used    int      // requests that came
+	last    *attempt // the latest of them
 
 	reported bool // the judge's
 }
@@ -220,18 +221,22 @@ func (h *host) accept(p *sim.Peer) {
 	var top script
 	p.OnReceived = func(b []byte) { top.received(b) }
 	p.OnEnded = func() {
-		top.ended()
-		c.clientEnds()
+		if top.ended(); !c.overTLS {
+			c.clientEnds()
+		}
 	}
 	p.OnClosed = func(err error) {
-		why := ""
-		if p.Faulted() {
-			why = broken
+		switch top.ended(); {
+		case p.Faulted():
+			c.end(broken)
+		case !c.overTLS:
+			c.end("")
 		}
-		c.end(why)
-		top.ended()
 	}
 	top = c.layers(c)
+	if !w.ended.IsZero() {
+		p.Reset() // what has no end of its own would hang once more
+	}
 }
 
 func (c *peerConn) drawFate() {
@@ -375,12 +380,14 @@ func (c *peerConn) isReady() {
 // tls is a layer. Its goroutine reads, after the handshake what is for next.
 func (c *peerConn) tls(under pipe, protos []string, next func(under pipe, alpn string) script) script {
 	w := c.h.w
+	c.overTLS = true
 	l := &tlsLayer{w: w, under: under, parker: w.NewParker()}
 	cfg := &tls.Config{Certificates: []tls.Certificate{certificate()}, NextProtos: protos, Time: w.Now,
 		CurvePreferences: curves}
 	l.c = tls.Server(tlsWire{l}, cfg)
 	w.Go(func() {
 		if err := l.c.Handshake(); err != nil {
+			c.clientEnds()
 			return
 		}
 		above := next(l, l.c.ConnectionState().NegotiatedProtocol)

@@ -311,7 +311,8 @@ func (w *world) blocked(h *host) bool {
 		}
 	}
 	for _, x := range w.requests {
-		if x.host == h && !x.isOver() && !x.born.IsZero() && len(x.attempts) == 0 && x.deadline == 0 && x.cancel == 0 {
+		again := len(x.attempts) == 0 || x.attempts[len(x.attempts)-1].lost()
+		if x.host == h && !x.isOver() && !x.born.IsZero() && again && x.deadline == 0 && x.cancel == 0 {
 			owners++
 		}
 	}

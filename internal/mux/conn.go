@@ -306,6 +306,9 @@ func (c *Conn) fail(code h2.Code, reason string, cause error) {
 	}
 	a := c.wake()
 	a.control = h2.AppendGoAway(a.control, last, code, reason)
+	if owner, ok := c.owner.(FailureOwner); ok {
+		owner.Failed()
+	}
 	for _, s := range c.open() {
 		c.close(s, code, cause)
 	}

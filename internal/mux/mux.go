@@ -98,6 +98,10 @@ type Owner interface {
 	Gone(err error)
 }
 
+// A FailureOwner is an Owner that is told when its side ends the connection with an error. Its
+// streams end behind that. Gone follows, but may wait until the peer has read why. L.
+type FailureOwner interface{ Failed() }
+
 // A StreamOwner is one end of a request. L.
 type StreamOwner interface {
 	// Head is the request, at a client each interim response and the final one. last: it has no

@@ -24,9 +24,9 @@ func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 func (s *Server) checkChannel(name string) error {
 	switch err := s.node.checkChannel(name); {
 	case name == "":
-		return badRequest("channel is missing")
+		return badCall("channel is missing")
 	case errors.Is(err, errBadChannel):
-		return badRequest(s.node.channelRule("the channel", name))
+		return badCall(s.node.channelRule("the channel", name))
 	default:
 		return err
 	}
@@ -36,10 +36,7 @@ func keepsHistory(ns *Namespace) bool  { return ns.HistorySize > 0 }
 func showsPresence(ns *Namespace) bool { return ns.Presence }
 
 func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, keepsHistory); err != nil {
-		return nil, err
-	}
-	h, err := s.node.history(ctx, r.Channel, Query{Since: (*Position)(r.Since), Limit: r.Limit, Reverse: r.Reverse})
+	h, err := s.History(ctx, r.Channel, Query{Since: (*Position)(r.Since), Limit: r.Limit, Reverse: r.Reverse})
 	if err != nil {
 		return nil, err
 	}
@@ -53,27 +50,16 @@ func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) 
 }
 
 func (s *Server) apiHistoryRemove(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, keepsHistory); err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.node.deadline(ctx)
-	defer cancel()
-	return []byte("{}"), s.node.bus.Forget(ctx, s.node.topic(r.Channel))
+	return []byte("{}"), s.RemoveHistory(ctx, r.Channel)
 }
 
 func (s *Server) apiPresence(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, showsPresence); err != nil {
-		return nil, err
-	}
-	there, err := s.node.present(ctx, r.Channel, false)
+	there, err := s.Presence(ctx, r.Channel)
 	return centrifuge.AppendPresenceResult(nil, presenceResult(there.Clients)), err
 }
 
 func (s *Server) apiPresenceStats(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, showsPresence); err != nil {
-		return nil, err
-	}
-	there, err := s.node.present(ctx, r.Channel, true)
+	there, err := s.PresenceStats(ctx, r.Channel)
 	return centrifuge.AppendPresenceStatsResult(nil,
 		&centrifuge.PresenceStatsResult{Clients: there.Count, Users: there.Users}), err
 }

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,8 +25,10 @@ func newCentrifugeSockets(n *node, pool *workers.Pool) *centrifugeSockets {
 			o := n.webSocketOptions(pool, subprotocol)
 			o.OnOpen = func(c *websocket.Conn) {
 				s := n.start(f.socket(c), f)
-				if header, ok := c.Value().(http.Header); ok {
-					n.callers.add(s, f.describe(header))
+				if asks, ok := c.Value().(*asking); ok {
+					caller := f.describe(asks.header)
+					caller.values = asks.values
+					n.callers.add(s, caller)
 				}
 				c.SetValue(s)
 			}
@@ -47,12 +50,21 @@ func (s *centrifugeSockets) serveUni(w http.ResponseWriter, r *http.Request) {
 func (s *centrifugeSockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
 	var value any
 	if s.node.remember {
-		value = s.node.hooks.selected(r.Header)
+		asks := &asking{s.node.hooks.selected(r.Header), s.node.hooks.values(r)}
+		if value = asks; asks.values != nil {
+			r = r.WithContext(context.Background()) // else the WebSocket keeps them for life
+		}
 	}
 	if _, err := websocket.AcceptWith(w, r, options[codecOf(r)], value); err != nil {
 		// Accept has sent the error response
 		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
 	}
+}
+
+// An asking is what hooks may learn of a request that opens a WebSocket.
+type asking struct {
+	header http.Header
+	values context.Context
 }
 
 // codecOf returns the codec that a client by WebSocket asks for: by its subprotocol, or in the

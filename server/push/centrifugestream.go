@@ -108,7 +108,9 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 	t := newStreamTransport(r.RemoteAddr, client)
 	s := n.start(t, f)
 	if n.remember {
-		n.callers.add(s, f.describe(n.hooks.selected(r.Header)))
+		caller := f.describe(n.hooks.selected(r.Header))
+		caller.values = n.hooks.values(r)
+		n.callers.add(s, caller)
 	}
 	c.add(client.secret, s)
 	runMessage(s, first)

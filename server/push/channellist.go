@@ -14,13 +14,14 @@ import (
 const listedChannels = 200
 
 type channelList struct {
-	Total    int             `json:"total"` // that match, listed or not
-	Channels []listedChannel `json:"channels"`
+	Total    int           `json:"total"` // that match, listed or not
+	Channels []ChannelInfo `json:"channels"`
 }
 
-type listedChannel struct {
+// A ChannelInfo is a channel that has subscribers.
+type ChannelInfo struct {
 	Name        string `json:"name"`
-	Subscribers int    `json:"subscribers"`
+	Subscribers int    `json:"subscribers"` // on all nodes
 }
 
 // serveChannels lists the channels of all nodes whose name contains the query's "match", those with
@@ -82,7 +83,7 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 // matching returns at most `most` channels for whose names wanted returns true. It locks one shard
 // at a time; joins and leaves in that shard wait meanwhile.
 func (h *hub) matching(wanted func(name string) bool, most int) channelList {
-	l := channelList{Channels: []listedChannel{}}
+	l := channelList{Channels: []ChannelInfo{}}
 	for i := range h.shards {
 		h.shards[i].list(wanted, &l)
 		l.trim(most)
@@ -102,13 +103,13 @@ func (sh *shard) list(wanted func(name string) bool, l *channelList) {
 			continue
 		}
 		l.Total++
-		l.Channels = append(l.Channels, listedChannel{name, size})
+		l.Channels = append(l.Channels, ChannelInfo{name, size})
 	}
 }
 
 // trim keeps the first `most` channels.
 func (l *channelList) trim(most int) {
-	slices.SortFunc(l.Channels, func(a, b listedChannel) int {
+	slices.SortFunc(l.Channels, func(a, b ChannelInfo) int {
 		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
 	})
 	l.Channels = l.Channels[:min(len(l.Channels), most)]

@@ -218,9 +218,9 @@ func (n *node) allChannels(ctx context.Context, op operation) (channelList, erro
 		}
 		hidden += l.Total - len(l.Channels)
 	})
-	all := channelList{Total: len(sizes) + hidden, Channels: []listedChannel{}}
+	all := channelList{Total: len(sizes) + hidden, Channels: []ChannelInfo{}}
 	for name, size := range sizes {
-		all.Channels = append(all.Channels, listedChannel{name, size})
+		all.Channels = append(all.Channels, ChannelInfo{name, size})
 	}
 	all.trim(op.Most)
 	return all, err

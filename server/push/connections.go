@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,11 +24,11 @@ const (
 // A connectionList is the connections that an operation selects, in the order of users and ids.
 type connectionList struct {
 	Total       int              `json:"total"` // that are selected, listed or not
-	Connections []connectionInfo `json:"connections"`
+	Connections []ConnectionInfo `json:"connections"`
 }
 
-// A connectionInfo is what operators may know of a connection.
-type connectionInfo struct {
+// A ConnectionInfo is what operators may know of a connection.
+type ConnectionInfo struct {
 	Client    string   `json:"client"`
 	User      string   `json:"user"`
 	Node      string   `json:"node"`
@@ -44,7 +43,7 @@ type connectionInfo struct {
 func (n *node) connectionsHere(op operation) connectionList {
 	most := min(op.Most, mostConnections)
 	var found []foundSession
-	l := connectionList{Connections: []connectionInfo{}}
+	l := connectionList{Connections: []ConnectionInfo{}}
 	for _, s := range n.wheel.all() {
 		if s.watcher || !s.isConnected() {
 			continue
@@ -93,8 +92,8 @@ func (op *operation) selects(user, client string) bool {
 }
 
 // describe returns what operators may know of the session.
-func (s *session) describe() connectionInfo {
-	info := connectionInfo{Client: s.id.String(), User: s.user(), Node: s.node.name, Remote: s.t.remote(),
+func (s *session) describe() ConnectionInfo {
+	info := ConnectionInfo{Client: s.id.String(), User: s.user(), Node: s.node.name, Remote: s.t.remote(),
 		Queued: s.t.queued(), Channels: []string{}}
 	info.Transport, info.Protocol = s.form().kind()
 	s.mu.Lock()
@@ -107,7 +106,7 @@ func (s *session) describe() connectionInfo {
 }
 
 // size estimates the bytes of the description.
-func (c *connectionInfo) size() (n int) {
+func (c *ConnectionInfo) size() (n int) {
 	const fields = 256
 	n = fields + len(c.User)
 	for _, name := range c.Channels {
@@ -118,12 +117,12 @@ func (c *connectionInfo) size() (n int) {
 
 // allConnections lists connections of all nodes. Each node names its first op.Most.
 func (n *node) allConnections(ctx context.Context, op operation) (all connectionList, err error) {
-	all.Connections = []connectionInfo{}
+	all.Connections = []ConnectionInfo{}
 	err = askAll(ctx, n, "connections", op, func(l connectionList) {
 		all.Total += l.Total
 		all.Connections = append(all.Connections, l.Connections...)
 	})
-	slices.SortFunc(all.Connections, func(a, b connectionInfo) int {
+	slices.SortFunc(all.Connections, func(a, b ConnectionInfo) int {
 		return cmp.Or(strings.Compare(a.User, b.User), strings.Compare(a.Client, b.Client))
 	})
 	all.Connections = all.Connections[:min(len(all.Connections), op.Most)]
@@ -132,14 +131,9 @@ func (n *node) allConnections(ctx context.Context, op operation) (all connection
 
 // apiConnections lists all connections of a user, or all.
 func (s *Server) apiConnections(ctx context.Context, r *apiRequest) ([]byte, error) {
-	list, err := s.node.allConnections(ctx, operation{User: r.User, Most: mostConnections})
+	list, err := s.Connections(ctx, r.User)
 	if err != nil {
 		return nil, err
-	}
-	if list.Total > len(list.Connections) {
-		return nil, &apiError{code: apiLimitExceeded,
-			message: fmt.Sprintf("%d connections, of which an answer holds "+
-				"%d: name a user", list.Total, len(list.Connections))}
 	}
 	type state struct {
 		Channels map[string]struct{} `json:"channels"`
@@ -150,8 +144,8 @@ func (s *Server) apiConnections(ctx context.Context, r *apiRequest) ([]byte, err
 		User      string `json:"user"`
 		State     state  `json:"state"`
 	}
-	connections := make(map[string]shown, len(list.Connections))
-	for _, c := range list.Connections {
+	connections := make(map[string]shown, len(list))
+	for _, c := range list {
 		one := shown{c.Transport, c.Protocol, c.User, state{make(map[string]struct{}, len(c.Channels))}}
 		for _, name := range c.Channels {
 			one.State.Channels[name] = struct{}{}

@@ -2,6 +2,7 @@ package push
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -49,8 +50,8 @@ func TestAPIConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d of %d connections", len(got.Connections), got.Total)
 	}
 	s := &Server{node: n.node}
-	if _, err := s.apiConnections(t.Context(), &apiRequest{}); err == nil ||
-		err.(*apiError).code != apiLimitExceeded {
+	var why Error
+	if _, err := s.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != failLimitExceeded.Code {
 		t.Errorf("%v", err)
 	}
 }

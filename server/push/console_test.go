@@ -178,7 +178,7 @@ func TestConsoleListsChannels(t *testing.T) {
 	if all.Total != listedChannels+51 || len(all.Channels) != listedChannels {
 		t.Errorf("%d channels, %d of them listed", all.Total, len(all.Channels))
 	}
-	if want := []listedChannel{{"lobby", 2}, {"room-100", 2}, {"room-000", 1}}; !slices.Equal(all.Channels[:3], want) {
+	if want := []ChannelInfo{{"lobby", 2}, {"room-100", 2}, {"room-000", 1}}; !slices.Equal(all.Channels[:3], want) {
 		t.Errorf("the list begins with %v, want %v", all.Channels[:3], want)
 	}
 	if some := list("?match=om-10"); some.Total != 10 || some.Channels[0].Name != "room-100" {

@@ -16,8 +16,9 @@
 //   - bus.go is the contract of the Bus, which carries a [Publication] between nodes;
 //     memorybus.go is the bus within one process, stream.go the history of a channel.
 //   - namespace.go has the rules of channels.
-//   - apipublish.go is how backends publish (api.go is the table of the HTTP API). operations.go
-//     and subscription.go are what clients may do, whatever protocol they speak.
+//   - calls.go is what a program does with the server; the HTTP and gRPC APIs (api.go is their
+//     table) encode these calls. operations.go and subscription.go are what clients may do,
+//     whatever protocol they speak.
 //   - door.go is the seam to the protocols: Centrifuge (centrifugecommands.go and its neighbours)
 //     and Server-Sent Events (events.go).
 //   - channel.go receives publications from the bus, encodes them once for each form of a door, and

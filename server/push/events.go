@@ -66,7 +66,7 @@ func (s *Server) eventsGrant(r *http.Request, channels []string) (grant, error) 
 	}
 	id := n.newClientID()
 	client := n.describeEvents(r)
-	client.Client = id.String()
+	client.Client, client.values = id.String(), n.hooks.values(r)
 	g, err = n.connectByHook(client, r.RemoteAddr, ConnectRequest{Token: token, Channels: channels})
 	g.id = id
 	return g, err

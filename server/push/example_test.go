@@ -49,6 +49,92 @@ func ExampleServer_Publish() {
 	// Output: data: {"text":"hello"}
 }
 
+// Users of a shop's own pages, who have its cookie, get the shop's events; the push server and its
+// console stand behind a prefix of the shop's mux.
+func Example_embed() {
+	type userKey struct{}
+	pusher, err := push.New(push.Config{
+		ConsoleKey:        "secret",
+		DenyClientPublish: true,
+		Namespaces:        []push.Namespace{{Name: "orders", HistorySize: 10, Recovery: true, SubscribeHook: true}},
+		Hooks: push.Hooks{
+			Connect: func(ctx context.Context, _ push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
+				user, ok := ctx.Value(userKey{}).(string) // what the middleware below has found out
+				if !ok {
+					return push.ConnectAnswer{}, push.Disconnect{Code: 4501, Reason: "log in first"}
+				}
+				return push.ConnectAnswer{User: user, Channels: []string{"orders:" + user}}, nil
+			},
+			Subscribe: func(_ context.Context, c push.Caller, r push.SubscribeRequest) (push.SubscribeAnswer, error) {
+				if r.Channel != "orders:"+c.User {
+					return push.SubscribeAnswer{}, push.Error{Code: 103, Message: "permission denied"}
+				}
+				return push.SubscribeAnswer{}, nil
+			},
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	login := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if c, err := r.Cookie("user"); err == nil { // a real shop looks up its session
+				r = r.WithContext(context.WithValue(r.Context(), userKey{}, c.Value))
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/push/", login(http.StripPrefix("/push", pusher)))
+	engine, err := myriad.Start(myriad.Config{})
+	if err != nil {
+		panic(err)
+	}
+	shop := &web.Server{Handler: mux, Engine: engine}
+	listener, err := shop.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+
+	// A client of ann's. Those in browsers use a library, over WebSocket.
+	ask, err := http.NewRequest("POST", "http://"+listener.Addr().String()+"/push/connection/uni_http_stream",
+		strings.NewReader("{}"))
+	if err != nil {
+		panic(err)
+	}
+	ask.AddCookie(&http.Cookie{Name: "user", Value: "ann"})
+	answer, err := http.DefaultClient.Do(ask)
+	if err != nil {
+		panic(err)
+	}
+	lines := bufio.NewScanner(answer.Body)
+	lines.Scan() // the reply to connect
+
+	ctx := context.Background()
+	at, err := pusher.PublishWith(ctx, "orders:ann", []byte(`{"order": 7, "state": "sent"}`),
+		push.PublishOptions{IdempotencyKey: "order 7 sent"})
+	if err != nil {
+		panic(err)
+	}
+	lines.Scan()
+	fmt.Println(strings.Contains(lines.Text(), `{"order":7,"state":"sent"}`), at.Offset)
+
+	kept, err := pusher.History(ctx, "orders:ann", push.Query{Limit: -1})
+	fmt.Println(len(kept.Publications), err)
+	ended, err := pusher.Disconnect(ctx, push.Target{User: "ann"}, push.Disconnect{Code: 4502, Reason: "logged out"})
+	fmt.Println(ended, err)
+
+	answer.Body.Close()
+	pusher.Shutdown(ctx)
+	shop.Shutdown(ctx)
+	engine.Shutdown(ctx)
+	http.DefaultClient.CloseIdleConnections()
+	// Output:
+	// true 1
+	// 1 <nil>
+	// 1 <nil>
+}
+
 // One listener serves the paths of clients, another the API, the metrics and the console.
 func ExampleServer_Admin() {
 	pusher, err := push.New(push.Config{})

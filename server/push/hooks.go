@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/myriad-go/myriad/web"
 )
 
 // Hooks let a program decide what its clients may do. The server calls a hook on the client's
@@ -17,8 +19,9 @@ import (
 // Package push/proxy has hooks that ask a backend by HTTP.
 type Hooks struct {
 	// Connect says who a client is that connects without a token, by the Centrifuge protocol or
-	// /events. With it, a client without a token and without this hook's consent is refused, by the
-	// other doors too, which do not ask it. nil: tokens alone count.
+	// /events. ctx has the values of the client's HTTP request: so a program's own middleware can
+	// say who its user is. With Connect, a client without a token and without this hook's consent
+	// is refused, by the other doors too, which do not ask it. nil: tokens alone count.
 	Connect func(ctx context.Context, client Caller, r ConnectRequest) (ConnectAnswer, error)
 	// Refresh is called when a connection expires that Connect has accepted. nil: it ends then. If
 	// the hook fails, it is called again after Timing.Refresh. No client waits for it.
@@ -47,6 +50,8 @@ type Caller struct {
 	Encoding  string      // of data: "json" or "binary"
 	Header    http.Header // those in Hooks.Headers
 	Meta      []byte      // JSON of the token's claim meta, or that Connect has answered; clients do not see it
+
+	values context.Context // of the request, for Connect alone; nil without any
 }
 
 // A ConnectRequest is a client's connect command.
@@ -125,6 +130,15 @@ func (h *Hooks) check(rules []Namespace) (err error) {
 	return err
 }
 
+// values returns those of the request's context for Connect. Only the request's handler may call
+// it.
+func (h *Hooks) values(r *http.Request) context.Context {
+	if h.Connect == nil {
+		return nil
+	}
+	return web.ValuesOf(r)
+}
+
 // selected returns the header fields that hooks want.
 func (h *Hooks) selected(header http.Header) http.Header {
 	kept := http.Header{}
@@ -156,6 +170,16 @@ func (c *callers) setMeta(s *session, meta []byte) {
 	defer c.mu.Unlock()
 	if known, ok := c.list[s]; ok {
 		known.Meta = meta
+		c.list[s] = known
+	}
+}
+
+// dropValues frees what only Connect gets.
+func (c *callers) dropValues(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.list[s]; ok {
+		known.values = nil
 		c.list[s] = known
 	}
 }
@@ -204,7 +228,11 @@ func (s *session) hookFailed(hook string, err error) error {
 
 // connectByHook asks who the client is.
 func (n *node) connectByHook(c Caller, remote string, r ConnectRequest) (grant, error) {
-	a, err := n.hooks.Connect(context.Background(), c, r)
+	ctx := context.Background()
+	if c.values != nil {
+		ctx, c.values = c.values, nil
+	}
+	a, err := n.hooks.Connect(ctx, c, r)
 	if err != nil {
 		return grant{}, n.hookFailed("connect", c, remote, err)
 	}

@@ -34,6 +34,9 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 	if errors.Is(err, errNoToken) && s.node.hooks.Connect != nil {
 		g, err = s.node.connectByHook(s.caller(), s.t.remote(), r)
 	}
+	if s.node.hooks.Connect != nil {
+		s.node.callers.dropValues(s)
+	}
 	switch {
 	case errors.As(err, new(Error)):
 		s.refuseConnect()

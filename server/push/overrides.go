@@ -30,9 +30,9 @@ func (o *overrides) check(rules *Namespace) error {
 	case o == nil || rules.Recovery:
 		return nil
 	case o.ForceRecovery.or(false):
-		return badRequest("override.force_recovery needs a namespace with the rule recovery")
+		return badCall("override.force_recovery needs a namespace with the rule recovery")
 	case o.ForcePositioning.or(false):
-		return badRequest("override.force_positioning needs a namespace with the rule recovery")
+		return badCall("override.force_positioning needs a namespace with the rule recovery")
 	}
 	return nil
 }

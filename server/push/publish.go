@@ -2,7 +2,6 @@ package push
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -34,15 +33,6 @@ func compactSize(text []byte) (n int) {
 		n++
 	}
 	return n
-}
-
-// Publish sends data, any JSON, to every subscriber of the channel, as POST /api/publish does. It
-// never waits for a subscriber: when it returns nil, data is queued for the subscribers of this
-// node. Any goroutine may call it. It returns an error for an invalid channel or invalid data, and
-// while the server shuts down.
-func (s *Server) Publish(ctx context.Context, channel string, data []byte) error {
-	_, err := s.node.publish(ctx, channel, Publication{Data: data})
-	return err
 }
 
 // readAPI returns the body of an authorized request, or answers with an error.

@@ -21,6 +21,7 @@ const around = `package snippet
 import ("context"; "crypto/tls"; "fmt"; "io"; "iter"; "log"; "net"; "net/http"; "net/http/httputil"; "net/netip"
 	"net/url"; "os"; "os/signal"; "syscall"; "time"
 	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/client"; "github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
@@ -31,6 +32,9 @@ var t *client.Transport
 var target *url.URL
 var req *http.Request
 var requests iter.Seq[*http.Request]
+var pusher *push.Server
+type userKey struct{}
+func login(http.Handler) http.Handler
 `
 
 // whole turns a snippet into a file. Of a changed line it takes the new form, and it drops lines of

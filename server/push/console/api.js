@@ -34,7 +34,7 @@ export function start() {
 // show reads the description once.
 export async function show() {
   if (requests) return
-  const { paths } = await getJSON('/api/openapi.json')
+  const { paths } = await getJSON('api/openapi.json')
   requests = {}
   for (const [path, { post }] of Object.entries(paths)) {
     const { properties } = post.requestBody.content['application/json'].schema

@@ -33,7 +33,7 @@ export function start() {
 export async function show() {
   if (looked === undefined) return
   const name = looked
-  const channel = await getJSON(`/console/channel?${new URLSearchParams({ name })}`)
+  const channel = await getJSON(`console/channel?${new URLSearchParams({ name })}`)
   if (name !== looked) return
   const recovery = channel.recovery ? ', returning clients recover' : ''
   say(byId('channel-rules'), `${channel.namespace ? `Namespace ${channel.namespace}` : 'Default namespace'}: ${publish[channel.publish]}, ${slow[channel.slow]}${recovery}.`)

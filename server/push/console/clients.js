@@ -26,7 +26,7 @@ function close(focus) {
 export async function show() {
   if (wanted === undefined) return
   const match = wanted
-  const { total, connections } = await getJSON(`/console/connections?${new URLSearchParams({ match })}`)
+  const { total, connections } = await getJSON(`console/connections?${new URLSearchParams({ match })}`)
   if (match !== wanted) return
   say(byId('clients-state'), total > connections.length ? `${format.exact(total)}, the first ${connections.length} shown` : `${format.exact(total)} found`)
   byId('clients-table').hidden = !connections.length

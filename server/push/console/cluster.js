@@ -29,7 +29,7 @@ function texts(node, nodes) {
 
 // show requests the cluster's state.
 export async function show() {
-  const { links, logs, nodes } = await getJSON('/console/cluster')
+  const { links, logs, nodes } = await getJSON('console/cluster')
   byId('cluster').hidden = !links
   if (!links) return
   const gone = links.filter((link) => !nodes.some((node) => node.name === link.name))

@@ -84,7 +84,7 @@ async function poll() {
   if (document.hidden) return
   let goOn = true
   try {
-    show(await getJSON(`/console/stats?after=${figures.newest()}`))
+    show(await getJSON(`console/stats?after=${figures.newest()}`))
     await refusals.show()
     if (polls % listEvery === 0) {
       await showChannels(pick)

@@ -4,7 +4,7 @@ import { byId, element, fill, say } from './element.js'
 import { getJSON } from './request.js'
 
 export async function show() {
-  const { namespaces, deny_client_publish: denied } = await getJSON('/console/namespaces')
+  const { namespaces, deny_client_publish: denied } = await getJSON('console/namespaces')
   say(byId('namespaces-state'), denied ? 'Only the API publishes: --deny-client-publish.' : '')
   fill(byId('namespaces'), namespaces, ({ name }) => `${name}:`, ({ name }) => element('tr', {},
     element('th', { scope: 'row', class: 'name' }, name || 'all other channels'), element('td', {}, element('ul', { class: 'chips' }))),

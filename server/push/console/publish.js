@@ -41,6 +41,6 @@ function showCommand(form) {
   }
   const lines = ['curl']
   if (key()) lines.push('-H "X-API-Key: $MYRIAD_API_KEY"')
-  lines.push(`-d ${quote(`{"channel": ${JSON.stringify(form.elements.channel.value)}, "data": ${data}}`)}`, `${location.origin}/api/publish`)
+  lines.push(`-d ${quote(`{"channel": ${JSON.stringify(form.elements.channel.value)}, "data": ${data}}`)}`, String(new URL('api/publish', document.baseURI)))
   say(byId('curl'), lines.join(' \\\n  '))
 }

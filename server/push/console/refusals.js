@@ -10,7 +10,7 @@ let last = 0 // the number of the latest that is shown
 
 // show adds the refusals since the last call.
 export async function show() {
-  const answer = await getJSON(`/console/refusals?after=${last}`)
+  const answer = await getJSON(`console/refusals?after=${last}`)
   const list = byId('refusals')
   if (answer.last < last) { // another process answers, whose numbers begin again
     last = 0

@@ -38,7 +38,7 @@ export async function request(path, { headers = {}, as = key(), ...options } = {
 export async function call(method, body) {
   const row = byId('api-key')
   try {
-    const answer = await (await request(`/api/${method}`, {
+    const answer = await (await request(`api/${method}`, {
       method: 'POST', headers: { 'Content-Type': 'application/json' }, as: row.querySelector('input').value || key(), body: JSON.stringify(body),
     })).json()
     if (answer.error) throw new Refused(200, answer.error.message)

@@ -48,7 +48,7 @@ export function showSlow({ slow, slow_disconnects: total, queue_limit: limit }) 
 // showChannels requests the channels that match the input. A row's buttons call pick.watch(name) and pick.look(name).
 export async function showChannels(pick) {
   const match = byId('match').value
-  const { total, channels } = await getJSON(`/console/channels?${new URLSearchParams({ match })}`)
+  const { total, channels } = await getJSON(`console/channels?${new URLSearchParams({ match })}`)
   if (match !== byId('match').value) return // the input has changed: another answer follows
   say(byId('channels-state'), total > channels.length ? `${format.exact(total)}, the ${channels.length} largest shown` : format.exact(total))
   const button = (text, label, act) => element('button', { class: 'plain', 'aria-label': label, onclick: act }, text)

@@ -13,7 +13,7 @@ export function start() {
 async function explain(form) {
   const channels = form.get('channels').split('\n').filter((name) => name !== '')
   byId('token-answer').hidden = true
-  const e = await (await request('/console/token', { method: 'POST', body: JSON.stringify({ token: form.get('token').trim(), channels }) })).json()
+  const e = await (await request('console/token', { method: 'POST', body: JSON.stringify({ token: form.get('token').trim(), channels }) })).json()
   say(byId('token-state'), e.error ? `Refused: ${e.error}` : accepted(e), !!e.error)
   byId('token-answer').hidden = !e.claims.length
   rows('token-claims', e.claims.map(({ name, value, does }) => [name, JSON.stringify(value), does]))

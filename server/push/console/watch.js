@@ -43,7 +43,7 @@ async function run(mine) {
   const query = new URLSearchParams([...channels].map((name) => ['channel', name]))
   while (!mine.signal.aborted) {
     try {
-      const response = await request(`/console/events?${query}`, { signal: mine.signal })
+      const response = await request(`console/events?${query}`, { signal: mine.signal })
       say(byId('watch-state'), channels.size === 1 ? `Subscribed to ${[...channels][0]}.` : `Subscribed to ${channels.size} channels.`)
       await read(response.body, (channel, data) => addMessage(channel, data))
     } catch (error) {

@@ -1,9 +1,0 @@
-package myriad_test
-
-import (
-	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/internal/driver/epoll"
-)
-
-// inBound is what is bound to threads.
-func inBound() driver.System { return epoll.System{} }

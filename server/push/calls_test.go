@@ -1,0 +1,282 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// A program does by calls what the HTTP API does by requests, with the same effects.
+func TestCalls(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret, Node: "n1", Namespaces: []Namespace{
+		{HistorySize: 5, Recovery: true, Presence: true, SubscribeToken: true}, {Name: "plain"}}})
+	ctx := t.Context()
+	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
+
+	first, err := ts.PublishWith(ctx, "news", []byte(` {"a": 1} `), PublishOptions{IdempotencyKey: "k",
+		Tags: map[string]string{"t": "x"}})
+	if err != nil || first.Offset == 0 || first.Epoch == "" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if again, err := ts.PublishWith(ctx, "news", []byte("2"), PublishOptions{IdempotencyKey: "k"}); err != nil ||
+		again != first {
+		t.Errorf("the same key again: %+v, %v", again, err)
+	}
+	all, err := ts.Broadcast(ctx, []string{"news", "plain:a", "no\nname"}, []byte("text"), PublishOptions{Kind: Text})
+	if err != nil || len(all) != 3 || all[0].Offset != first.Offset+1 || all[1] != (Published{}) ||
+		!errors.As(all[2].Err, new(Error)) {
+		t.Errorf("broadcast: %+v, %v", all, err)
+	}
+	newer := PublishOptions{Version: &Version{Number: 2}}
+	at, err := ts.PublishWith(ctx, "news", []byte("3"), newer)
+	if older, err2 := ts.PublishWith(ctx, "news", []byte("4"), newer); err != nil || err2 != nil || older != at {
+		t.Errorf("an old version: %v, %v, %v", older, err, err2)
+	}
+	h, err := ts.History(ctx, "news", Query{Limit: -1})
+	if err != nil || len(h.Publications) != 3 || string(h.Publications[0].Data) != `{"a":1}` ||
+		h.Publications[0].Tags["t"] != "x" || h.Publications[1].Kind != Text || h.Top != at {
+		t.Errorf("history: %+v, %v", h, err)
+	}
+
+	hidden := false
+	n, err := ts.Subscribe(ctx, Target{User: "ann"}, "news", SubscribeOptions{Since: &first, Data: []byte("7"),
+		Info: []byte(`{"role": "boss"}`)})
+	if got := taken(ann); err != nil || n != 1 || !strings.Contains(got, `"data":7`) ||
+		!strings.Contains(got, `"offset":3`) {
+		t.Errorf("subscribe: %d, %v; ann gets %s", n, err, got)
+	}
+	n, err = ts.Subscribe(ctx, Target{Client: bob.s.id.String()}, "news", SubscribeOptions{Override: Override{
+		Presence: &hidden}})
+	if err != nil || n != 1 {
+		t.Errorf("subscribe: %d, %v", n, err)
+	}
+	there, err := ts.Presence(ctx, "news")
+	if err != nil || len(there.Clients) != 1 || there.Clients[0].User != "ann" ||
+		string(there.Clients[0].ChanInfo) != `{"role":"boss"}` {
+		t.Errorf("presence: %+v, %v", there, err)
+	}
+	if stats, err := ts.PresenceStats(ctx, "news"); err != nil || stats.Count != 1 || len(stats.Clients) != 0 {
+		t.Errorf("presence stats: %+v, %v", stats, err)
+	}
+	if list, err := ts.Channels(ctx, "n*"); err != nil || !slices.Equal(list, []ChannelInfo{{"news", 2}}) {
+		t.Errorf("channels: %v, %v", list, err)
+	}
+	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.s.id.String() ||
+		!slices.Equal(list[0].Channels, []string{"news"}) {
+		t.Errorf("connections: %+v, %v", list, err)
+	}
+	ts.clock.advance(1500 * time.Millisecond)
+	if list, err := ts.Nodes(ctx); err != nil || len(list) != 1 || list[0].Name != "n1" || list[0].Clients != 2 ||
+		list[0].Users != 2 || list[0].Subscriptions != 2 || list[0].Channels != 1 || list[0].Uptime != time.Second {
+		t.Errorf("nodes: %+v, %v", list, err)
+	}
+
+	ann.take()
+	n, err = ts.Refresh(ctx, Target{User: "ann"}, RefreshOptions{ExpireAt: ts.clock.Now().Unix() + 100})
+	if err != nil || n != 1 || !strings.Contains(taken(ann), `"ttl":100`) {
+		t.Errorf("refresh: %d, %v", n, err)
+	}
+	if n, err := ts.Unsubscribe(ctx, Target{User: "ann"}, "news"); err != nil || n != 1 ||
+		!strings.Contains(taken(ann), `"unsubscribe"`) {
+		t.Errorf("unsubscribe: %d, %v", n, err)
+	}
+	if err := ts.RemoveHistory(ctx, "news"); err != nil {
+		t.Error(err)
+	}
+	if h, err := ts.History(ctx, "news", Query{Limit: -1}); err != nil || len(h.Publications) != 0 || h.Top != at {
+		t.Errorf("a removed history: %+v, %v", h, err)
+	}
+	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{4001, "bye"}); err != nil || n != 1 {
+		t.Errorf("disconnect: %d, %v", n, err)
+	}
+	bob.wantClosed(t, "with a code", ending{4001, "bye"})
+	if n, err := ts.Disconnect(ctx, Target{User: "ann"}, Disconnect{}); err != nil || n != 1 {
+		t.Errorf("disconnect: %d, %v", n, err)
+	}
+	ann.wantClosed(t, "without a code", endForceNoReconnect)
+}
+
+// A call that cannot be followed fails with an Error that says why, and has no effect.
+func TestCallsAreChecked(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{Name: "kept", HistorySize: 5}},
+		Limits: Limits{Publication: 100, Broadcast: 2}})
+	ctx, long := t.Context(), bytes.Repeat([]byte("1"), 101)
+	publish := func(channel string, data []byte, o PublishOptions) error {
+		_, err := ts.PublishWith(ctx, channel, data, o)
+		return err
+	}
+	counted := func(_ int, err error) error { return err }
+	ann := Target{User: "ann"}
+	subscribe := func(o SubscribeOptions) error { return counted(ts.Subscribe(ctx, ann, "a", o)) }
+	once, skipped := PublishOptions{Version: &Version{Number: 1}}, PublishOptions{Version: &Version{Number: 1},
+		SkipHistory: true}
+	keyed := PublishOptions{IdempotencyKey: strings.Repeat("k", 257)}
+	unnumbered := PublishOptions{Version: &Version{Epoch: "e"}}
+	three, reason := []string{"a", "b", "c"}, strings.Repeat("r", 124)
+	tagged := PublishOptions{Tags: map[string]string{"t": string(long)}}
+	recovering := SubscribeOptions{Override: Override{ForceRecovery: new(true)}}
+	for name, c := range map[string]struct {
+		err  error
+		code uint32
+	}{
+		"no channel":             {publish("", []byte("1"), PublishOptions{}), 107},
+		"bad channel":            {publish("a\nb", []byte("1"), PublishOptions{}), 107},
+		"no data":                {publish("a", nil, PublishOptions{}), 107},
+		"no JSON":                {publish("a", []byte("{"), PublishOptions{}), 107},
+		"no UTF-8":               {publish("a", []byte("\xff"), PublishOptions{Kind: Text}), 107},
+		"no kind":                {publish("a", []byte("1"), PublishOptions{Kind: 9}), 107},
+		"large data":             {publish("a", long, PublishOptions{}), 106},
+		"large bytes":            {publish("a", long, PublishOptions{Kind: Binary}), 106},
+		"large tags":             {publish("a", []byte("1"), tagged), 106},
+		"long key":               {publish("a", []byte("1"), keyed), 107},
+		"version 0":              {publish("kept:a", []byte("1"), unnumbered), 107},
+		"version, no history":    {publish("a", []byte("1"), once), 108},
+		"version, skipped":       {publish("kept:a", []byte("1"), skipped), 107},
+		"no history":             {second(ts.History(ctx, "a", Query{})), 108},
+		"no history to remove":   {ts.RemoveHistory(ctx, "a"), 108},
+		"no presence":            {second(ts.Presence(ctx, "kept:a")), 108},
+		"another epoch":          {second(ts.History(ctx, "kept:a", Query{Since: &Position{1, "other"}})), 112},
+		"bad pattern":            {second(ts.Channels(ctx, "[")), 107},
+		"no channels":            {second(ts.Broadcast(ctx, nil, []byte("1"), PublishOptions{})), 107},
+		"many channels":          {second(ts.Broadcast(ctx, three, long, PublishOptions{})), 106},
+		"nobody":                 {counted(ts.Subscribe(ctx, Target{}, "a", SubscribeOptions{})), 107},
+		"info":                   {subscribe(SubscribeOptions{Info: []byte("{")}), 107},
+		"large info":             {subscribe(SubscribeOptions{Info: long}), 106},
+		"expired":                {subscribe(SubscribeOptions{ExpireAt: 1}), 107},
+		"recovery":               {subscribe(recovering), 107},
+		"unsubscribe from none":  {counted(ts.Unsubscribe(ctx, ann, "")), 107},
+		"code":                   {counted(ts.Disconnect(ctx, ann, Disconnect{1000, ""})), 107},
+		"reason":                 {counted(ts.Disconnect(ctx, ann, Disconnect{4000, reason})), 107},
+		"refresh in nanoseconds": {counted(ts.Refresh(ctx, ann, RefreshOptions{ExpireAt: 1 << 60})), 107},
+	} {
+		var got Error
+		if !errors.As(c.err, &got) || got.Code != c.code || got.Message == "" {
+			t.Errorf("%s: %v, want the code %d", name, c.err, c.code)
+		}
+	}
+	ts.Drain()
+	if err := publish("a", []byte("1"), PublishOptions{}); err == nil {
+		t.Error("a draining server publishes")
+	}
+}
+
+// taken is all that a client has got since it was last asked for.
+func taken(f *fakeTransport) string { return strings.Join(f.take(), "\n") }
+
+func second[T any](_ T, err error) error { return err }
+
+// What middleware knows of a client's request, Hooks.Connect knows, through each door that asks it;
+// later hooks, and the connection, do not keep it.
+func TestConnectHookHasValues(t *testing.T) {
+	type key struct{}
+	ts := newTestServer(t, Config{Hooks: Hooks{
+		Connect: func(ctx context.Context, _ Caller, _ ConnectRequest) (ConnectAnswer, error) {
+			user, _ := ctx.Value(key{}).(string)
+			if user == "" {
+				return ConnectAnswer{}, Disconnect{4501, "log in first"}
+			}
+			return ConnectAnswer{User: user}, ctx.Err()
+		},
+	}})
+	inner := ts.handler
+	ts.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), key{}, r.Header.Get("X-Session")))
+		defer cancel()
+		inner.ServeHTTP(w, r.WithContext(ctx))
+	})
+	streamed := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`, "X-Session", "ann")
+	if got := streamed.take(); !strings.Contains(got, `"connect"`) {
+		t.Errorf("http_stream: %s", got)
+	}
+	ts.open("POST", "/connection/uni_sse", `{}`, "X-Session", "bob").take()
+	ts.subscribe("channel=news", "X-Session", "cid").take()
+	list, err := ts.Connections(t.Context(), "")
+	var users []string
+	for _, c := range list {
+		users = append(users, c.User+" by "+c.Transport)
+	}
+	want := []string{"ann by http_stream", "bob by uni_sse", "cid by events"}
+	if err != nil || !slices.Equal(users, want) {
+		t.Errorf("the users are %v, want %v; %v", users, want, err)
+	}
+	for s, c := range ts.node.callers.list {
+		if c.values != nil {
+			t.Errorf("the values of %s are kept", s.user())
+		}
+	}
+	if f := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`); !f.isClosed() {
+		t.Error("a client without a session is connected")
+	}
+}
+
+// So does one that connects by WebSocket to a web.Server, whose requests end before their clients
+// send connect.
+func TestConnectHookHasValuesBySocket(t *testing.T) {
+	type key struct{}
+	users := make(chan any, 1)
+	s := newLiveServer(t, Config{Hooks: Hooks{
+		Connect: func(ctx context.Context, _ Caller, _ ConnectRequest) (ConnectAnswer, error) {
+			users <- ctx.Value(key{})
+			return ConnectAnswer{User: "ann"}, nil
+		},
+	}})
+	inner := s.handler
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, "ann's session")))
+	})
+	s.dial(upgradeRequest + maskedText(`{"id":1,"connect":{}}`))
+	select {
+	case user := <-users:
+		if user != "ann's session" {
+			t.Errorf("the hook gets %v", user)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the hook was not called")
+	}
+}
+
+// The console works behind a prefix: none of its files names a path from the root.
+func TestConsoleBehindPrefix(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	mux := http.NewServeMux()
+	mux.Handle("/push/", http.StripPrefix("/push", ts))
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest("GET", "/push/", nil))
+	page := w.Body.String()
+	links := regexp.MustCompile(`(?:href|src)="([^"#:]+)"`).FindAllStringSubmatch(page, -1)
+	if w.Code != http.StatusOK || len(links) < 3 {
+		t.Fatalf("%d, with %d links", w.Code, len(links))
+	}
+	for _, link := range links {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", "/push/"+link[1], nil))
+		if w.Code != http.StatusOK {
+			t.Errorf("%s: %d", link[1], w.Code)
+		}
+	}
+	names, err := fs.Glob(consoleFiles, "console/*.js")
+	if err != nil || len(names) == 0 {
+		t.Fatal(err)
+	}
+	fromRoot := regexp.MustCompile("(?:getJSON|request|fetch)\\(['`\"]/")
+	for _, name := range names {
+		text, err := consoleFiles.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := fromRoot.Find(text); found != nil {
+			t.Error(fmt.Sprintf("%s has %s", name, found))
+		}
+	}
+}
