@@ -45,7 +45,7 @@ func (ln *Listener) Resume() { ln.halt(false) }
 
 func (ln *Listener) halt(on bool) {
 	l := ln.loop
-	l.post(func() {
+	l.Post(func() {
 		switch {
 		case l.listeners[ln.id.Slot()] != ln || ln.halted == on:
 			return

@@ -73,7 +73,7 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 func (r *race) post(e *Engine) bool {
 	for range e.loops {
 		r.loop = e.nextLoop()
-		if r.loop.post(r.start) {
+		if r.loop.Post(r.start) {
 			return true
 		}
 	}
@@ -172,7 +172,7 @@ func (w *dialWaiter) wait(ctx context.Context, r *race) (*Conn, error) {
 
 // cancel ends the race with err, unless it is over. Any goroutine.
 func (r *race) cancel(err error) {
-	r.loop.post(func() { r.lose(errors.Join(append([]error{err}, r.failed...)...)) })
+	r.loop.Post(func() { r.lose(errors.Join(append([]error{err}, r.failed...)...)) })
 }
 
 // start runs on the loop, as all that follows.

@@ -17,7 +17,8 @@ type Handler interface {
 // The optional interfaces of a Handler are looked up once per SetHandler.
 
 // An Ender is called at the peer's FIN or close_notify; writing still works. Without it the conn is
-// closed.
+// closed: what has been written is sent, and later writes fail. So a handler that answers from
+// other goroutines, or from inline tasks, needs the method, and closes the conn behind its answers.
 type Ender interface{ Ended(c *Conn) }
 
 // A TruncatedEnder is called, in place of Ended, when the peer's FIN came without the end of the

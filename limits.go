@@ -86,7 +86,7 @@ func (q *quota) serve() {
 		if ln == nil {
 			return
 		}
-		if !ln.loop.post(ln.admitHand) {
+		if !ln.loop.Post(ln.admitHand) {
 			q.open.Add(-1) // its loop has ended
 		}
 	}

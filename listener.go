@@ -43,7 +43,7 @@ func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	}
 	ln.loop = e.loops[(e.listenTurn.Add(1)-1)%uint32(len(e.loops))]
 	started := e.sys.NewParker()
-	if ln.loop.post(func() { err = ln.start(); started.Unpark() }) {
+	if ln.loop.Post(func() { err = ln.start(); started.Unpark() }) {
 		started.Park()
 	} else {
 		err = errShutDown
@@ -83,7 +83,7 @@ func (ln *Listener) Close() error {
 		return ErrClosed
 	}
 	ln.inner.Refuse()
-	ln.loop.post(func() { ln.loop.closeListener(ln) })
+	ln.loop.Post(func() { ln.loop.closeListener(ln) })
 	return nil
 }
 

@@ -40,9 +40,10 @@ func (l *Loop) Do(f func()) error {
 // one nothing is called. On the loop only.
 func (l *Loop) Later(f func()) { l.work.after.add(f) }
 
-// post is Do for the engine's own few calls, which must not fail for want of room. It reports
-// whether the loop still runs.
-func (l *Loop) post(f func()) bool {
+// Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
+// want of room, such as the end of a server. It reports false after the engine's shutdown. Any
+// goroutine; never blocks.
+func (l *Loop) Post(f func()) bool {
 	l.mail.mu.Lock()
 	ok := !l.mail.closed
 	if ok {

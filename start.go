@@ -2,8 +2,11 @@ package myriad
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported if the
@@ -58,29 +61,29 @@ func Default() (*Engine, error) {
 // Shutdown stops listening. It calls every handler that is a Stopper, and closes the conns of all
 // others with Conn.Close, which flushes what is queued. It ends the loops when the last conn has
 // gone. When ctx ends first, the remaining connections are aborted and the context's error is
-// returned. A second call waits like the first. Not from a loop.
+// returned. Shutdown waits for these ends only while they go on, and for a second at most. A loop
+// whose callback blocks aborts its connections when that callback returns. A second call waits like
+// the first. Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	defer e.spare.close()
 	for _, l := range e.loops {
-		l.post(func() { l.stop(nil) })
+		l.Post(func() { l.stop(nil) })
 	}
 	err := e.wait(ctx)
 	if err != nil {
 		for _, l := range e.loops {
-			l.post(func() { l.stop(err) })
+			l.Post(func() { l.stop(err) })
 		}
 		e.abortBridges()
-		_ = e.wait(context.WithoutCancel(ctx))
+		e.waitForAborts()
 	}
 	return err
 }
 
 // wait returns when all loops have ended or ctx has.
 func (e *Engine) wait(ctx context.Context) error {
-	p := e.sys.NewParker()
-	e.mu.Lock()
-	e.waiters = append(e.waiters, p)
-	e.mu.Unlock()
+	p := e.waiter()
+	defer e.forget(p)
 	stop := context.AfterFunc(ctx, p.Unpark)
 	defer stop()
 	for e.running.Load() > 0 {
@@ -90,6 +93,58 @@ func (e *Engine) wait(ctx context.Context) error {
 		p.Park()
 	}
 	return nil
+}
+
+const (
+	// abortStall is for how long no connection and no loop ends until Shutdown takes it that a
+	// callback blocks a loop.
+	abortStall = 250 * time.Millisecond
+	// abortTime is how long Shutdown waits at most for connections that have been aborted.
+	abortTime = time.Second
+)
+
+// waitForAborts returns when all loops have ended, or when the rest seems to wait for a callback.
+func (e *Engine) waitForAborts() {
+	p := e.waiter()
+	defer e.forget(p)
+	began := e.sys.Now()
+	moved, left := began, e.unfinished()
+	for left > 0 {
+		p.ParkFor(abortStall)
+		now, n := e.sys.Now(), e.unfinished()
+		switch {
+		case now.Sub(began) >= abortTime:
+			return
+		case n != left:
+			moved, left = now, n
+		case now.Sub(moved) >= abortStall:
+			return
+		}
+	}
+}
+
+// unfinished is how many connections, loops and bridges have not ended.
+func (e *Engine) unfinished() int64 {
+	n := int64(e.running.Load())
+	for _, l := range e.loops {
+		n += l.stats.conns.Load()
+	}
+	return n
+}
+
+// waiter makes a Parker that is unparked whenever a loop or a bridge ends.
+func (e *Engine) waiter() driver.Parker {
+	p := e.sys.NewParker()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiters = append(e.waiters, p)
+	return p
+}
+
+func (e *Engine) forget(waiter driver.Parker) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiters = slices.DeleteFunc(e.waiters, func(p driver.Parker) bool { return p == waiter })
 }
 
 func (e *Engine) loopEnded(l *Loop) {

@@ -26,13 +26,17 @@ func (c *Chain) Move(dst *Chain) {
 // packed is the longest view that Pack copies.
 const packed = 8 << 10
 
+// fewViews is how many views Pack moves as they are to an empty chain.
+const fewViews = 16
+
 // Pack is Move for bytes that will wait. It copies small views together if their blocks have no
-// other reference, so that a queue of short messages takes little more memory than their bytes.
+// other reference: a queue of short messages takes little more memory than their bytes. A few views
+// that are the first to wait are not copied.
 func (c *Chain) Pack(dst *Chain) {
 	if c == dst {
 		panic("buf: Pack of a chain into itself: it needs another chain")
 	}
-	if dst.n == 0 {
+	if dst.n == 0 && len(c.views)-int(c.head) <= fewViews {
 		c.Move(dst)
 		return
 	}

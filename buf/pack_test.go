@@ -42,6 +42,20 @@ func TestPackTakesLittle(t *testing.T) {
 		}
 		dst.Release()
 	}
+	for _, blocks := range []int{1, fewViews, fewViews + 1, 5000} { // the first chain that waits
+		var c, dst Chain
+		for range blocks {
+			c.AppendBlock(From(pattern(6, 1)))
+		}
+		n := c.Len()
+		if c.Pack(&dst); dst.Len() != n {
+			t.Fatalf("%d bytes remained of %d", dst.Len(), n)
+		}
+		if views := len(dst.views); blocks > fewViews && (views > 20 || room(&dst) > n+growAppend) {
+			t.Errorf("%d blocks of 6 bytes take %d views and %d bytes", blocks, views, room(&dst))
+		}
+		dst.Release()
+	}
 	shared := From(pattern(100, 1))
 	defer shared.Release()
 	var c, dst Chain

@@ -49,13 +49,14 @@ type Call struct {
 	gotByte  atomic.Bool   // of a response
 
 	// Of the request, for what comes later. Set before the call begins.
-	isHead, isConnect, closes, noted bool
+	isHead, isConnect, closes bool
 
 	mu       sync.Mutex
 	settled  bool        // guarded by mu: the result is decided
 	late     bool        // guarded by mu: it waits for release
 	ended    bool        // guarded by mu: the request is not read any more
 	isOver   bool        // guarded by mu: over was called
+	noted    bool        // guarded by mu: CancelRequest finds it
 	held     int32       // guarded by mu: how often
 	exchange exchange    // guarded by mu: of the current attempt
 	up       *upload     // guarded by mu: likewise
@@ -187,21 +188,26 @@ func (x *Call) watch() error {
 // watchCancel is for the deprecated Request.Cancel. http.Client.Timeout sets it, but then the
 // context has a deadline and CancelRequest is called, so no goroutine need wait for it.
 func (x *Call) watchCancel(ctx context.Context) {
-	t := x.t
+	_, bounded := ctx.Deadline()
+	x.mu.Lock()
+	if x.isOver { // its context has ended since it is watched
+		x.mu.Unlock()
+		return
+	}
 	x.noted = true
-	t.noteCancel(x)
-	if _, bounded := ctx.Deadline(); bounded {
+	x.t.noteCancel(x)
+	if bounded {
+		x.mu.Unlock()
 		return
 	}
 	over := make(chan struct{})
-	x.mu.Lock()
 	stop := x.stop
 	x.stop = func() bool {
 		close(over)
 		return stop == nil || stop()
 	}
 	x.mu.Unlock()
-	t.sys.Go(func() {
+	x.t.sys.Go(func() {
 		select {
 		case <-x.original.Cancel:
 			x.cancel(x.canceled())
@@ -365,7 +371,7 @@ func (x *Call) deliver(r *http.Response, err error) {
 // goroutine, any number of times.
 func (x *Call) over(err error) {
 	x.mu.Lock()
-	stop, up, again := x.stop, x.up, x.isOver
+	stop, up, again, noted := x.stop, x.up, x.isOver, x.noted
 	x.stop, x.exchange, x.ended, x.isOver = nil, nil, true, true
 	x.mu.Unlock()
 	if up != nil {
@@ -376,7 +382,7 @@ func (x *Call) over(err error) {
 	if stop != nil {
 		stop()
 	}
-	if x.noted {
+	if noted {
 		x.t.forgetCancel(x.original)
 	}
 	if old := Phase(x.phase.Swap(uint32(Done))); old != Done {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -70,6 +71,25 @@ func TestEndlessServers(t *testing.T) {
 		if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Head || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
+	}
+}
+
+// A list of announced trailers of 900 kB makes no map of 160,000 names of it.
+func TestAnnouncedTrailersAreBounded(t *testing.T) {
+	var names strings.Builder
+	for i := 0; names.Len() < 900_000; i++ {
+		fmt.Fprintf(&names, "%x,", i)
+	}
+	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: " + names.String() +
+		"\r\n\r\n0\r\nLast: v\r\n\r\n"
+	resp, err := fresh(t, &Transport{}).RoundTrip(request(t, "GET", answering(t, answer), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	announced := len(resp.Trailer)
+	if _, err := io.ReadAll(resp.Body); announced != maxFields || resp.Trailer.Get("Last") != "v" || err != nil {
+		t.Errorf("%d announced, %q, %v", announced, resp.Trailer.Get("Last"), err)
 	}
 }
 

@@ -49,7 +49,8 @@ func statusLine(head *h1.ResponseHead) string {
 	return strconv.Itoa(head.Status) + " " + string(head.Reason)
 }
 
-// announceTrailer moves the names of a Trailer field to Response.Trailer.
+// announceTrailer moves the names of a Trailer field to Response.Trailer. It takes maxFields at
+// most: a trailer has no more fields, and the map of a list of a megabyte takes thirteen.
 func announceTrailer(r *http.Response) {
 	for _, v := range r.Header["Trailer"] {
 		for name := range strings.SplitSeq(v, ",") {
@@ -59,7 +60,9 @@ func announceTrailer(r *http.Response) {
 			if r.Trailer == nil {
 				r.Trailer = http.Header{}
 			}
-			r.Trailer[name] = nil
+			if len(r.Trailer) < maxFields {
+				r.Trailer[name] = nil
+			}
 		}
 	}
 	delete(r.Header, "Trailer")

@@ -34,11 +34,12 @@ func newConn(l *live, nc *myriad.Conn) *handler {
 type handler Conn
 
 var (
-	_ myriad.Drainer  = (*handler)(nil)
-	_ myriad.Ender    = (*handler)(nil)
-	_ myriad.Timed    = (*handler)(nil)
-	_ myriad.Notified = (*handler)(nil)
-	_ myriad.Stopper  = (*handler)(nil)
+	_ myriad.Drainer        = (*handler)(nil)
+	_ myriad.Ender          = (*handler)(nil)
+	_ myriad.TruncatedEnder = (*handler)(nil)
+	_ myriad.Timed          = (*handler)(nil)
+	_ myriad.Notified       = (*handler)(nil)
+	_ myriad.Stopper        = (*handler)(nil)
 )
 
 // Opened implements myriad.Handler.
@@ -89,6 +90,10 @@ func (h *handler) Received(nc *myriad.Conn, p []byte) {
 
 // Ended is the peer's FIN: what it has sent is answered, and the connection closed.
 func (h *handler) Ended(*myriad.Conn) { (*Conn)(h).drain() }
+
+// Truncated is the peer's FIN without a close_notify of TLS. A command shows its own end, so this
+// is the same as Ended.
+func (h *handler) Truncated(*myriad.Conn, error) { (*Conn)(h).drain() }
 
 // Stopping is the engine's shutdown.
 func (h *handler) Stopping(*myriad.Conn) { (*Conn)(h).drain() }

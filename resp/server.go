@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -302,12 +301,7 @@ func (s *Server) stop() *live {
 func (l *live) each(f func(*lane)) {
 	for _, ln := range l.lanes {
 		l.conns.Add(1)
-		do := func() { f(ln); l.gone() }
-		err := ln.loop.Do(do)
-		for ; err == myriad.ErrBusy; err = ln.loop.Do(do) {
-			runtime.Gosched() // a mailbox that is full is being emptied
-		}
-		if err != nil {
+		if !ln.loop.Post(func() { f(ln); l.gone() }) {
 			l.gone()
 		}
 	}

@@ -21,9 +21,10 @@ type Options struct {
 	// bound.
 	Timeout time.Duration
 	// Failed is called with a failed handshake and the number of failures since its last call: at
-	// once, then once in 10 s at most. A connection closed at this end counts as failed for a
-	// server, not for a client. Failed runs on the loop, before Closed, and must not block. Nil:
-	// the engine's Logger reports failures, except those of Dial, which returns them.
+	// once, then once in 10 s at most. Peers that have sent no byte count apart, so that the probes
+	// of a load balancer hide no other failure. A connection closed at this end counts as failed
+	// for a server, not for a client. Failed runs on the loop, before Closed, and must not block.
+	// Nil: the engine's Logger reports failures, except those of Dial, which returns them.
 	Failed func(c *myriad.Conn, err error, times uint64)
 	// Closed is called for every connection that ends before its handshake has succeeded, with the
 	// reason; nil if it was closed at this end. For a client it is called as soon as the handshake
@@ -95,7 +96,7 @@ func (*opener) Received(*myriad.Conn, []byte) {}
 
 // Closed is called if the conn ends before the handshake can be its handler.
 func (o *opener) Closed(c *myriad.Conn, err error) {
-	o.kind.reportEnd(c, err)
+	o.kind.reportEnd(c, err, false)
 	if f := o.kind.o.Closed; f != nil {
 		f(c, err)
 	}

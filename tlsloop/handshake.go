@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"syscall"
 
 	"github.com/myriad-go/myriad"
 )
@@ -30,6 +31,7 @@ type handshake struct {
 	heir     myriad.Handler // opened and closed with the reason of a failure; nil: the log alone has it
 	told     bool           // its end has been reported; owned by the loop
 	closed   bool           // Options.Closed was called; owned by the loop
+	began    bool           // the peer has sent something; owned by the loop
 
 	mu    sync.Mutex
 	state state
@@ -38,6 +40,9 @@ type handshake struct {
 	pause bool   // the conn is paused because of maxAhead; changed by the loop
 	fin   bool   // the peer's FIN has come
 	dead  bool   // the conn has gone: the end is not reported
+	begun bool   // the coroutine has
+	calls bool   // the step is a callback that may block: nothing waits for it
+	lost  error  // why the conn has broken while a step was under way, which then has bury called
 
 	// Owned by the goroutine that steps it.
 	next  func() (struct{}, bool)
@@ -83,6 +88,7 @@ func (h *handshake) Received(*myriad.Conn, []byte) {}
 
 // feed takes bytes from the wire. On the loop.
 func (h *handshake) feed(p []byte) {
+	h.began = true
 	h.mu.Lock()
 	if h.state != over || h.err == nil {
 		h.in = append(h.in, p...)
@@ -209,12 +215,14 @@ func (h *handshake) goAhead() (more bool) {
 	return more
 }
 
+// gone fails if the conn has gone. Otherwise the coroutine begins.
 func (h *handshake) gone() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dead {
 		return myriad.ErrClosed
 	}
+	h.begun = true
 	return nil
 }
 
@@ -259,13 +267,15 @@ func (h *handshake) read(b []byte) (int, error) {
 		if h.off += n; h.off == len(h.in) {
 			h.in, h.off = h.in[:0], 0
 		}
-		fin, dead := h.fin, h.dead
+		fin, dead, lost := h.fin, h.dead, h.lost
 		h.mu.Unlock()
 		switch {
 		case dead:
 			return 0, myriad.ErrClosed
 		case n > 0:
 			return n, nil
+		case lost != nil:
+			return 0, lost
 		case fin:
 			return 0, io.EOF
 		}
@@ -277,7 +287,7 @@ func (h *handshake) read(b []byte) (int, error) {
 // resumed.
 func (h *handshake) waits() bool {
 	h.mu.Lock()
-	more, paused := len(h.in) > h.off || h.fin || h.dead, h.pause
+	more, paused := len(h.in) > h.off || h.fin || h.dead || h.lost != nil, h.pause
 	if !more {
 		h.state = stalled
 	}
@@ -314,8 +324,13 @@ func (h *handshake) end() {
 	buffers.takeBack(h.s.tls)
 	h.mu.Lock()
 	h.state = over
+	lost := h.lost
 	h.mu.Unlock()
 	h.steppers.leave()
+	if lost != nil {
+		h.steppers.onLoop(h.conn.Loop(), func() { h.bury(lost) })
+		return
+	}
 	h.wire.Sync(func(myriad.Wire) {
 		h.s.open = true
 		switch {
@@ -382,7 +397,7 @@ func (h *handshake) fail(err error) {
 		return
 	}
 	h.told = true
-	h.s.kind.report(h.conn, err)
+	h.s.kind.report(h.conn, err, h.began)
 	h.kill()
 	if h.s.kind.client {
 		h.tellClosed(err)
@@ -408,13 +423,55 @@ func (h *handshake) Expired(c *myriad.Conn) {
 }
 
 // Closed is the end of a conn whose handshake has not succeeded.
-func (h *handshake) Closed(c *myriad.Conn, err error) {
-	h.kill()
+func (h *handshake) Closed(_ *myriad.Conn, err error) {
+	if !h.outlives(err) {
+		h.kill()
+		h.bury(err)
+	}
+}
+
+// outlives reports whether a step is under way that may still find the reason. The peer may have
+// sent an alert before it broke the conn with err, and the step reads that. Then end calls bury.
+func (h *handshake) outlives(err error) bool {
+	if h.told || !byReset(err) || h.steppers.forget(h) {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != active || h.calls || !h.begun { // a conn that goes before that costs no signature
+		return false
+	}
+	h.lost = err
+	return true
+}
+
+// bury reports the end of a conn that has closed with err, or the alert that the peer sent before
+// it broke the conn.
+func (h *handshake) bury(err error) {
+	if alert := h.alert(); alert != nil && byReset(err) {
+		err = alert
+	}
 	if !h.told {
-		h.s.kind.reportEnd(c, err)
+		h.s.kind.reportEnd(h.conn, err, h.began)
 	}
 	h.tellClosed(err)
-	h.s.kind.bury(c, err, h.heir)
+	h.s.kind.bury(h.conn, err, h.heir)
+}
+
+// alert is what the steps have failed with, if that says more than how the conn has ended.
+func (h *handshake) alert() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != over || byReset(h.err) || errors.Is(h.err, myriad.ErrClosed) {
+		return nil
+	}
+	return h.err
+}
+
+// byReset reports whether err is of the system, as that of a reset is.
+func byReset(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number)
 }
 
 // tellClosed calls Options.Closed, once.

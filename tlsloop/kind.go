@@ -24,6 +24,7 @@ type kind struct {
 	o      Options
 
 	failures pace.Reports
+	silent   pace.Reports // of peers that have sent nothing, as balancers do to see whether a server is there
 }
 
 func newKind(cfg *tls.Config, client bool, o Options) *kind {
@@ -114,11 +115,11 @@ func (k *kind) answer(err error) []byte {
 	return k.o.NotTLS(e.RecordHeader)
 }
 
-// reportEnd reports a conn that closed before its handshake has ended, unless it is a client's that
-// gave up by itself.
-func (k *kind) reportEnd(c *myriad.Conn, err error) {
+// reportEnd reports a conn that closed before its handshake has ended. A client's that gave up by
+// itself is none. began: the peer has sent something.
+func (k *kind) reportEnd(c *myriad.Conn, err error, began bool) {
 	if err = reason(err); !k.client || !errors.Is(err, myriad.ErrClosed) {
-		k.report(c, err)
+		k.report(c, err, began)
 	}
 }
 
@@ -138,9 +139,14 @@ func reason(err error) error {
 	return err
 }
 
-// report reports a failure, at most once in reportPeriod. On a loop.
-func (k *kind) report(c *myriad.Conn, err error) {
-	n, due := k.failures.Next(c.Loop().Now(), reportPeriod)
+// report reports a failure, at most once in reportPeriod. Peers that have sent nothing are counted
+// apart, or they would hide others. On a loop, or behind its end.
+func (k *kind) report(c *myriad.Conn, err error, began bool) {
+	reports := &k.failures
+	if !began {
+		reports = &k.silent
+	}
+	n, due := reports.Next(c.Loop().Engine().System().Now(), reportPeriod)
 	if !due {
 		return
 	}

@@ -52,7 +52,32 @@ func newRecordPeer(t testing.TB, addr string) *recordPeer {
 		t.Skipf("crypto/tls prefers %s on this machine", tls.CipherSuiteName(id))
 	}
 	p := &recordPeer{Conn: tc.NetConn(), t: t}
-	for line := range strings.Lines(keys.String()) {
+	takeSecrets(t, keys.String(), &p.out, &p.in)
+	return p
+}
+
+// newRecordServer is the other side of that: it makes the server's side of a handshake on nc.
+func newRecordServer(t testing.TB, nc net.Conn) *recordPeer {
+	t.Helper()
+	var keys bytes.Buffer
+	cfg := ticketless()
+	cfg.KeyLogWriter, cfg.MinVersion = &keys, tls.VersionTLS13
+	tc := tls.Server(nc, cfg)
+	if err := tc.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if id := tc.ConnectionState().CipherSuite; id != tls.TLS_AES_128_GCM_SHA256 {
+		t.Skipf("crypto/tls prefers %s on this machine", tls.CipherSuiteName(id))
+	}
+	p := &recordPeer{Conn: nc, t: t}
+	takeSecrets(t, keys.String(), &p.in, &p.out)
+	return p
+}
+
+// takeSecrets takes the secrets of both ways out of a key log.
+func takeSecrets(t testing.TB, log string, client, server *direction) {
+	t.Helper()
+	for line := range strings.Lines(log) {
 		f := strings.Fields(line)
 		secret, err := hex.DecodeString(f[2])
 		if err != nil {
@@ -60,12 +85,11 @@ func newRecordPeer(t testing.TB, addr string) *recordPeer {
 		}
 		switch f[0] {
 		case "CLIENT_TRAFFIC_SECRET_0":
-			p.out.use(secret)
+			client.use(secret)
 		case "SERVER_TRAFFIC_SECRET_0":
-			p.in.use(secret)
+			server.use(secret)
 		}
 	}
-	return p
 }
 
 func expandLabel(secret []byte, label string, n int) []byte {

@@ -23,7 +23,8 @@ const (
 // millisecond and the loops have connections to serve. Steps that may block run on other
 // goroutines. Idle steppers have no goroutine.
 type steppers struct {
-	sys driver.System
+	sys  driver.System
+	late sync.Mutex // held by onLoop behind the end of a loop
 
 	mu       sync.Mutex
 	inFlight int
@@ -86,6 +87,9 @@ func (k *steppers) leave() {
 
 // push queues h for its next step.
 func (k *steppers) push(h *handshake) {
+	h.mu.Lock()
+	h.calls = h.call != nil
+	h.mu.Unlock()
 	k.mu.Lock()
 	q := &k.compute
 	if h.call != nil || h.slow {
@@ -130,6 +134,19 @@ func (k *steppers) work(q *stepQueue) {
 		k.mu.Unlock()
 		runtime.Gosched()
 		h.step()
+	}
+}
+
+// onLoop runs f on the loop, or here if that has ended: then one f at a time.
+func (k *steppers) onLoop(l *myriad.Loop, f func()) {
+	err := l.Do(f)
+	for ; err == myriad.ErrBusy; err = l.Do(f) {
+		runtime.Gosched()
+	}
+	if err != nil {
+		k.late.Lock()
+		defer k.late.Unlock()
+		f()
 	}
 }
 

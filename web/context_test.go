@@ -2,11 +2,17 @@ package web
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/lifetime"
 )
 
 // A context that is derived from a request's, behind values of middleware too, costs no goroutine.
@@ -61,5 +67,54 @@ func TestContextHasTheErrorOfItsBase(t *testing.T) {
 		if <-c.Done(); c.Err() != context.DeadlineExceeded {
 			t.Errorf("asked for its end before: %t: then the error is %v", asked, c.Err())
 		}
+	}
+}
+
+// A Stream's context that is asked for while the stream ends has ended afterwards, with OnClose's
+// error, and is the only one.
+func TestStreamContextAskedBesideTheEnd(t *testing.T) {
+	for range 20_000 {
+		s := &Stream{life: lifetime.Of(context.WithValue(t.Context(), userKey{}, "ann"))}
+		var asked [2]context.Context
+		var missing atomic.Int32
+		missing.Store(3)
+		pass := func() {
+			for missing.Add(-1); missing.Load() > 0; {
+				runtime.Gosched()
+			}
+		}
+		var wg sync.WaitGroup
+		for i := range asked {
+			wg.Go(func() { pass(); asked[i] = s.Context() })
+		}
+		wg.Go(func() { pass(); s.lost(io.EOF) })
+		wg.Wait()
+		for _, ctx := range asked {
+			if ctx != s.Context() || ctx.Err() == nil || context.Cause(ctx) != io.EOF {
+				t.Fatalf("a context ended with %v, %v, and is the stream's: %v", ctx.Err(), context.Cause(ctx),
+					ctx == s.Context())
+			}
+		}
+	}
+}
+
+// KeepValues that comes too late changes nothing: the context that was given ends with the stream.
+// Behind the end it brings its values.
+func TestKeepValuesComesLate(t *testing.T) {
+	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), userKey{}, "ann"), "GET", "/", nil)
+	s := new(Stream)
+	ctx := s.Context()
+	if s.KeepValues(r); s.Context() != ctx {
+		t.Error("KeepValues has changed a context that was given")
+	}
+	if s.lost(io.EOF); context.Cause(ctx) != io.EOF {
+		t.Errorf("it ended with %v", context.Cause(ctx))
+	}
+	late := new(Stream)
+	late.lost(io.EOF)
+	late.lost(nil) // again: the first end counts
+	late.KeepValues(r)
+	if ctx := late.Context(); context.Cause(ctx) != io.EOF || ctx.Value(userKey{}) != "ann" {
+		t.Errorf("behind the end the cause is %v, the value %v", context.Cause(ctx), ctx.Value(userKey{}))
 	}
 }

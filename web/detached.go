@@ -183,25 +183,28 @@ func (s *Stream) SetWriteLimit(n int) { s.sink.setLimit(n) }
 func (s *Stream) Context() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.life != nil:
-	case s.told:
-		return lifetime.Ended(s.closed)
-	default:
+	if s.life == nil {
 		s.life = new(lifetime.Lifetime)
+		if s.told {
+			s.life.End(s.closed)
+		}
 	}
 	return s.life.Context()
 }
 
 // KeepValues has Context carry the values of r's context, as middleware has set them, of which
-// Detached does not know. It keeps the request in memory. Call it in the handler, before Context
-// and only once.
+// Detached does not know. It keeps the request in memory. Call it in the handler, before Context:
+// after that it does nothing.
 func (s *Stream) KeepValues(r *http.Request) {
 	values := ValuesOf(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if values != nil && !s.told {
-		s.life = lifetime.Of(values)
+	if values == nil || s.life.Asked() {
+		return
+	}
+	s.life = lifetime.Of(values)
+	if s.told {
+		s.life.End(s.closed)
 	}
 }
 
@@ -281,14 +284,14 @@ func (s *Stream) lost(err error) {
 		err = nil // Close came first
 	}
 	s.over = true
-	f := s.onClose
 	if s.told {
-		f = nil
+		s.mu.Unlock()
+		return
 	}
+	f := s.onClose
 	s.told, s.closed, s.onClose = true, err, nil
-	life := s.life
+	s.life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended
 	s.mu.Unlock()
-	life.End(err)
 	if f != nil {
 		f(err)
 	}

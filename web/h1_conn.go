@@ -274,7 +274,7 @@ func (h *conn) Ended(c *myriad.Conn) {
 	h.ended = true
 	switch {
 	case h.stream != nil:
-		h.close()
+		h.settle(h.stream)
 	case h.x == nil && h.phase != phaseClosing:
 		h.endsBetween()
 	case h.x == nil || h.phase == phaseDiscard:

@@ -70,18 +70,20 @@ func (c *chunkedSink) abort(err error)      { c.conn().Abort(err) }
 func (c *chunkedSink) notify()              { c.conn().Notify() }
 func (c *chunkedSink) remoteAddr() net.Addr { return c.conn().RemoteAddr() }
 
-// settle goes on with the connection once its Stream has been closed.
+// settle goes on with the connection once its Stream has been closed. Requests behind it are
+// answered, also if the client's FIN has come. At the FIN a Stream that is open ends without an end
+// of its body, because only its owner knows whether that is complete.
 func (h *conn) settle(s *Stream) {
 	over, owed := s.look(h.c.SetTimer)
 	switch {
-	case over && owed:
+	case over && owed: // Drained goes on
 	case over:
 		s.lost(nil)
-		h.stream = nil
-		if s.cut || h.last || h.ended || h.leaving() {
-			h.close()
+		if s.cut || h.last || h.leaving() && s.from == nil {
+			h.close() // Closed ends what has lined up behind s
 			return
 		}
+		h.stream = nil
 		h.goOn(s.from, never)
 	case h.leaving():
 		_ = s.Close()

@@ -110,6 +110,10 @@ func (h *conn) goOn(x *h1stream, by moment) {
 			return
 		}
 	}
+	if h.lane.s.noAlive.Load() { // since the end of the answer, while the rest of the body or a Stream went on
+		h.close()
+		return
+	}
 	h.setState(http.StateIdle)
 	h.phase = phaseIdle
 	h.c.SetTimer(h.idleTime(by))

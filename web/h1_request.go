@@ -233,7 +233,8 @@ func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
 }
 
 // announcedTrailer makes the trailer's keys known before it comes, as net/http does, but for those
-// of framing.
+// of framing. It takes maxFields at most: a trailer has no more fields, and the map of a list of a
+// megabyte takes thirteen.
 func announcedTrailer(h http.Header) http.Header {
 	names, ok := h["Trailer"]
 	if !ok {
@@ -246,7 +247,9 @@ func announcedTrailer(h http.Header) http.Header {
 			switch name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); name {
 			case "", "Content-Length", "Trailer", "Transfer-Encoding":
 			default:
-				trailer[name] = nil
+				if len(trailer) < maxFields {
+					trailer[name] = nil
+				}
 			}
 		}
 	}

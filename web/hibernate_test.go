@@ -77,7 +77,7 @@ func TestHibernation(t *testing.T) {
 			m := manySleepers(t, n, &Server{Handler: http.HandlerFunc(whoAsks), Dispatch: d})
 			within(t, "all but one hibernate", func() bool { return m.hibernating() == n-1 })
 			awake := make(chan int)
-			m.state.lanes[0].ask(func() { awake <- len(m.state.lanes[0].awake) })
+			m.state.lanes[0].loop.Post(func() { awake <- len(m.state.lanes[0].awake) })
 			if got := <-awake; got != 1 {
 				t.Errorf("the lane has %d conns", got)
 			}

@@ -49,7 +49,7 @@ func (m *largeOnes) until(growing, waiting int) {
 
 func (m *largeOnes) look(f func()) {
 	looked := make(chan struct{})
-	m.lane.ask(func() { defer close(looked); f() })
+	m.lane.loop.Post(func() { defer close(looked); f() })
 	<-looked
 }
 

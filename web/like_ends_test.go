@@ -377,7 +377,7 @@ func TestShutdownWaitsForUnopened(t *testing.T) {
 	addr := begin(t, s, func(l net.Listener) net.Listener { return counted{l, asked} })
 	<-asked
 	held, free, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	s.state.lanes[0].ask(func() { close(held); <-free })
+	s.state.lanes[0].loop.Post(func() { close(held); <-free })
 	<-held
 	c := dial(t, &fixture{addr: addr})
 	<-asked // the connection has been given to the loop

@@ -159,7 +159,7 @@ func TestUpgradeWaitsForRoom(t *testing.T) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
 			held := make(chan struct{})
-			x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
+			x.lane.loop.Post(func() { close(held); <-free }) // so that nothing leaves
 			<-held
 			w.WriteHeader(http.StatusEarlyHints)
 			x.conn().SetWriteLimit(1)

@@ -27,7 +27,7 @@ func exchangeOf(w http.ResponseWriter) *exchange { return w.(*given).out.Load().
 func turnOf(x *exchange, f func()) {
 	for _, g := range []func(){func() {}, f} { // a request of one turn is done in the next
 		done := make(chan struct{})
-		x.lane.ask(func() { g(); close(done) })
+		x.lane.loop.Post(func() { g(); close(done) })
 		<-done
 	}
 }
@@ -153,7 +153,7 @@ func TestContinueWaitsForRoom(t *testing.T) {
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				x := exchangeOf(w)
 				held := make(chan struct{})
-				x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
+				x.lane.loop.Post(func() { close(held); <-free }) // so that nothing leaves
 				<-held
 				w.WriteHeader(http.StatusEarlyHints)
 				x.conn().SetWriteLimit(1)
@@ -266,7 +266,7 @@ func (e refusing) TryGoAll([]func()) int { e.before(); return 0 }
 func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 	f := serveOn(t, &Server{Dispatch: DispatchPool}, myriad.Config{Loops: 1})
 	set, ln := make(chan struct{}), f.state.lanes[0]
-	ln.ask(func() {
+	ln.loop.Post(func() {
 		pool := f.state.tasks.PoolOf(f.Engine.System())
 		f.state.tasks.UsePool(refusing{pool, func() { before(&ln.awake[0].(*conn).x.exchange) }})
 		close(set)

@@ -360,7 +360,7 @@ func (s *Server) SetKeepAlivesEnabled(on bool) {
 		return
 	}
 	for _, ln := range st.lanes {
-		ln.ask(ln.closeIdle)
+		ln.loop.Post(ln.closeIdle)
 	}
 }
 

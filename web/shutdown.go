@@ -3,11 +3,9 @@ package web
 import (
 	"context"
 	"net/http"
-	"runtime"
 	"slices"
 	"time"
 
-	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -45,7 +43,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (st *state) drain() {
 	for _, ln := range st.lanes {
 		st.conns.Add(1)
-		if !ln.ask(func() { ln.drain(); st.connGone() }) {
+		if !ln.loop.Post(func() { ln.drain(); st.connGone() }) {
 			st.connGone()
 		}
 	}
@@ -60,7 +58,7 @@ func (s *Server) Close() error {
 		return failed
 	}
 	for _, ln := range st.lanes {
-		ln.ask(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
+		ln.loop.Post(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
 	}
 	st.shaking.cut()
 	st.tasks.Close()
@@ -142,14 +140,4 @@ func (st *state) wakeWaiters() {
 	for _, p := range st.waiters {
 		p.Unpark()
 	}
-}
-
-// ask runs f on the lane's loop, or reports false if that has ended. A mailbox that is full is
-// being emptied.
-func (ln *lane) ask(f func()) bool {
-	err := ln.loop.Do(f)
-	for ; err == myriad.ErrBusy; err = ln.loop.Do(f) {
-		runtime.Gosched()
-	}
-	return err == nil
 }

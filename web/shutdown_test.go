@@ -130,11 +130,11 @@ func TestShutdownFindsWhatComesLate(t *testing.T) {
 	ln := f.state.lanes[0]
 	within(t, "the loop knows of the end", func() bool {
 		knows := make(chan bool)
-		ln.ask(func() { knows <- ln.drained })
+		ln.loop.Post(func() { knows <- ln.drained })
 		return <-knows
 	})
 	held, free := make(chan struct{}), make(chan struct{})
-	ln.ask(func() { close(held); <-free })
+	ln.loop.Post(func() { close(held); <-free })
 	<-held
 	close(l.release)
 	if err := <-served; err != http.ErrServerClosed {
@@ -320,4 +320,53 @@ func TestShutdownThatGivesUp(t *testing.T) {
 		t.Errorf("%d are still to be told", left)
 	}
 	close(release)
+}
+
+// Shutdown is bounded by its context, and Close returns at once, while a callback blocks a loop
+// whose mailbox is full. When the callback returns, what they have asked for is done.
+func TestShutdownBesideABlockedLoop(t *testing.T) {
+	e, err := myriad.Start(myriad.Config{Loops: 1, Mailbox: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Engine: e, Handler: http.NotFoundHandler()}
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	in := bufio.NewReader(nc)
+	io.WriteString(nc, get+end)
+	if _, err := http.ReadResponse(in, nil); err != nil {
+		t.Fatal(err)
+	}
+	blocked, free := make(chan bool), make(chan bool)
+	l := e.Loops()[0]
+	if err := l.Do(func() { blocked <- true; <-free }); err != nil {
+		t.Fatal(err)
+	}
+	<-blocked
+	for l.Do(func() {}) == nil {
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); err != context.Canceled {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	s.SetKeepAlivesEnabled(false)
+	close(free)
+	_, _ = io.Copy(io.Discard, in) // it ends: in order by Shutdown, or reset by Close
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown when nothing blocks: %v", err)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

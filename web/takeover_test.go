@@ -241,7 +241,7 @@ func TestDetachedAfterTheClientHasGone(t *testing.T) {
 	h := receive(t, entered)
 	c.(*net.TCPConn).CloseWrite()
 	for ended := false; !ended; {
-		h.lane.ask(func() { ended = h.ended; entered <- h })
+		h.lane.loop.Post(func() { ended = h.ended; entered <- h })
 		receive(t, entered)
 	}
 	close(gone)

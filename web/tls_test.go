@@ -77,6 +77,16 @@ func trusting() *tls.Config {
 // serveTLS runs s with the certificate until the test ends.
 func serveTLS(t testing.TB, s *Server) *fixture {
 	t.Helper()
+	if s.TLSConfig == nil {
+		s.TLSConfig = new(tls.Config)
+	}
+	s.TLSConfig.Certificates = []tls.Certificate{pair()}
+	return serveTLSAs(t, s)
+}
+
+// serveTLSAs is serveTLS with the server's own certificates.
+func serveTLSAs(t testing.TB, s *Server) *fixture {
+	t.Helper()
 	engine, err := myriad.Start(myriad.Config{Loops: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -86,10 +96,6 @@ func serveTLS(t testing.TB, s *Server) *fixture {
 	if s.ErrorLog == nil {
 		s.ErrorLog = log.New(f.log, "", 0)
 	}
-	if s.TLSConfig == nil {
-		s.TLSConfig = new(tls.Config)
-	}
-	s.TLSConfig.Certificates = []tls.Certificate{pair()}
 	ln, err := s.ListenTLS("tcp", "127.0.0.1:0", "", "")
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,8 @@ var errNotPulled = errors.New("websocket: Read: the Options have no Pull, so mes
 // Read waits for the next message of a connection with Options.Pull. What it returns is the
 // caller's. When all messages have been read, it fails with the error that OnClose gets. The end of
 // ctx leaves the connection as it is. The peer's close frame is answered when what came before it
-// has been read, or after Options.CloseTimeout. Several goroutines may read; each message goes to
+// has been read, or when Read was not called for Options.CloseTimeout. A FIN without a close frame
+// ends the connection in the same way. Several goroutines may read; each message goes to
 // one. Not on a loop, where it fails with myriad.ErrOnLoop if it would have to wait.
 func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 	op, b, err := c.pullBlock(ctx, nil)
@@ -217,26 +218,24 @@ func (c *Conn) emptyInbox() {
 	in.wake()
 }
 
-// strip leaves of rare what outlives the connection: messages that wait for callbacks are still
-// inflated, with the windows, until forget. It is called under mu.
+// strip leaves of rare what outlives the connection, which ends with err, and ends the context.
+// Messages that wait for callbacks are still inflated, with the windows, until forget. It is called
+// under mu.
 func (c *Conn) strip(err error) {
-	life := c.lifetime()
-	if !c.settings().pull {
-		var w *windows
-		if c.rare != nil && c.backlog != nil {
-			w = c.rare.windows
-		}
-		if c.rare = nil; life != nil || w != nil {
-			c.rare = &rare{life: life, windows: w}
-		}
-		return
+	r := c.more()
+	kept := rare{end: err, life: r.life, dropped: r.dropped}
+	if c.settings().pull || c.backlog != nil {
+		kept.windows = r.windows
 	}
-	in := c.rare.inbox
-	if in.err == nil {
-		in.err = err
+	if c.settings().pull {
+		if r.inbox.err == nil {
+			r.inbox.err = err
+		}
+		r.inbox.wake()
+		kept.inbox = r.inbox
 	}
-	in.wake()
-	c.rare = &rare{inbox: in, windows: c.rare.windows, dropped: c.rare.dropped, life: life}
+	*r = kept
+	r.life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended
 }
 
 // wakeLate wakes those whose deadline has passed. On the loop.

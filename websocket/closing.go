@@ -74,14 +74,19 @@ func (c *Conn) sendClose(code StatusCode, reason string) error {
 		return err
 	}
 	defer b.Release()
-	c.forcePending()
-	c.set(closeSent)
-	c.wakeWriters()
+	c.endOutput()
 	if c.nc == nil {
 		c.more().early = append(c.more().early, b.Bytes()...)
 		return nil
 	}
 	return c.force(b.Bytes())
+}
+
+// endOutput has nothing more written but a close frame. It is called under mu.
+func (c *Conn) endOutput() {
+	c.forcePending()
+	c.set(closeSent)
+	c.wakeWriters()
 }
 
 // endWith remembers why the connection ends, if nothing has been remembered yet. It is called under
@@ -131,29 +136,57 @@ func (c *Conn) peerClosed(payload []byte) {
 	c.conclude(&CloseError{Code: code, Reason: string(reason)})
 }
 
-// conclude ends the connection for what the peer has sent last, once the callbacks of what it sent
-// before have returned: they may still answer. On the loop.
+// conclude ends the connection because of the peer's close frame, violation or FIN. Callbacks of
+// earlier messages may still answer: the connection ends when they have returned, or when Read has
+// been called for all of them. On the loop.
 func (c *Conn) conclude(err error) {
 	c.mu.Lock()
 	c.set(concluded)
 	c.endWith(err)
 	busy := c.backlog != nil
 	unread := c.endInbox(err)
-	c.mu.Unlock()
-	if unread {
+	if !c.is(closeSent) { // else boundClose sets the timer
+		c.due = c.unanswered()
+		if !unread {
+			c.due++ // the leaving event
+		}
 		c.nc.SetTimer(c.settings().closeTimeout)
-		return
 	}
-	if busy {
+	c.mu.Unlock()
+	switch {
+	case unread: // Read comes to it
+	case busy:
 		c.dispatch(event{kind: leaving, err: err})
+	default:
+		c.leave(err)
+	}
+}
+
+// unanswered is how many events wait for callbacks, or for Read. It is called under mu.
+func (c *Conn) unanswered() (n int64) {
+	if b := c.held(); b != nil {
+		n = int64(len(b.events) - b.head)
+	}
+	return n
+}
+
+// answersExpired: none of the callbacks, or of the messages for Read, has made way for the next one
+// for CloseTimeout. If one has, the next has that time, too. On the loop.
+func (c *Conn) answersExpired() {
+	c.mu.Lock()
+	left, err := c.unanswered(), c.reason(nil)
+	c.mu.Unlock()
+	if left < c.due {
+		c.due = left
+		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}
 	c.leave(err)
 }
 
 // leave answers the peer's close frame with the same code, or takes it as the answer to ours. If
-// the frame is invalid, the answer says why. Then it closes the connection; only a client, after a
-// close frame, waits for the server to do that (§7.1.1).
+// the frame is invalid, the answer says why; a FIN without one has no answer. Then it closes the
+// connection; only a client, after a close frame, waits for the server to do that (§7.1.1).
 func (c *Conn) leave(err error) {
 	var code StatusCode
 	var text string
@@ -169,7 +202,11 @@ func (c *Conn) leave(err error) {
 	if c.is(dropped | closed) {
 		return
 	}
-	if !c.is(closeSent) {
+	switch {
+	case c.is(closeSent):
+	case err == errNoClose:
+		c.endOutput()
+	default:
 		_ = c.sendClose(code, text) // the connection ends in any case
 	}
 	if broken || c.settings().random == nil || c.is(finRead) {

@@ -66,6 +66,7 @@ const (
 	offered                        // the kernel has refused what is queued, and there has been no room since
 	inParts                        // a message in parts has begun: no other can be sent
 	partsOver                      // it has ended, and the loop has not seen that
+	joined                         // it is a member of a group, or was
 	stalled                        // Write has waited for Options.WriteTimeout: it waits no more until there is room
 )
 

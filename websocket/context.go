@@ -17,22 +17,12 @@ import (
 func (c *Conn) Context() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	life := c.lifetime()
-	switch {
-	case life != nil:
-	case c.is(closed):
-		return lifetime.Ended(errClosing)
-	default:
-		life = new(lifetime.Lifetime)
-		c.more().life = life
+	r := c.more()
+	if r.life == nil {
+		r.life = new(lifetime.Lifetime)
+		if c.is(closed) {
+			r.life.End(r.end)
+		}
 	}
-	return life.Context()
-}
-
-// lifetime is nil if there is none. It is called under mu.
-func (c *Conn) lifetime() *lifetime.Lifetime {
-	if c.rare == nil {
-		return nil
-	}
-	return c.rare.life
+	return r.life.Context()
 }

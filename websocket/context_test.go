@@ -5,11 +5,15 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/lifetime"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -119,4 +123,88 @@ func TestContextOfClosed(t *testing.T) {
 		t.Errorf("it ended with %v", context.Cause(ctx))
 	}
 	w.stop()
+}
+
+// A context that is asked for while the connection ends has ended afterwards, with OnClose's error,
+// and is the only one.
+func TestContextAskedBesideTheEnd(t *testing.T) {
+	for _, pull := range []bool{false, true} {
+		s, err := (&Options{PingInterval: quiet, Pull: pull}).settings()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20_000 {
+			c := newConn(s, deflateTerms{})
+			c.more().life = lifetime.Of(t.Context())
+			var asked [2]context.Context
+			gate := newGate(3)
+			var wg sync.WaitGroup
+			for i := range asked {
+				wg.Go(func() { gate.pass(); asked[i] = c.Context() })
+			}
+			wg.Go(func() { gate.pass(); c.ends(errDropped) })
+			wg.Wait()
+			for _, ctx := range asked {
+				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.reasonNow() {
+					t.Fatalf("Pull %v: a context ended with %v, %v, and is the connection's: %v", pull, ctx.Err(),
+						context.Cause(ctx), ctx == c.Context())
+				}
+			}
+		}
+	}
+}
+
+// A gate lets goroutines pass when all of them are there, as nearly at once as can be.
+type gate struct{ missing atomic.Int32 }
+
+func newGate(n int32) *gate {
+	g := new(gate)
+	g.missing.Store(n)
+	return g
+}
+
+func (g *gate) pass() {
+	for g.missing.Add(-1); g.missing.Load() > 0; {
+		runtime.Gosched()
+	}
+}
+
+// In OnClose the cause is OnClose's error, whether the context was asked for before or not, by each
+// kind of end.
+func TestContextInOnClose(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		for _, pull := range []bool{false, true} {
+			for name, end := range map[string]func(c *Conn, p *client){
+				"close frame": func(_ *Conn, p *client) { p.send(OpClose, closeWith(4001, "enough")) },
+				"FIN":         func(_ *Conn, p *client) { p.CloseWrite() },
+				"CloseNow":    func(c *Conn, _ *client) { c.CloseNow() },
+				"Close":       func(c *Conn, _ *client) { _ = c.Close(StatusNormalClosure, "") },
+				"reset":       func(_ *Conn, p *client) { p.Reset() },
+			} {
+				o := &Options{PingInterval: quiet, Pull: pull}
+				var conn *Conn
+				o.OnOpen = func(c *Conn) {
+					if conn = c; early {
+						c.Context()
+					}
+				}
+				ended := false
+				o.OnClose = func(c *Conn, err error) {
+					ended = true
+					if got := context.Cause(c.Context()); err == nil || got != err {
+						t.Errorf("%s, asked for before %v: in OnClose the cause is %v, want %v", name, early, got, err)
+					}
+				}
+				w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+				p := w.client(sampleRequest)
+				w.RunFor(time.Second)
+				end(conn, p)
+				w.RunFor(time.Minute)
+				if !ended {
+					t.Errorf("%s: OnClose was not called", name)
+				}
+				w.stop()
+			}
+		}
+	}
 }

@@ -98,19 +98,22 @@ func (c *Conn) take(p []byte) {
 	}
 }
 
-// Ended is the peer's FIN: in order only behind its close frame, which may still be on its way to
-// be answered.
+// Ended is the peer's FIN: in order only behind its close frame. Callbacks of what has come before
+// may still answer, behind a close frame and without one.
 func (h *handler) Ended(*myriad.Conn) { (*Conn)(h).ended() }
 
 func (c *Conn) ended() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.set(finRead)
-	if !c.is(concluded) {
-		c.endWith(errNoClose)
-	}
-	if !c.is(concluded) || c.is(closeSent) {
+	answerable := !c.is(closeSent)
+	begun := c.is(concluded)
+	if !answerable {
+		c.endWith(errNoClose) // unless a close frame has come before
 		_ = c.nc.Close()
+	}
+	c.mu.Unlock()
+	if answerable && !begun {
+		c.conclude(errNoClose)
 	}
 }
 
@@ -144,8 +147,8 @@ func (c *Conn) expired() {
 	case c.is(closeSent):
 		c.closeExpired()
 		return
-	case c.is(concluded): // messages that came before the end are not being read
-		c.leave(c.reasonNow())
+	case c.is(concluded):
+		c.answersExpired()
 		return
 	}
 	c.retryPong()
@@ -174,13 +177,10 @@ func (c *Conn) ends(err error) {
 	}
 	c.wakeWriters()
 	c.dropRest()
-	late := c.takeLate()
 	c.strip(err)
-	life := c.lifetime()
 	c.mu.Unlock()
-	life.End(err)
-	for _, m := range late {
-		m.Leave()
+	if c.is(joined) {
+		rosterOf(c.nc.Loop()).leave(c)
 	}
 	if c.settings().onClose != nil {
 		c.dispatch(event{kind: ended, err: err})

@@ -45,13 +45,15 @@ type Member struct {
 	next uint64
 	at   int32 // guarded by part.mu: its place in members, or in late; or nowhere
 	late bool  // guarded by part.mu: it waits for room
+	// guarded by the roster's lock: its neighbours among the memberships of c
+	before, following *Member
 }
 
 const nowhere = -1
 
 // Join makes c a member: it gets what is sent from now on, behind what has been written to it
-// before. It fails before OnOpen, when a connection may not have a loop yet. A connection that has
-// closed leaves by itself, with the next message or a later Join, or by Leave in OnClose.
+// before. It fails before OnOpen, when a connection may not have a loop yet. A connection leaves
+// its groups when it has ended, before OnClose is called. A Join after that adds no member.
 func (g *Group) Join(c *Conn) (*Member, error) {
 	nc := c.conn()
 	if nc == nil {
@@ -76,8 +78,7 @@ func (m *Member) Leave() {
 	m.part.wakeSenders()
 }
 
-// Len is how many members there are. Connections that have closed may be among them until the next
-// message.
+// Len is how many members there are.
 func (g *Group) Len() (n int) {
 	for _, p := range g.all() {
 		p.mu.Lock()

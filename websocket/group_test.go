@@ -199,7 +199,7 @@ type modelledPart struct {
 
 func modelPart(seed uint64) *modelledPart {
 	p := &modelledPart{rng: rand.New(rand.NewPCG(seed, 7)), got: map[*Member][]uint64{}, want: map[*Member][]uint64{}}
-	p.part = &part{group: new(Group), total: new(logged), asked: true}
+	p.part = &part{group: new(Group), total: new(logged), roster: new(roster), asked: true}
 	p.give = func(m *Member, e *entry) error {
 		if p.rng.IntN(8) == 0 {
 			return errWait

@@ -97,7 +97,9 @@ func (c *Conn) flushPong() {
 		c.pongs = 0
 		c.sendPong()
 	}
-	c.arm(c.now())
+	if !c.is(concluded) { // then the timer is that of the end
+		c.arm(c.now())
+	}
 }
 
 // retryPong sends it whether the output has moved or not, if there is room.

@@ -124,7 +124,9 @@ type Options struct {
 	// 0: 20 s.
 	PongTimeout time.Duration
 	// CloseTimeout is how long the peer may take to answer a close frame. While output is queued
-	// before the frame, it bounds the time for each 4 KiB of that. 0: 5 s.
+	// before the frame, it bounds the time for each 4 KiB of that. Behind the peer's own close
+	// frame, or its FIN, it is how long each callback of an earlier message may take: they may
+	// still write. 0: 5 s.
 	CloseTimeout time.Duration
 
 	compiled atomic.Pointer[settings]

@@ -27,10 +27,11 @@ const (
 // before at have been given the messages from first to last, members from at to end have not, and
 // members from end on get none of them. Members in late are outside of the pass.
 type part struct {
-	group *Group
-	loop  *myriad.Loop
-	total *logged // of the engine
-	run   func()  // pass, for the loop
+	group  *Group
+	loop   *myriad.Loop
+	total  *logged // of the engine
+	roster *roster // of the loop
+	run    func()  // pass, for the loop
 
 	// give gives a member one message. It returns errWait if the member waits for room.
 	give func(m *Member, e *entry) error
@@ -44,7 +45,6 @@ type part struct {
 	fresh       int    // of these, behind last
 	first, last uint64 // what the pass hands out; equal: no pass is under way
 	at, end     int32
-	sweepAt     int             // with so many members Join looks for closed ones
 	asked       bool            // the loop will call pass
 	passes      uint64          // how often it has
 	pressed     bool            // a sender waits
@@ -74,6 +74,7 @@ func (e *entry) size() int {
 func newPart(g *Group, l *myriad.Loop) *part {
 	p := &part{group: g, loop: l, give: giveMember}
 	p.total = l.Engine().Shared(loggedKey{}, func() any { return new(logged) }).(*logged)
+	p.roster = rosterOf(l)
 	p.run = p.pass
 	return p
 }
@@ -81,26 +82,11 @@ func newPart(g *Group, l *myriad.Loop) *part {
 func (p *part) join(c *Conn) *Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.members) >= p.sweepAt {
-		p.sweep()
+	m := &Member{part: p, c: c, next: p.next(), at: nowhere}
+	if p.roster.enter(m) {
+		p.add(m)
 	}
-	m := &Member{part: p, c: c, next: p.next()}
-	p.add(m)
 	return m
-}
-
-// leastSweep is up to how many members closed ones among them are left to the next message.
-const leastSweep = 64
-
-// sweep removes members that have closed, so that those of a group that is sent nothing are at most
-// half of its members. mu is held.
-func (p *part) sweep() {
-	for i := len(p.members) - 1; i >= 0; i-- { // remove fills a hole with members behind it
-		if m := p.members[i]; m.c.is(closed) {
-			p.remove(m)
-		}
-	}
-	p.sweepAt = max(leastSweep, 2*len(p.members))
 }
 
 // add puts m behind the members that the pass under way concerns. mu is held.
@@ -304,6 +290,7 @@ func (p *part) remove(m *Member) {
 		p.removeTimely(m)
 	}
 	m.at = nowhere
+	p.roster.strike(m)
 }
 
 // removeTimely fills the hole with the last member of its stretch, and the hole that leaves with

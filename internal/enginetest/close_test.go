@@ -180,6 +180,32 @@ func TestEndedAbsentMeansClose(t *testing.T) {
 	})
 }
 
+// A handler with Ended may answer behind the peer's FIN, from any goroutine and as late as it
+// likes: the conn ends when it closes it.
+func TestAnswersBehindTheFIN(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		var got []byte
+		h.received = func(_ *myriad.Conn, p []byte) { got = append(got, p...) }
+		h.ended = func(c *myriad.Conn) {
+			c.SetWriteLimit(4 << 20)
+			question := string(got)
+			go func() {
+				c.Write([]byte(question))
+				c.Write(pattern(2_000_000)) // more than the kernel takes at once
+				c.Close()
+			}()
+		}
+		nc := s.one(t, myriad.Config{}, h)
+		send(t, nc, []byte("the question;"))
+		closeWrite(t, nc)
+		expectEnd(t, nc, append([]byte("the question;"), pattern(2_000_000)...))
+		if err := await(t, "Closed", h.closes); err != nil {
+			t.Errorf("Closed(%v)", err)
+		}
+	})
+}
+
 func TestPanicsCostOneConn(t *testing.T) {
 	eachFailure(t, func(t *testing.T, fail func()) {
 		eachLayer(t, func(t *testing.T, s setting) { panicsCostOneConn(t, s, fail) })

@@ -1,6 +1,8 @@
 package enginetest
 
 import (
+	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -131,5 +133,63 @@ func TestShutdownAgain(t *testing.T) {
 	}
 	if n := h.told.Load(); n != 1 {
 		t.Errorf("the handler was told %d times", n)
+	}
+}
+
+// Shutdown is bounded by its context while a callback, or a function given to the loop, blocks it.
+// Connections of other loops are aborted at once, and the rest when the callback returns.
+func TestShutdownBesideABlockedLoop(t *testing.T) {
+	for name, begin := range map[string]func(c *myriad.Conn, nc net.Conn, wait func()){
+		"Received": func(_ *myriad.Conn, nc net.Conn, _ func()) { _, _ = nc.Write([]byte("x")) },
+		"Notified": func(c *myriad.Conn, _ net.Conn, _ func()) { c.Notify() },
+		"Do":       func(c *myriad.Conn, _ net.Conn, wait func()) { _ = c.Loop().Do(wait) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			blocked, free := make(chan bool), make(chan bool)
+			wait := func() { blocked <- true; <-free }
+			h := newProbe()
+			h.received = func(*myriad.Conn, []byte) { wait() }
+			h.notified = func(*myriad.Conn) { wait() }
+			e, err := myriad.Start(myriad.Config{Loops: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+				client: func(nc net.Conn) net.Conn { return nc }}
+			ln := s.listen(t, e, unmoved{h})
+			first := s.dial(t, ln)
+			c := await(t, "Opened", h.opens)
+			held := 1 // connections of the loop that is blocked
+			for range 3 {
+				s.dial(t, ln)
+				if await(t, "Opened", h.opens).Loop() == c.Loop() {
+					held++
+				}
+			}
+			begin(c, first, wait)
+			await(t, "the callback", blocked)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			down := make(chan error, 1)
+			go func() { down <- e.Shutdown(ctx) }()
+			if err := await(t, "the end of Shutdown", down); !errors.Is(err, context.Canceled) {
+				t.Errorf("Shutdown: %v", err)
+			}
+			for range 4 - held {
+				if err := await(t, "Closed on the other loop", h.closes); !errors.Is(err, context.Canceled) {
+					t.Errorf("Closed(%v)", err)
+				}
+			}
+			close(free)
+			for range held {
+				if err := await(t, "Closed on the loop that was blocked", h.closes); !errors.Is(err, context.Canceled) {
+					t.Errorf("Closed(%v)", err)
+				}
+			}
+			if err := e.Shutdown(t.Context()); err != nil {
+				t.Errorf("Shutdown when nothing blocks: %v", err)
+			}
+		})
 	}
 }

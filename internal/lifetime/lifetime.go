@@ -26,19 +26,16 @@ func (l *Lifetime) Context() context.Context {
 	return l.ctx
 }
 
+// Asked reports whether Context has been called, or End. A nil Lifetime has not been asked.
+func (l *Lifetime) Asked() bool { return l != nil && l.end != nil }
+
 // End ends the context with a cause; nil stands for context.Canceled. Only the first End counts. A
-// nil Lifetime has no context.
+// nil Lifetime has no context. End calls no code of the context's users, so the owner may hold the
+// lock that serialises the calls.
 func (l *Lifetime) End(cause error) {
 	if l == nil {
 		return
 	}
 	l.Context()
 	l.end(cause)
-}
-
-// Ended is the context of what has ended with a cause and had no Lifetime.
-func Ended(cause error) context.Context {
-	var l Lifetime
-	l.End(cause)
-	return l.Context()
 }

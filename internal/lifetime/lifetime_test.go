@@ -66,13 +66,17 @@ func TestEnd(t *testing.T) {
 }
 
 // Values outlive the end, and what has no Lifetime can end, too.
-func TestEndedAndNil(t *testing.T) {
-	(*Lifetime)(nil).End(errGone)
-	if ctx := Ended(errGone); context.Cause(ctx) != errGone || ctx.Err() == nil {
-		t.Errorf("Ended: cause %v, error %v", context.Cause(ctx), ctx.Err())
-	}
+func TestValuesOutliveTheEnd(t *testing.T) {
+	none := (*Lifetime)(nil)
+	none.End(errGone)
 	l := Of(context.WithValue(t.Context(), key{}, "value"))
+	if none.Asked() || l.Asked() {
+		t.Error("a Lifetime is said to be asked that was not")
+	}
 	l.End(errGone)
+	if !l.Asked() {
+		t.Error("a Lifetime that has ended is said not to be asked")
+	}
 	if ctx := l.Context(); ctx.Value(key{}) != "value" || context.Cause(ctx) != errGone {
 		t.Errorf("after the end: value %v, cause %v", ctx.Value(key{}), context.Cause(ctx))
 	}

@@ -86,11 +86,10 @@ func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, 
 	if p.size() > n.limits.Publication {
 		return "", errBadData
 	}
-	n.gate.RLock()
-	defer n.gate.RUnlock()
-	if n.draining {
+	if !n.gate.enter() {
 		return "", errDraining
 	}
+	defer n.gate.leave()
 	if mercure.IsEventID(u.ID) {
 		if _, ours, err := h.placeOf(ctx, u.ID); err != nil || ours {
 			return "", cmp.Or(err, errMercureID)

@@ -91,11 +91,10 @@ type node struct {
 	stopTimer func() bool
 	closed    bool
 
-	// Each publish holds gate for reading; refuse takes it for writing.
-	gate     sync.RWMutex
-	draining bool
+	gate     gate          // each publish runs inside of it; shut: the node drains
 	sessions atomic.Int64  // sessions that have not ended, watchers included
 	lastGone chan struct{} // closed when the node drains and the last session has ended
+	goneOnce sync.Once     // closes lastGone
 }
 
 // counters are what the metrics and the console show.
@@ -156,11 +155,10 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if p.Data, ok = p.checked(); !ok || p.size() > n.limits.Publication {
 		return Position{}, errBadData
 	}
-	n.gate.RLock()
-	defer n.gate.RUnlock()
-	if n.draining {
+	if !n.gate.enter() {
 		return Position{}, errDraining
 	}
+	defer n.gate.leave()
 	at, err := n.publishTopic(ctx, Topic{channel, keep}, p)
 	if err == nil && n.patterns.used.Load() {
 		p.Position = at
@@ -169,7 +167,7 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	return at, err
 }
 
-// publishTopic passes p to the bus. The caller holds gate for reading.
+// publishTopic passes p to the bus. The caller has entered the gate.
 func (n *node) publishTopic(ctx context.Context, t Topic, p Publication) (Position, error) {
 	began := n.clock.Now()
 	ctx, cancel := n.deadline(ctx)
@@ -314,17 +312,16 @@ func (n *node) checkGrant(g *grant) error {
 }
 
 // refuse makes the node refuse publications and clients. It returns when the running publications
-// are queued for all subscribers.
-func (n *node) refuse() {
-	n.gate.Lock()
-	defer n.gate.Unlock()
-	n.draining = true
+// are queued for all subscribers, or with ctx's error.
+func (n *node) refuse(ctx context.Context) error {
+	n.gate.shut()
+	return n.gate.wait(ctx)
 }
 
 // drain disconnects every client with "shutdown", after everything queued for it. It returns when
-// all sessions have ended, or with ctx's error.
+// all sessions have ended, or with ctx's error. Clients are disconnected in both cases.
 func (n *node) drain(ctx context.Context) error {
-	n.refuse()
+	_ = n.refuse(ctx) // if publications still run then, ctx has ended
 	list := n.wheel.all()
 	if err := n.spread(ctx, len(list), func(i int) { list[i].disconnect(endShutdown) }); err != nil {
 		return err
@@ -364,11 +361,7 @@ func (n *node) spread(ctx context.Context, count int, f func(int)) error {
 	return nil
 }
 
-func (n *node) isDraining() bool {
-	n.gate.RLock()
-	defer n.gate.RUnlock()
-	return n.draining
-}
+func (n *node) isDraining() bool { return n.gate.isShut.Load() }
 
 // gone counts a session that has ended.
 func (n *node) gone(s *session) {
@@ -380,15 +373,8 @@ func (n *node) gone(s *session) {
 }
 
 func (n *node) checkGone() {
-	n.gate.Lock()
-	defer n.gate.Unlock()
-	if n.sessions.Load() > 0 {
-		return
-	}
-	select {
-	case <-n.lastGone:
-	default:
-		close(n.lastGone)
+	if n.sessions.Load() == 0 {
+		n.goneOnce.Do(func() { close(n.lastGone) })
 	}
 }
 

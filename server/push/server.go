@@ -292,7 +292,7 @@ func (s *Server) Reload(c Config) error {
 // Drain makes the server refuse publications and new clients with 503. It returns when the running
 // publications are queued for their subscribers. It is for a caller that stops listening before it
 // calls Shutdown.
-func (s *Server) Drain() { s.node.refuse() }
+func (s *Server) Drain() { _ = s.node.refuse(context.Background()) }
 
 // Shutdown drains, and then disconnects every client: the client gets what is queued for it, and a
 // close with code 3001 "shutdown". Shutdown waits until the clients have disconnected or ctx ends.
