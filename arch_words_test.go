@@ -91,7 +91,7 @@ func TestRowsHaveTests(t *testing.T) {
 	for _, tt := range []struct {
 		page, heading string // the last column of a heading
 		least         int
-	}{{"internal/mux/RULES.md", "at a client", 60}, {"docs/net-http.md", "test", 100}, {"docs/HUNTS.md", "test", 220}} {
+	}{{"internal/mux/RULES.md", "at a client", 60}, {"docs/net-http.md", "test", 100}, {"docs/HUNTS.md", "test", 260}} {
 		page, err := os.ReadFile(tt.page)
 		if err != nil {
 			t.Fatal(err)

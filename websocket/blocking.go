@@ -218,17 +218,21 @@ func (c *Conn) emptyInbox() {
 	in.wake()
 }
 
-// strip leaves of rare what outlives the connection, which ends with err, and ends the context. It
-// is called under mu.
+// strip leaves of rare what outlives the connection, which ends with err, and ends the context.
+// Messages that wait for callbacks are still inflated, with the windows, until forget. It is called
+// under mu.
 func (c *Conn) strip(err error) {
 	r := c.more()
 	kept := rare{end: err, life: r.life, dropped: r.dropped}
+	if c.settings().pull || c.backlog != nil {
+		kept.windows = r.windows
+	}
 	if c.settings().pull {
 		if r.inbox.err == nil {
 			r.inbox.err = err
 		}
 		r.inbox.wake()
-		kept.inbox, kept.windows = r.inbox, r.windows
+		kept.inbox = r.inbox
 	}
 	*r = kept
 	r.life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended

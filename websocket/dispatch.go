@@ -100,13 +100,18 @@ func (s *settings) backlogOf(c *Conn) *backlog {
 	return b
 }
 
-// forget gives the backlog back when it is idle. It is called under mu.
+// forget gives the backlog back when it is idle, and what strip has left for it. It is called under
+// mu.
 func (c *Conn) forget() {
 	b := c.backlog
 	if b == nil || b.running || b.paused || !b.empty() {
 		return
 	}
 	c.backlog = nil
+	if c.is(closed) && c.rare != nil && !c.settings().pull { // no message waits to be inflated
+		c.rare.windows = nil
+		c.less()
+	}
 	if b.Spent() || cap(b.events) > keptEvents {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -121,27 +122,31 @@ func isAlphanumeric(c byte) bool {
 // the client must fail the connection if it is answered a value that it did not offer (RFC 6455
 // §4.1).
 func selectSubprotocol(own, offered []string) string {
-	for _, want := range own {
-		for _, line := range offered {
-			for name := range strings.SplitSeq(line, ",") {
-				if want != "" && strings.Trim(name, " \t") == want {
-					return want
-				}
+	best := len(own)
+	for _, line := range offered {
+		for name := range strings.SplitSeq(line, ",") {
+			name = strings.Trim(name, " \t")
+			if at := slices.Index(own[:best], name); at >= 0 && name != "" {
+				best = at
 			}
 		}
 	}
-	return ""
+	if best == len(own) {
+		return ""
+	}
+	return own[best]
 }
 
 // originAllowed says whether a page from origin may open a WebSocket on host, the request's Host
 // field. Browsers send Origin with every handshake, and cookies too, so a server that skips this
 // check lets any site act for its visitors (RFC 6455 §10.2).
 //
-// It allows a request without Origin, which no browser sent; one whose origin is a web page's of
-// host, apart from case and a default port; and one whose origin matches a pattern. Patterns are those of
-// path.Match, in any case, and compared with the origin's host and port, or with all of
-// scheme://host if they contain "://". A star matches dots too: "*.example.com" is all subdomains,
-// "*" any origin, the opaque origin "null" included. Nothing else allows "null" except naming it.
+// It allows a request without Origin, which no browser sent. It allows an origin that is a web
+// page's of host, apart from case and a default port, and one that matches a pattern. Patterns are
+// those of path.Match, in any case. They are compared with the origin's host and port, or with all
+// of scheme://host if they contain "://". A star matches dots too: "*.example.com" is all
+// subdomains, "*" any origin, the opaque origin "null" included. Nothing else allows "null" except
+// naming it.
 func originAllowed(origin, host string, patterns []string) bool {
 	if origin == "" {
 		return true
@@ -189,8 +194,8 @@ func splitOrigin(origin string) (scheme, host string, ok bool) {
 	return scheme, trimDefaultPort(scheme, host), true
 }
 
-// isWeb reports whether the host of an origin with the scheme, in lower case, is a server's. That of
-// an extension or an app is whatever its author likes. Some clients send the scheme of the
+// isWeb reports whether the host of an origin with the scheme, in lower case, is a server's. That
+// of an extension or an app is whatever its author likes. Some clients send the scheme of the
 // WebSocket.
 func isWeb(scheme string) bool {
 	return scheme == "http" || scheme == "https" || scheme == "ws" || scheme == "wss"

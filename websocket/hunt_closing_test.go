@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -211,16 +212,17 @@ func TestPingsBesideOverflow(t *testing.T) {
 	}
 }
 
-// What is incomplete when a connection ends, or could not be read, keeps no memory; nor does an idle
-// connection keep its last message.
+// What is incomplete when a connection ends, or could not be read, keeps no memory. An idle
+// connection does not keep its last message.
 func TestEndsKeepNoMessage(t *testing.T) {
 	packed := packedFrame(OpText, string(bytes.Repeat([]byte("text "), 10_000)), nil, 3)
 	for name, wire := range map[string]string{
 		"nothing": "", "a whole message": packed, "half of a packed message": packed[:len(packed)/2],
 		"half of a frame": clientFrame(true, OpBinary, strings.Repeat("x", 50_000))[:30_000],
 		"a fragment":      clientFrame(false, OpText, strings.Repeat("x", 50_000)),
-		"a ping in it":    clientFrame(false, OpText, strings.Repeat("x", 50_000)) + clientFrame(true, OpPing, "12345")[:8],
-		"not UTF-8":       clientFrame(true, OpText, strings.Repeat("x", 5000)+"\xff"),
+		"a ping in it": clientFrame(false, OpText, strings.Repeat("x", 50_000)) +
+			clientFrame(true, OpPing, "12345")[:8],
+		"not UTF-8": clientFrame(true, OpText, strings.Repeat("x", 5000)+"\xff"),
 		"not UTF-8, in fragments": clientFrame(false, OpText, strings.Repeat("x", 5000)) +
 			clientFrame(true, opContinuation, "\xff"),
 		"above the limit": clientFrame(false, OpText, strings.Repeat("x", 90_000)) +
@@ -293,5 +295,175 @@ func TestWriteContextLeavesNothing(t *testing.T) {
 		if got := unpackAll(t, <-received, k.WriteWindowBits > 0); !slices.Equal(got, want) {
 			t.Errorf("%+v: %d of %d messages have come", k, len(got), len(want))
 		}
+	}
+}
+
+// Messages that wait for slow callbacks when the peer has gone are heard like others. So are
+// compressed ones with references to those before them.
+func TestEndsBesideWindows(t *testing.T) {
+	const messages = 20
+	same := string(sampleText(rand.New(rand.NewPCG(1, 2)), 500))
+	var wire string
+	var window []byte
+	texts := []string{"open"}
+	for i := range messages {
+		text := fmt.Sprint(i, ": ", same)
+		if i%5 == 4 {
+			wire += clientFrame(true, OpText, text)
+		} else {
+			wire += packedFrame(OpText, text, window, 1)
+			window = slide(window, []byte(text), 1<<maxWindowBits)
+		}
+		texts = append(texts, line(OpText, text))
+	}
+	for name, end := range map[string]func(c *client){
+		"reset": func(c *client) { c.Reset() },
+		"FIN":   func(c *client) { c.CloseWrite() },
+		"close": func(c *client) { c.send(OpClose, closeWith(1000, "")) },
+	} {
+		eachWay(t, func(t *testing.T, d web.Dispatch) {
+			var w *world
+			o := &Options{Dispatch: d, PingInterval: quiet,
+				Compression: Compression{Enabled: true, Threshold: -1, ReadWindowBits: 15}}
+			var conn *Conn
+			o.OnMessage = func(c *Conn, _ Op, _ []byte) {
+				conn = c
+				if d != web.DispatchInline {
+					w.NewParker().ParkFor(10 * time.Millisecond)
+				}
+			}
+			o, heard := recorded(o)
+			w = newWorld(t, 1, sim.Calm(), myriad.Config{}, handlerOf(t, o))
+			c := w.client(compressingRequest() + wire)
+			w.RunFor(20 * time.Millisecond)
+			end(c)
+			w.RunFor(time.Minute)
+			got := heard.all()
+			if n := len(got); n == 0 || !strings.HasPrefix(got[n-1], "end") || !slices.Equal(got[:n-1], texts) {
+				t.Errorf("%s: heard %d of %d, at last %.60q", name, n-2, messages, got[max(0, n-2):])
+			}
+			conn.mu.Lock()
+			if conn.rare != nil && conn.rare.windows != nil {
+				t.Errorf("%s: the connection keeps its windows", name)
+			}
+			conn.mu.Unlock()
+			c.Close()
+			w.Run()
+			w.stop()
+		})
+		t.Run("Read", func(t *testing.T) {
+			h := &held{}
+			o := &Options{Pull: true, PingInterval: quiet, OnOpen: func(c *Conn) { h.conn = c },
+				OnClose:     func(*Conn, error) {},
+				Compression: Compression{Enabled: true, Threshold: -1, ReadWindowBits: 15}}
+			h.world = newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+			c := h.world.client(compressingRequest() + wire)
+			h.Settle()
+			end(c)
+			h.RunFor(time.Second)
+			got := []string{"open"}
+			h.Go(func() {
+				for {
+					op, p, err := h.conn.Read(context.Background())
+					if err != nil {
+						return
+					}
+					got = append(got, describe(op, false, p))
+				}
+			})
+			h.RunFor(time.Minute)
+			if !slices.Equal(got, texts) {
+				t.Errorf("%s: read %d of %d", name, len(got)-1, messages)
+			}
+			c.Close()
+			h.Run()
+			h.stop()
+		})
+	}
+}
+
+// A message that would fit waits behind those that did not: WriteContext, and a policy that was
+// changed meanwhile, keep the order.
+func TestSmallMessagesWaitTheirTurn(t *testing.T) {
+	for _, policy := range []Overflow{OverflowDropOldest, OverflowLatest} {
+		for name, write := range map[string]func(c *Conn) error{
+			"WriteContext": func(c *Conn) error { return c.WriteContext(context.Background(), OpText, []byte("last")) },
+			"SetOverflow": func(c *Conn) error {
+				if err := c.SetOverflow(OverflowBlock, 0); err != nil {
+					return err
+				}
+				return c.Write(OpText, []byte("last"))
+			},
+		} {
+			h := hold(t, &Options{PingInterval: quiet, Overflow: policy, WriteLimit: 4 << 10, WriteTimeout: time.Hour},
+				myriad.Config{})
+			h.client.StopReading()
+			for i := range 1000 { // the peer's system takes some
+				if err := h.conn.Write(OpText, numbered(i)); err != nil {
+					t.Fatal(err)
+				}
+				h.Settle()
+			}
+			written := false
+			h.Go(func() {
+				if err := write(h.conn); err != nil {
+					t.Error(err)
+				}
+				written = true
+			})
+			h.RunFor(time.Second)
+			if written && name == "WriteContext" {
+				t.Errorf("%v, %s: it does not wait", policy, name)
+			}
+			h.client.Resume()
+			h.RunFor(time.Second)
+			got := h.client.lines(t)
+			if n := len(got); got[n-1] != `text "last"` || got[n-2] != line(OpText, string(numbered(999))) {
+				t.Errorf("%v, %s: the last messages are %.20q", policy, name, got[n-2:])
+			}
+			h.conn.CloseNow()
+			h.Run()
+			h.stop()
+		}
+	}
+}
+
+// A Close beside a message in parts goes its way: the writer fails, and the peer's answer is waited
+// for, and is what OnClose gets.
+func TestCloseBesideParts(t *testing.T) {
+	for _, k := range []Compression{{}, {Enabled: true, Threshold: -1, WriteWindowBits: 15}} {
+		o := &Options{PingInterval: quiet, Compression: k, CloseTimeout: time.Hour}
+		h := &held{}
+		o.OnOpen = func(c *Conn) { h.conn = c }
+		o.OnClose = func(_ *Conn, err error) { h.ended = err }
+		h.world = newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+		h.client = h.world.client(compressingRequest())
+		h.Settle()
+		w, err := h.conn.NextWriter(OpBinary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := randomBytes(rand.New(rand.NewPCG(1, 2)), 100_000)
+		if _, err := w.Write(noise); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.conn.Close(4000, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Write(noise)
+		if closing := w.Close(); !errors.Is(err, net.ErrClosed) || !errors.Is(closing, net.ErrClosed) {
+			t.Errorf("%+v: Write %v, Close %v", k, err, closing)
+		}
+		h.RunFor(time.Minute)
+		if h.ended != nil || h.client.Ended() {
+			t.Errorf("%+v: the connection has ended before its peer's answer: %v", k, h.ended)
+		}
+		h.client.send(OpClose, closeWith(4000, ""))
+		h.RunFor(time.Minute)
+		h.t = t
+		h.wantEnd(4000, nil)
+		h.client.Close()
+		h.Run()
+		h.stop()
 	}
 }

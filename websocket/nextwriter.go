@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 
 	"github.com/myriad-go/myriad"
@@ -185,9 +186,12 @@ func (c *Conn) sendPart(b *buf.Block, last bool) error {
 	return nil
 }
 
-// fail ends the connection, because the message cannot be completed.
+// fail ends the connection, because the message cannot be completed, unless it is ending already.
 func (w *messageWriter) fail(err error) {
 	w.end(err)
+	if errors.Is(err, net.ErrClosed) {
+		return
+	}
 	code, reason := StatusInternalError, "a message was cut"
 	if errors.Is(err, myriad.ErrFull) && !errors.Is(err, myriad.ErrOnLoop) {
 		code, reason = w.c.settings().overflowStatus, tooSlow

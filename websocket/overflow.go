@@ -161,11 +161,18 @@ func (c *Conn) waits() bool { return c.rare != nil && len(c.rare.pending.frames)
 // It is called under mu.
 func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 	queues := c.overflow.queues() && no.parker == nil && !no.late
-	if queues && c.waits() && !c.is(closeSent|dropped|closed) {
-		c.push(b)
-		return nil
-	}
 	n := b.Len()
+	if c.waits() && !c.is(closeSent|dropped|closed) { // there may be room by now, but not before those
+		if queues {
+			c.push(b)
+			return nil
+		}
+		b.Release()
+		if no.probe {
+			return errWait
+		}
+		return c.full(n, no)
+	}
 	if queues && !no.probe {
 		b.Retain()
 	}
