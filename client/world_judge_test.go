@@ -195,12 +195,12 @@ func (x *request) waiting() bool {
 	case x.call != nil:
 		p := x.call.Phase()
 		return p == client.Queued || p == client.Dialing
-	case x.hooks && x.conns <= len(x.attempts) && len(x.attempts) > 0 && x.attempts[len(x.attempts)-1].lost():
+	case x.hooks && x.conns <= len(x.attempts) && len(x.attempts) > 0 && x.attempts[len(x.attempts)-1].back():
 		return true
 	case x.hooks:
 		return x.conns == 0
 	case len(x.attempts) > 0:
-		return x.attempts[len(x.attempts)-1].lost()
+		return x.attempts[len(x.attempts)-1].back()
 	}
 	// The first byte of a body may be waited for. What a peer that does not read has got is not
 	// known.
@@ -210,6 +210,11 @@ func (x *request) waiting() bool {
 // lost reports whether the attempt cannot be answered any more.
 func (a *attempt) lost() bool {
 	return a.c != nil && (a.notProcessed || !a.c.gone.IsZero() && a.answered.IsZero())
+}
+
+// back reports whether the client can know that the attempt is lost.
+func (a *attempt) back() bool {
+	return a.lost() && (!a.c.gone.IsZero() || !a.c.dead && a.c.fate != "stall" && a.c.fate != "mute")
 }
 
 // mayDrain reports whether a request may have had a connection of HTTP/2 to itself, and so have
@@ -411,7 +416,7 @@ func (j *judge) limits() {
 		if x.kind == "reader" {
 			d += x.gap // the end of the body may be read that much later than its last byte
 		}
-		waits := !a.whole.IsZero() && x.headless() && !a.lost() && a.deed == ""
+		waits := !a.whole.IsZero() && x.headless() && !a.lost() && a.deed == "" && x.hangAt < 0 // where its end may be
 		if w.o.tr.ResponseHeaderTimeout > 0 && waits && now.Sub(a.whole) > d+slack {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
@@ -462,6 +467,9 @@ func (j *judge) headCame(x *request, now time.Time, slack time.Duration) {
 	since, live := x.gotConn, x.hooks && !x.over && x.endedBy == nil
 	x.mu.Unlock()
 	late := live && !since.IsZero() && now.Sub(since) > probeTimeout+slack
+	for _, c := range x.host.conns {
+		late = late && !c.spent.After(since) // which may have sent it back by GOAWAY
+	}
 	if late && x.kind == "reader" && x.hangAt != 0 && (x.first == 0 || x.usuallyBodiless()) {
 		j.once(x, "head", "its head has not come, although it has a connection since %v", since.Sub(epoch))
 	}
@@ -613,7 +621,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if x.host.served && x.w.o.net == "faulty" {
 		return "network"
 	}
-	if x.host.served && !x.rewindable() && contains(err, "refused_stream") {
+	if (x.host.served || x.host.h2.streams == 0) && !x.rewindable() && contains(err, "refused_stream") {
 		return "refused, and its body cannot be had again"
 	}
 	if last == nil || last.lost() {
@@ -664,7 +672,10 @@ func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 	switch {
 	case inBody && errors.Is(err, io.EOF): // before the head it is the error of net/http
 		j.broke(x, "error", "a body that was cut has io.EOF: %v", err)
-	case !inBody || last.c == nil:
+	case !inBody || last.c == nil || last.c.base.Faulted():
+		return
+	case x.w.o.net == "faulty" && errors.Is(err, syscall.ECONNRESET):
+		return // what the client sends to a peer that has closed resets the connection
 	case strings.HasPrefix(last.deed, "closed behind") && !errors.Is(err, io.ErrUnexpectedEOF),
 		strings.HasPrefix(last.deed, "ended behind") && !errors.Is(err, io.ErrUnexpectedEOF):
 		j.broke(x, "error", "the body was cut in order, and its error is not io.ErrUnexpectedEOF: %v", err)

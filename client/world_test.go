@@ -288,7 +288,7 @@ func (w *world) blocked(h *host) bool {
 			return x.host == h && x.hangAt >= 0 && !x.isOver()
 		})
 	}
-	taken, dials, owners, draining := 0, 0, 0, 0
+	taken, dials, owners, draining, lone := 0, 0, 0, 0, false
 	for _, c := range h.conns {
 		over := c.dead || !c.spent.IsZero()
 		if over && c.gone.IsZero() && (c.unread || c.mux != nil && c.mux.carries()) {
@@ -311,10 +311,13 @@ func (w *world) blocked(h *host) bool {
 		}
 	}
 	for _, x := range w.requests {
-		again := len(x.attempts) == 0 || x.attempts[len(x.attempts)-1].lost()
-		if x.host == h && !x.isOver() && !x.born.IsZero() && again && x.deadline == 0 && x.cancel == 0 {
+		if x.host == h && !x.isOver() && !x.born.IsZero() && x.comesAgain() && x.deadline == 0 && x.cancel == 0 {
 			owners++
+			lone = lone || x.close || w.o.tr.DisableKeepAlives
 		}
+	}
+	if lone && h.hasDead() { // one that no other request may use
+		taken++
 	}
 	most := w.o.tr.MaxConnsPerHost
 	return most > 0 && (taken+min(dials, owners) >= most || draining > most) // as many may drain as may be open
@@ -325,13 +328,18 @@ func (s *h2Script) full() bool {
 	return most >= 0 && len(s.streams) >= most
 }
 
+// comesAgain reports whether no peer has a request, or can answer it.
+func (x *request) comesAgain() bool {
+	return len(x.attempts) == 0 || x.attempts[len(x.attempts)-1].lost()
+}
+
 // mayHang reports whether a request without an end of its own sits on a peer that hangs, or waits
 // for one that does.
 func (x *request) mayHang() bool {
-	if x.hangAt >= 0 || x.w.blocked(x.host) && (len(x.attempts) == 0 || x.attempts[len(x.attempts)-1].lost()) {
+	if x.hangAt >= 0 || x.w.blocked(x.host) && x.comesAgain() {
 		return true
 	}
-	if len(x.attempts) == 0 {
+	if x.comesAgain() {
 		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool {
 			moves := x.w.o.crowd && c.born.After(x.w.Now().Add(-time.Second)) // the queue is long
 			return c.gone.IsZero() && (c.dead || c.fate != "") || moves
