@@ -265,7 +265,8 @@ func (j *judge) rooms(h *host) {
 	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
 	newest := slices.MaxFunc(waiting, func(a, b *request) int { return a.born.Compare(b.born) })
 	p := j.places(h, oldest.born, newest.born)
-	tried := len(oldest.attempts) > 1 // it may wait before it is sent once more
+	// It may wait before it is sent once more, or lie queued for a connection without streams.
+	tried := len(oldest.attempts) > 1 || len(oldest.attempts) > 0 && h.h2.streams == 0
 	for _, c := range p.free {
 		if now.Sub(later(c.free, oldest.waitSince)) > limit && !tried {
 			j.once(oldest, "room", "it has waited since %v, although connection %d has room since %v",
@@ -344,7 +345,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
 			p.taken++
 		case c.ready.IsZero(), c.dead && c.used == 0: // what made it ready may not have left
-			abandoned := c.born.Before(oldest.Add(-limit))
+			abandoned := c.born.Before(oldest.Add(-limit)) && !h.mayDial(c)
 			if !abandoned || swapped {
 				p.serving++
 			}
@@ -371,6 +372,14 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 		}
 	}
 	return p
+}
+
+// mayDial reports whether a request that lasts may have dialled c for itself.
+func (h *host) mayDial(c *peerConn) bool {
+	return slices.ContainsFunc(h.w.requests, func(x *request) bool {
+		return x.host == h && x.deadline == 0 && !x.born.IsZero() && !x.born.After(c.born) && !x.isOver() &&
+			x.comesAgain()
+	})
 }
 
 func (j *judge) abandonedBound(c *peerConn) time.Duration {
@@ -468,7 +477,8 @@ func (j *judge) headCame(x *request, now time.Time, slack time.Duration) {
 	x.mu.Unlock()
 	late := live && !since.IsZero() && now.Sub(since) > probeTimeout+slack
 	for _, c := range x.host.conns {
-		late = late && !c.spent.After(since) // which may have sent it back by GOAWAY
+		left := !c.spent.IsZero() && (c.gone.IsZero() || c.gone.After(since))
+		late = late && !left // it may have sent the head back by GOAWAY
 	}
 	if late && x.kind == "reader" && x.hangAt != 0 && (x.first == 0 || x.usuallyBodiless()) {
 		j.once(x, "head", "its head has not come, although it has a connection since %v", since.Sub(epoch))

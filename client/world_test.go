@@ -274,7 +274,7 @@ func (w *world) recovered(h *host, last []*request) {
 // lasting is how many requests wait for a connection that have no deadline.
 func (w *world) lasting() (n int) {
 	for _, x := range w.requests {
-		if !x.isOver() && x.deadline == 0 && x.waiting() {
+		if !x.isOver() && x.deadline == 0 && !x.born.IsZero() && x.comesAgain() {
 			n++
 		}
 	}
