@@ -43,7 +43,8 @@ func TestContextEndsBesideRequestCancel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Cancel = make(chan struct{}) //nolint:staticcheck // http.Client sets it for its Timeout
+		//lint:ignore SA1019 deprecated, and what http.Client sets for its Timeout
+		req.Cancel = make(chan struct{})
 		asked = false
 		tr.Do(req, func(_ *http.Response, err error) { over <- err })
 		if !asked {

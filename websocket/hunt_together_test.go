@@ -41,7 +41,6 @@ type endpoints struct {
 	seed   uint64
 	sides  [2]*endpoint
 	how    string // how the connection is to end
-	fault  bool
 	faults []string
 }
 

@@ -165,8 +165,8 @@ func TestLastAnswersOnSockets(t *testing.T) {
 			} {
 				for range clients {
 					p := dialRaw(t, place.addr)
-					end := func() error { return nil }
-					p.Conn, end = place.wrap(p.Conn)
+					nc, end := place.wrap(p.Conn)
+					p.Conn = nc
 					p.open().write(twoMessages)
 					if err := end(); err != nil {
 						t.Fatal(err)

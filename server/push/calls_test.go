@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -276,7 +275,7 @@ func TestConsoleBehindPrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found := fromRoot.Find(text); found != nil {
-			t.Error(fmt.Sprintf("%s has %s", name, found))
+			t.Errorf("%s has %s", name, found)
 		}
 	}
 }
