@@ -34,6 +34,11 @@ func TestNoHandlerForAClientThatHasGone(t *testing.T) {
 		within(t, "the request waits", func() bool { return poolOf(f.state).Stats().Queued > i })
 		c.Close()
 		within(t, "the connection has gone", func() bool { return f.Engine.Stats().Conns == 1 })
+		for _, l := range f.Engine.Loops() { // and its handler knows
+			told := make(chan struct{})
+			l.Post(func() { close(told) })
+			<-told
+		}
 	}
 	close(goOn)
 	io.Copy(io.Discard, first)
