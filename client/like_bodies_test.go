@@ -13,6 +13,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -284,6 +285,55 @@ func TestClosedResponseEndsTheUpload(t *testing.T) {
 			return ""
 		}
 	})
+}
+
+// A body whose Read hangs is closed when its request is over, which ends the Read. Over HTTP/1
+// http.Transport waits for the Read.
+func TestClosedResponseEndsAHungRead(t *testing.T) {
+	for _, over := range []string{overHTTP1, overHTTP2} {
+		t.Run(over, func(t *testing.T) {
+			end := make(chan struct{})
+			defer close(end)
+			url := serving(t, over, func(w http.ResponseWriter, r *http.Request) {
+				c := http.NewResponseController(w)
+				c.EnableFullDuplex()
+				c.Flush()
+				<-end
+			})
+			h2 := new(http.Protocols)
+			h2.SetUnencryptedHTTP2(over == overHTTP2)
+			h2.SetHTTP1(over == overHTTP1)
+			body := &hungBody{reads: make(chan struct{}), closed: make(chan struct{})}
+			r, err := likeOf(t, &http.Transport{Protocols: h2}).RoundTrip(request(t, "POST", url, body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-body.reads
+			r.Body.Close()
+			select {
+			case <-body.closed:
+			case <-time.After(patience):
+				t.Error("the body is not closed")
+			}
+		})
+	}
+}
+
+// A hungBody gives nothing until it is closed.
+type hungBody struct {
+	once          sync.Once
+	reads, closed chan struct{}
+}
+
+func (b *hungBody) Read([]byte) (int, error) {
+	b.once.Do(func() { close(b.reads) })
+	<-b.closed
+	return 0, io.ErrClosedPipe
+}
+
+func (b *hungBody) Close() error {
+	close(b.closed)
+	return nil
 }
 
 // A server may answer a request before it has read it, and close: the response comes whole.
