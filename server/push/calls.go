@@ -49,7 +49,7 @@ type PublishOptions struct {
 // is queued for the subscribers of this node. Any goroutine may call it. It returns an error for an
 // invalid channel or invalid data, and while the server shuts down.
 func (s *Server) Publish(ctx context.Context, channel string, data []byte) error {
-	_, err := s.node.publish(ctx, channel, Publication{Data: data})
+	_, err := s.PublishWith(ctx, channel, data, PublishOptions{})
 	return err
 }
 
@@ -253,7 +253,7 @@ type SubscribeOptions struct {
 	Since    *Position // they begin with what was published after it; nil: with what comes
 	Data     []byte    // for the clients, with the news of their subscription
 	Info     []byte    // JSON that others see in presence, joins and leaves
-	ExpireAt int64     // when they end, in seconds since 1970; 0: never. It needs clients with tokens
+	ExpireAt int64     // when they end, in seconds since 1970; 0: never. It needs tokens or Hooks.Connect
 	Override Override
 }
 
@@ -365,7 +365,7 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 	if why == (Disconnect{}) {
 		why = endForceNoReconnect
 	}
-	if why.Code < 3000 || why.Code > 4999 || len(why.Reason) > maxReason {
+	if !why.isValid() {
 		return 0, badCall(badDisconnect)
 	}
 	op.Code, op.Reason = why.Code, why.Reason
@@ -376,8 +376,8 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 type RefreshOptions struct {
 	ExpireAt int64 // when they expire, in seconds since 1970; 0: never
 	Expired  bool  // they expire at once, whatever ExpireAt says
-	// Info is JSON that others see of the clients from then on. nil: it stays. Clients without a
-	// token have none.
+	// Info is JSON that others see of the clients from then on. nil: it stays. Clients whom neither
+	// a token nor Hooks.Connect has named have none.
 	Info []byte
 }
 

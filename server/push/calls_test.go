@@ -245,6 +245,27 @@ func TestConnectHookHasValuesBySocket(t *testing.T) {
 	}
 }
 
+// A hook's Disconnect that no close frame can carry still ends the connection.
+func TestDisconnectsThatCannotBeSent(t *testing.T) {
+	for _, tt := range []struct{ given, want Disconnect }{
+		{Disconnect{}, endForceNoReconnect},
+		{Disconnect{12, ""}, endServerError},
+		{Disconnect{5000, "x"}, endServerError},
+		{Disconnect{4001, strings.Repeat("r", 124)}, endServerError},
+		{Disconnect{4001, "bye"}, Disconnect{4001, "bye"}},
+	} {
+		refuse := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
+			return ConnectAnswer{}, tt.given
+		}
+		ts := newTestServer(t, Config{Hooks: Hooks{Connect: refuse}})
+		f := new(fakeTransport)
+		f.s = ts.node.start(f, jsonForm)
+		f.frame([]byte(`{"id":1,"connect":{}}`))
+		f.wantClosed(t, tt.given.Error(), tt.want)
+		f.hangUp()
+	}
+}
+
 // The console works behind a prefix: none of its files names a path from the root.
 func TestConsoleBehindPrefix(t *testing.T) {
 	ts := newTestServer(t, Config{})

@@ -29,7 +29,9 @@ var (
 )
 
 // A Disconnect is the error of a hook that ends the client's connection. Clients reconnect after
-// the codes 4000 to 4499, and stay away after 4500 to 4999.
+// the codes 4000 to 4499, and stay away after 4500 to 4999. The zero value is 3503 "force
+// disconnect", after which they stay away. One that no close frame can carry is logged, and the
+// connection is closed with 3004.
 type Disconnect = ending
 
 // An ending is why the server ends a connection. The reason stays below 124 bytes, because a close
@@ -42,6 +44,9 @@ type ending struct {
 
 // reconnects reports whether clients come back.
 func (e ending) reconnects() bool { return e.Code < 3500 || e.Code >= 4000 && e.Code < 4500 }
+
+// isValid reports whether a close frame can carry it (RFC 6455 §7.4.2).
+func (e ending) isValid() bool { return e.Code >= 3000 && e.Code <= 4999 && len(e.Reason) <= maxReason }
 
 func (e ending) Error() string { return fmt.Sprintf("push: disconnect %d: %s", e.Code, e.Reason) }
 

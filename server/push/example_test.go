@@ -49,12 +49,11 @@ func ExampleServer_Publish() {
 	// Output: data: {"text":"hello"}
 }
 
-// Users of a shop's own pages, who have its cookie, get the shop's events; the push server and its
-// console stand behind a prefix of the shop's mux.
+// Users of a shop's own pages, who have its cookie, get the shop's events. What clients use of the
+// push server stands behind a prefix of the shop's mux; its API and console (Admin) are not served.
 func Example_embed() {
 	type userKey struct{}
 	pusher, err := push.New(push.Config{
-		ConsoleKey:        "secret",
 		DenyClientPublish: true,
 		Namespaces:        []push.Namespace{{Name: "orders", HistorySize: 10, Recovery: true, SubscribeHook: true}},
 		Hooks: push.Hooks{
@@ -85,7 +84,7 @@ func Example_embed() {
 		})
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/push/", login(http.StripPrefix("/push", pusher)))
+	mux.Handle("/push/", login(http.StripPrefix("/push", pusher.Clients())))
 	engine, err := myriad.Start(myriad.Config{})
 	if err != nil {
 		panic(err)

@@ -13,10 +13,12 @@ import (
 )
 
 // Hooks let a program decide what its clients may do. The server calls a hook on the client's
-// goroutine, one call at a time for each client, and the client waits for it. A hook may block: it
-// should have a timeout. A hook returns an Error for the client, or a Disconnect; the client gets
-// any other error as 100 "internal server error", which is temporary, and the log has its text.
-// Package push/proxy has hooks that ask a backend by HTTP.
+// goroutine, one call at a time for each client, and the client waits for it. A hook may block, but
+// sixteen that do keep all clients' commands waiting: raise AtOnce by as many as may, and give what
+// they call a timeout, because their ctx does not end with the client. A hook returns an Error for
+// the client, or a Disconnect; the client gets any other error as 100 "internal server error",
+// which is temporary, and the log has its text. Package push/proxy has hooks that ask a backend by
+// HTTP.
 type Hooks struct {
 	// Connect says who a client is that connects without a token, by the Centrifuge protocol or
 	// /events. ctx has the values of the client's HTTP request: so a program's own middleware can

@@ -21,7 +21,7 @@ type Config struct {
 	// ConsoleKey is the operator's key. Requests carry it in X-API-Key; the console asks for it.
 	// With it, the console shows channels, clients and publications, and /metrics names slow
 	// clients. If it is empty, APIKey is the operator's key. If both are empty, the console is open
-	// to all when TokenSecret is empty, and refused otherwise.
+	// to all when clients need neither tokens nor Hooks.Connect, and refused otherwise.
 	ConsoleKey string
 	// DisableConsole removes the paths / and /console/.
 	DisableConsole bool

@@ -304,8 +304,22 @@ func (s *session) disconnect(why ending) bool {
 	if s.flags.Or(isClosing)&isClosing != 0 {
 		return false
 	}
-	s.t.close(why)
+	s.t.close(s.node.sendable(why))
 	return true
+}
+
+// sendable returns why, or what is sent instead of a hook's Disconnect that no close frame can
+// carry.
+func (n *node) sendable(why ending) ending {
+	switch {
+	case why == ending{}:
+		return endForceNoReconnect
+	case why.isValid():
+		return why
+	}
+	n.log.Error("push: a hook's Disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes",
+		"code", why.Code, "reason bytes", len(why.Reason))
+	return endServerError
 }
 
 // ended removes the session from the wheel and its channels. The transport calls it exactly once,

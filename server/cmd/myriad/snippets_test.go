@@ -38,6 +38,7 @@ var g *client.Group
 func links(body []byte) []string
 type userKey struct{}
 func login(http.Handler) http.Handler
+func operators(http.Handler) http.Handler
 `
 
 // whole turns a snippet into a file. Of a changed line it takes the new form, and it drops lines of
