@@ -12,11 +12,14 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad"
 )
 
 // serving starts a server of HTTP/1, or of HTTP/2 without TLS. Connections that are left open do
@@ -358,5 +361,30 @@ func TestAnswerBeforeTheUploadEnds(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What DialContext has made is not what GotConn is given.
+func TestTraceHasTheEnginesConn(t *testing.T) {
+	type own struct{ net.Conn }
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.1 204 None\r\n\r\n")
+	})
+	tr := fresh(t, &Transport{DialContext: func(_ context.Context, network, addr string) (net.Conn, error) {
+		c, err := net.Dial(network, addr)
+		return own{c}, err
+	}})
+	var got net.Conn
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { got = info.Conn },
+	})
+	r, err := tr.RoundTrip(request(t, "GET", url, nil).WithContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if _, is := got.(*myriad.Conn); !is {
+		t.Errorf("GotConn is given a %T", got)
 	}
 }
