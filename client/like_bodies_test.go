@@ -322,6 +322,42 @@ func TestClosedResponseEndsAHungRead(t *testing.T) {
 	}
 }
 
+// A request's body whose Close takes long holds up neither its response nor other requests.
+func TestSlowCloseHoldsUpNothing(t *testing.T) {
+	for _, over := range []string{overHTTP1, overHTTP2} {
+		t.Run(over, func(t *testing.T) {
+			url := serving(t, over, func(w http.ResponseWriter, r *http.Request) {
+				http.NewResponseController(w).EnableFullDuplex()
+			})
+			h2 := new(http.Protocols)
+			h2.SetUnencryptedHTTP2(over == overHTTP2)
+			h2.SetHTTP1(over == overHTTP1)
+			tr := likeOf(t, &http.Transport{Protocols: h2})
+			free := make(chan struct{})
+			defer close(free)
+			r, err := tr.RoundTrip(request(t, "POST", url, &slowlyClosed{strings.NewReader("text"), free}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			for range 5 {
+				get(t, tr, url)
+			}
+		})
+	}
+}
+
+// A slowlyClosed body is closed when free is.
+type slowlyClosed struct {
+	io.Reader
+	free chan struct{}
+}
+
+func (b *slowlyClosed) Close() error {
+	<-b.free
+	return nil
+}
+
 // A hungBody gives nothing until it is closed.
 type hungBody struct {
 	once          sync.Once

@@ -360,16 +360,20 @@ func (u *upload) stopFor(error) {
 	u.mu.Lock() // what reads the request holds it
 	//lint:ignore SA2001 the end of that is waited for
 	u.mu.Unlock()
-	u.close()
-	if u.parker != nil {
-		u.parker.Unpark()
+	if u.parker == nil {
+		u.close()
+		return
+	}
+	u.parker.Unpark()
+	if !u.closing.Load() {
+		u.x.t.sys.Go(u.close) // it may block, and this may be the loop
 	}
 }
 
-// close closes the request's body, once.
+// close closes the request's body, once. A second caller does not wait for the first.
 func (u *upload) close() {
-	if u.body != nil {
-		u.closing.Do(func() { _ = u.body.Close() })
+	if u.body != nil && u.closing.CompareAndSwap(false, true) {
+		_ = u.body.Close()
 	}
 }
 
@@ -396,7 +400,7 @@ type payload struct {
 	chunked bool
 	probe   bool          // whether there is a body shows when it is read
 	expects bool          // 100 Continue
-	closing sync.Once     // of body
+	closing atomic.Bool   // body is closed, or is being closed
 	parker  driver.Parker // of the goroutine
 
 	left    int64  // guarded by upload.mu: of a body with a length
