@@ -2,30 +2,17 @@ package push
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
-)
-
-// apiCode is the code of an error in a JSON answer. The values are the error codes of the
-// Centrifuge protocol.
-type apiCode uint32
-
-var (
-	apiInternal         = apiCode(failInternal.Code)
-	apiUnauthorized     = apiCode(failUnauthorized.Code)
-	apiUnknownChannel   = apiCode(failUnknownChannel.Code)
-	apiPermissionDenied = apiCode(failPermissionDenied.Code)
-	apiMethodNotFound   = apiCode(failMethodNotFound.Code)
-	apiLimitExceeded    = apiCode(failLimitExceeded.Code)
-	apiBadRequest       = apiCode(failBadRequest.Code)
-	apiTokenExpired     = apiCode(failTokenExpired.Code)
 )
 
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
@@ -46,21 +33,21 @@ func writeShown(w http.ResponseWriter, shown any) {
 	writeJSON(w, http.StatusOK, body)
 }
 
-func writeError(w http.ResponseWriter, status int, code apiCode, message string) {
+func writeError(w http.ResponseWriter, status int, code uint32, message string) {
 	writeJSON(w, status, appendError(nil, code, message))
 }
 
-func appendError(dst []byte, code apiCode, message string) []byte {
+func appendError(dst []byte, code uint32, message string) []byte {
 	return append(appendBareError(append(dst, `{"error":`...), code, message), '}')
 }
 
-func appendBareError(dst []byte, code apiCode, message string) []byte {
+func appendBareError(dst []byte, code uint32, message string) []byte {
 	dst = fmt.Appendf(dst, `{"code":%d,"message":`, code)
 	return append(centrifuge.AppendString(dst, message), '}')
 }
 
 func writeTooLarge(w http.ResponseWriter, limit int) {
-	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, fmt.Sprintf("the body is larger than %d bytes",
+	writeError(w, http.StatusRequestEntityTooLarge, failLimitExceeded.Code, fmt.Sprintf("the body is larger than %d bytes",
 		limit))
 }
 
@@ -72,7 +59,7 @@ func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool
 		}
 	}
 	w.Header().Set("Allow", strings.Join(methods, ", "))
-	writeError(w, http.StatusMethodNotAllowed, apiMethodNotFound, "use "+strings.Join(methods, " or "))
+	writeError(w, http.StatusMethodNotAllowed, failMethodNotFound.Code, "use "+strings.Join(methods, " or "))
 	return false
 }
 
@@ -93,7 +80,7 @@ func plainBodies(next http.Handler) http.Handler {
 		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
 		if coding != "" && !strings.EqualFold(coding, "identity") {
 			w.Header().Set("Accept-Encoding", "identity")
-			writeError(w, http.StatusUnsupportedMediaType, apiBadRequest, fmt.Sprintf("the content encoding %q is not "+
+			writeError(w, http.StatusUnsupportedMediaType, failBadRequest.Code, fmt.Sprintf("the content encoding %q is not "+
 				"served: send the body as it is", coding))
 			return
 		}
@@ -113,4 +100,17 @@ func hasETag(r *http.Request, tag string) bool {
 		}
 	}
 	return false
+}
+
+// refuseBody answers a request whose body could not be read.
+func refuseBody(w http.ResponseWriter, err error) {
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		writeTooLarge(w, int(tooLong.Limit))
+	case errors.Is(err, os.ErrDeadlineExceeded): // web.Server.ReadTimeout
+		writeError(w, http.StatusRequestTimeout, failBadRequest.Code, "the body did not come in time")
+	default:
+		writeError(w, http.StatusBadRequest, failBadRequest.Code, "the body ended too early")
+	}
 }

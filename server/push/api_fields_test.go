@@ -293,7 +293,7 @@ func TestEntityTags(t *testing.T) {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}
-	m := mercureTest{newTestServer(t, Config{Mercure: MercureConfig{Subscriptions: true}})}
+	m := mercureTest{newTestServer(t, Config{Doors: testDoors(MercureConfig{Subscriptions: true})})}
 	tag := m.do("GET", subscriptionsPath, "").Header().Get("ETag")
 	if w := m.do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
 		t.Errorf("a weak tag: %d", w.Code)

@@ -106,7 +106,7 @@ func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, 
 		commands[i].asBytes = asBytes
 	}
 	if err != nil {
-		return nil, &apiError{http.StatusBadRequest, apiBadRequest,
+		return nil, &apiError{http.StatusBadRequest, failBadRequest.Code,
 			"the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + oneLine(err)}
 	}
 	replies := s.runAll(ctx, commands, given.Parallel, appendBatchReply)
@@ -121,7 +121,7 @@ func newCommand(given map[string]json.RawMessage) command {
 	case given == nil:
 		return command{err: badRequest("a command is null")}
 	case len(names) == 0:
-		return command{err: &apiError{code: apiMethodNotFound, message: "a command has no method"}}
+		return command{err: &apiError{code: failMethodNotFound.Code, message: "a command has no method"}}
 	case len(names) > 1:
 		return command{err: badRequest("a command has one method; this one has " + strings.Join(names, ", "))}
 	}
@@ -153,7 +153,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil {
 			message := "the body is not JSON objects {\"method\": …, \"params\": {…}}: " + err.Error()
-			writeError(w, http.StatusBadRequest, apiBadRequest, message)
+			writeError(w, http.StatusBadRequest, failBadRequest.Code, message)
 			return
 		}
 		if len(commands) == s.node.limits.Commands {
@@ -171,7 +171,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) tooManyCommands() error {
-	return &apiError{http.StatusRequestEntityTooLarge, apiLimitExceeded,
+	return &apiError{http.StatusRequestEntityTooLarge, failLimitExceeded.Code,
 		fmt.Sprintf("more than %d commands in one request: send several", s.node.limits.Commands)}
 }
 
@@ -186,7 +186,7 @@ func (s *Server) runAll(ctx context.Context, commands []command, parallel bool,
 		var result []byte
 		if before := size.Load(); c.err == nil && before > int64(s.node.limits.Batch) {
 			message := fmt.Sprintf("the replies before it are %d bytes: send it in another request", before)
-			c.err = &apiError{code: apiLimitExceeded, message: message}
+			c.err = &apiError{code: failLimitExceeded.Code, message: message}
 		}
 		if c.err == nil {
 			result, c.err = s.call(ctx, c.method, c.body, c.asBytes)

@@ -2,38 +2,12 @@ package push
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // This file holds the API's methods that query one channel.
-
-// mustHave returns an error for an invalid name, and for a channel whose namespace lacks the
-// feature that has checks.
-func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
-	err := s.checkChannel(name)
-	if err == nil && !has(s.node.rules.of(name)) {
-		return failNotAvailable
-	}
-	return err
-}
-
-// checkChannel returns the API's error for a name that no channel may have.
-func (s *Server) checkChannel(name string) error {
-	switch err := s.node.checkChannel(name); {
-	case name == "":
-		return badCall("channel is missing")
-	case errors.Is(err, errBadChannel):
-		return badCall(s.node.channelRule("the channel", name))
-	default:
-		return err
-	}
-}
-
-func keepsHistory(ns *Namespace) bool  { return ns.HistorySize > 0 }
-func showsPresence(ns *Namespace) bool { return ns.Presence }
 
 func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) {
 	h, err := s.History(ctx, r.Channel, Query{Since: (*Position)(r.Since), Limit: r.Limit, Reverse: r.Reverse})

@@ -56,7 +56,7 @@ func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 	}
 	if err != nil {
 		message := "the body is not a JSON object that " + m.name + " accepts: " + err.Error()
-		return r, &apiError{http.StatusBadRequest, apiBadRequest, message}
+		return r, &apiError{http.StatusBadRequest, failBadRequest.Code, message}
 	}
 	return r, nil
 }

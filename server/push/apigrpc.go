@@ -65,9 +65,9 @@ const (
 
 // rpcCodes maps error codes to those of gRPC, as Centrifugo does. Other codes get
 // rpcInvalidArgument.
-var rpcCodes = map[apiCode]rpcCode{
-	apiInternal: rpcInternal, apiMethodNotFound: rpcNotFound, apiLimitExceeded: rpcResourceExhausted,
-	apiUnknownChannel: rpcNotFound, apiCode(failUnrecoverable.Code): rpcOutOfRange,
+var rpcCodes = map[uint32]rpcCode{
+	failInternal.Code: rpcInternal, failMethodNotFound.Code: rpcNotFound, failLimitExceeded.Code: rpcResourceExhausted,
+	failUnknownChannel.Code: rpcNotFound, failUnrecoverable.Code: rpcOutOfRange,
 }
 
 // An rpcError is the status of a call that failed.

@@ -63,16 +63,6 @@ func (r *apiRequest) publication() (data []byte, o PublishOptions, err error) {
 	return data, o, nil
 }
 
-// publishKept publishes p. With skipHistory the publication is not in the channel's history and
-// cannot be recovered.
-func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
-	keep := n.rules.of(channel).retention()
-	if skipHistory {
-		keep = Retention{}
-	}
-	return n.publishWith(ctx, channel, p, keep)
-}
-
 // appendPublished appends the result of a publication: its position, if the channel has a history.
 func appendPublished(dst []byte, at Position) []byte {
 	if at.Epoch == "" {

@@ -21,7 +21,7 @@ func benchNode(b *testing.B) *node {
 	if err != nil {
 		b.Fatal(err)
 	}
-	n.open()
+	n.open(testDoors(MercureConfig{}))
 	b.Cleanup(func() { n.close() })
 	return n
 }

@@ -233,6 +233,31 @@ func (s *Server) Connections(ctx context.Context, user string) ([]ConnectionInfo
 	return list.Connections, nil
 }
 
+// mustHave returns an error for an invalid name, and for a channel whose namespace lacks the
+// feature that has checks.
+func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
+	err := s.checkChannel(name)
+	if err == nil && !has(s.node.rules.of(name)) {
+		return failNotAvailable
+	}
+	return err
+}
+
+// checkChannel returns the API's error for a name that no channel may have.
+func (s *Server) checkChannel(name string) error {
+	switch err := s.node.checkChannel(name); {
+	case name == "":
+		return badCall("channel is missing")
+	case errors.Is(err, errBadChannel):
+		return badCall(s.node.channelRule("the channel", name))
+	default:
+		return err
+	}
+}
+
+func keepsHistory(ns *Namespace) bool  { return ns.HistorySize > 0 }
+func showsPresence(ns *Namespace) bool { return ns.Presence }
+
 // A Target selects connections: those of a user, the one with that client id, the one with that
 // session id. If several are given, all must fit; one must be.
 type Target struct {
@@ -400,4 +425,23 @@ func (s *Server) Refresh(ctx context.Context, t Target, o RefreshOptions) (int, 
 	}
 	op.Info = compact(o.Info)
 	return s.node.countAll(ctx, "refresh", op)
+}
+
+// compactSize returns how many bytes the valid JSON has without spaces between its tokens.
+func compactSize(text []byte) (n int) {
+	quoted, escaped := false, false
+	for _, c := range text {
+		switch {
+		case !quoted && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			continue
+		case escaped:
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"':
+			quoted = !quoted
+		}
+		n++
+	}
+	return n
 }

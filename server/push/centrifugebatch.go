@@ -46,15 +46,15 @@ func runConnectRequest(s *session, p []byte) {
 		}
 		err = b.connect(&centrifuge.Command{ID: 1, Connect: &request})
 		if err == nil && b.s.isRefused() {
-			b.s.disconnect(b.refusal.ending())
+			b.s.disconnect(endingOf(b.refusal))
 		}
 		return err
 	})
 }
 
-// ending returns how a client is told of an error that has no replies. The client comes back unless
+// endingOf returns how a client is told of an error that has no replies. The client comes back unless
 // it may not be here, as with a centrifuge server.
-func (e Error) ending() ending {
+func endingOf(e Error) ending {
 	switch e.Code {
 	case failTokenExpired.Code:
 		return endExpired
@@ -95,7 +95,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // runAll runs the commands of a message until one ends the connection. The error has the reason.
 func (b *batch) runAll(p []byte) error {
 	for count := 1; ; count++ {
-		if count > b.s.node.limits.Commands {
+		if count > b.s.Server().Limits().Commands {
 			return errors.Join(endBadRequest, errTooManyCommands)
 		}
 		n, c, err := b.form.codec.Parse(p)
@@ -194,10 +194,10 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	}
 	answer := failInternal
 	if !errors.As(err, &answer) {
-		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
+		b.s.Server().Logger().Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
 			err)
 	}
-	if answer == failPermissionDenied && !b.form.uni && !errors.As(err, new(hookRefusal)) {
+	if answer == failPermissionDenied && !b.form.uni && !isHookRefusal(err) {
 		b.s.refused(refusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}

@@ -20,15 +20,15 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		return b.failed(c, err)
 	}
 	result := centrifuge.ConnectResult{
-		Client: s.id.String(), Version: s.node.version,
+		Client: s.id.String(), Version: s.Server().Version(),
 		Expires: !g.ends.IsZero() && !g.hooked, Data: b.form.answerData(g.data),
-		Ping: uint32(s.node.timing.Ping / time.Second), Pong: s.form().answered,
+		Ping: uint32(s.Server().Timing().Ping / time.Second), Pong: s.form().answered,
 	}
 	if result.Expires {
-		result.TTL = s.node.ttl(g.ends)
+		result.TTL = s.Server().TTL(g.ends)
 	}
 	if result.Session = s.sessionID(); result.Session != "" && !b.form.uni {
-		result.Node = s.node.id.String()
+		result.Node = s.Server().NodeID()
 	}
 	channels := g.channels
 	if b.form.uni && !g.hooked {
@@ -53,7 +53,7 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 			}
 		}
 		if info := infos[name]; info != nil {
-			w.grant = &memberGrant{info: info}
+			w.showInfo(info)
 		}
 		return w, err
 	})

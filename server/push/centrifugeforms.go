@@ -14,37 +14,43 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// centrifugeDoor is the Centrifuge client protocol over its transports.
-func centrifugeDoor() door {
-	return door{
-		forms: []form{
-			centrifugeForm{centrifuge.JSON, inSocket, false},
-			centrifugeForm{centrifuge.Protobuf, inSocket, false},
-			centrifugeForm{centrifuge.JSON, inResponse, false},
-			centrifugeForm{centrifuge.Protobuf, inResponse, false},
-			centrifugeForm{centrifuge.JSON, inEvents, false},
-			centrifugeForm{centrifuge.JSON, inSocket, true},
-			centrifugeForm{centrifuge.Protobuf, inSocket, true},
-			centrifugeForm{centrifuge.JSON, inResponse, true},
-			centrifugeForm{centrifuge.JSON, inEvents, true},
-		},
-		open: func(s *Server) func(*http.ServeMux) {
-			sockets, streams := newCentrifugeSockets(s.node, s.pool), newCentrifugeStreams(s)
-			return func(mux *http.ServeMux) {
-				for path, serve := range map[string]http.HandlerFunc{
-					"/connection/websocket":       sockets.serve,
-					"/connection/uni_websocket":   sockets.serveUni,
-					"/connection/http_stream":     streams.serveResponse,
-					"/connection/sse":             streams.serveEvents,
-					"/connection/uni_http_stream": streams.serveUniResponse,
-					"/connection/uni_sse":         streams.serveUniEvents,
-				} {
-					mux.HandleFunc(path, s.unlessDraining(s.limitConnections(servesAll(path, serve))))
-				}
-				mux.HandleFunc("/emulation", s.unlessDraining(streams.serveEmulation))
-			}
-		},
+// A centrifugeDoor is the Centrifuge client protocol over its transports.
+type centrifugeDoor struct{}
+
+// newCentrifugeDoor returns the door.
+func newCentrifugeDoor() centrifugeDoor { return centrifugeDoor{} }
+
+// Forms implements Door.
+func (centrifugeDoor) Forms() []form {
+	return []form{
+		centrifugeForm{centrifuge.JSON, inSocket, false},
+		centrifugeForm{centrifuge.Protobuf, inSocket, false},
+		centrifugeForm{centrifuge.JSON, inResponse, false},
+		centrifugeForm{centrifuge.Protobuf, inResponse, false},
+		centrifugeForm{centrifuge.JSON, inEvents, false},
+		centrifugeForm{centrifuge.JSON, inSocket, true},
+		centrifugeForm{centrifuge.Protobuf, inSocket, true},
+		centrifugeForm{centrifuge.JSON, inResponse, true},
+		centrifugeForm{centrifuge.JSON, inEvents, true},
 	}
+}
+
+// Open implements Door. The paths are below /connection/, and /emulation.
+func (centrifugeDoor) Open(s *Server) (clients, admin func(*http.ServeMux)) {
+	sockets, streams := newCentrifugeSockets(s), newCentrifugeStreams(s)
+	return func(mux *http.ServeMux) {
+		for path, serve := range map[string]http.HandlerFunc{
+			"/connection/websocket":       sockets.serve,
+			"/connection/uni_websocket":   sockets.serveUni,
+			"/connection/http_stream":     streams.serveResponse,
+			"/connection/sse":             streams.serveEvents,
+			"/connection/uni_http_stream": streams.serveUniResponse,
+			"/connection/uni_sse":         streams.serveUniEvents,
+		} {
+			mux.HandleFunc(path, s.unlessDraining(s.limitConnections(servesAll(path, serve))))
+		}
+		mux.HandleFunc("/emulation", s.unlessDraining(streams.serveEmulation))
+	}, nil
 }
 
 // parameters are those of the protocol in a query, with the values that the server serves. A client
@@ -63,7 +69,7 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				writeError(w, http.StatusBadRequest, apiBadRequest, fmt.Sprintf("the parameter %s=%s is not served",
+				writeError(w, http.StatusBadRequest, failBadRequest.Code, fmt.Sprintf("the parameter %s=%s is not served",
 					name,
 					values[0]))
 				return
@@ -212,15 +218,7 @@ func (f centrifugeForm) socket(c *websocket.Conn) transport {
 	return textSocket{c}
 }
 
-// describe says how a client of this form has connected.
-func (f centrifugeForm) describe(header http.Header) Caller {
-	c := Caller{Header: header, Encoding: "json"}
-	if f.codec == centrifuge.Protobuf {
-		c.Encoding = "binary"
-	}
-	c.Transport, c.Protocol = f.kind()
-	return c
-}
+func (f centrifugeForm) oneWay() bool { return f.uni }
 
 func (f centrifugeForm) kind() (transport, protocol string) {
 	transport = [...]string{"websocket", "http_stream", "sse"}[f.framing]

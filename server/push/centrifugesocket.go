@@ -8,27 +8,24 @@ import (
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/websocket"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // centrifugeSockets serves the protocol over WebSocket.
 type centrifugeSockets struct {
-	node         *node
+	server       *Server
 	both, pushes [2]*websocket.Options // by codec: for clients that send commands, and for others
 }
 
-func newCentrifugeSockets(n *node, pool *workers.Pool) *centrifugeSockets {
-	s := &centrifugeSockets{node: n}
+func newCentrifugeSockets(server *Server) *centrifugeSockets {
+	s := &centrifugeSockets{server: server}
 	for codec, subprotocol := range []string{"centrifuge-json", "centrifuge-protobuf"} {
 		for uni, options := range map[bool]*[2]*websocket.Options{false: &s.both, true: &s.pushes} {
 			f := centrifugeForm{centrifuge.Codec(codec), inSocket, uni}
-			o := n.webSocketOptions(pool, subprotocol)
+			o := server.WebSocketOptions(subprotocol)
 			o.OnOpen = func(c *websocket.Conn) {
-				s := n.start(f.socket(c), f)
-				if asks, ok := c.Value().(*asking); ok {
-					caller := f.describe(asks.header)
-					caller.values = asks.values
-					n.callers.add(s, caller)
+				s := server.Start(f.socket(c), f)
+				if asking, ok := c.Value().(*Asking); ok {
+					s.Introduce(asking, grant{})
 				}
 				c.SetValue(s)
 			}
@@ -49,22 +46,15 @@ func (s *centrifugeSockets) serveUni(w http.ResponseWriter, r *http.Request) {
 
 func (s *centrifugeSockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
 	var value any
-	if s.node.remember {
-		asks := &asking{s.node.hooks.selected(r.Header), s.node.hooks.values(r)}
-		if value = asks; asks.values != nil {
+	if asking := s.server.Asking(r); asking != nil {
+		if value = asking; asking.KeepsValues() {
 			r = r.WithContext(context.Background()) // else the WebSocket keeps them for life
 		}
 	}
 	if _, err := websocket.AcceptWith(w, r, options[codecOf(r)], value); err != nil {
 		// Accept has sent the error response
-		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
+		s.server.Logger().Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
 	}
-}
-
-// An asking is what hooks may learn of a request that opens a WebSocket.
-type asking struct {
-	header http.Header
-	values context.Context
 }
 
 // codecOf returns the codec that a client by WebSocket asks for: by its subprotocol, or in the

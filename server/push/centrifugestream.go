@@ -1,8 +1,6 @@
 package push
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
@@ -71,7 +69,7 @@ func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, me
 	if !allowMethod(w, r, methods...) {
 		return nil, false
 	}
-	limit := c.server.node.limits.Frame
+	limit := c.server.Limits().Frame
 	if r.Method == http.MethodGet {
 		asked := r.URL.Query().Get("cf_connect")
 		switch {
@@ -79,7 +77,7 @@ func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, me
 			writeTooLarge(w, limit)
 			return nil, false
 		case asked == "":
-			writeError(w, http.StatusBadRequest, apiBadRequest, "cf_connect in the query is missing")
+			writeError(w, http.StatusBadRequest, failBadRequest.Code, "cf_connect in the query is missing")
 			return nil, false
 		}
 		return []byte(asked), true
@@ -100,18 +98,13 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 	h.Set("Cache-Control", "private, no-cache, no-store, must-revalidate, max-age=0")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep messages back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	n := c.server.node
 	client := &streamClient{lastMessage: f.lastMessage}
 	if !f.uni {
-		client.secret = n.newClientID().String()
+		client.secret = c.server.NewID()
 	}
 	t := newStreamTransport(r.RemoteAddr, client)
-	s := n.start(t, f)
-	if n.remember {
-		caller := f.describe(n.hooks.selected(r.Header))
-		caller.values = n.hooks.values(r)
-		n.callers.add(s, caller)
-	}
+	s := c.server.Start(t, f)
+	s.Introduce(c.server.Asking(r), grant{})
 	c.add(client.secret, s)
 	runMessage(s, first)
 	stream, err := c.server.detach(w)
@@ -128,25 +121,6 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 		c.remove(client.secret)
 		s.ended()
 	})
-}
-
-// sessionID returns the field session of the reply to connect, or "" for a transport of both
-// directions. Requests of the API may name a client by it. An emulated client sends it to
-// /emulation. A unidirectional client's is computed from its id, so it takes no memory.
-func (s *session) sessionID() string {
-	if t, ok := s.t.(*streamTransport); ok && t.client != nil && t.client.secret != "" {
-		return t.client.secret
-	}
-	if f, ok := s.form().form.(centrifugeForm); !ok || !f.uni {
-		return ""
-	}
-	n := s.node
-	n.sessionKey.once.Do(func() { n.read(n.sessionKey.key[:]) })
-	mac := hmac.New(sha256.New, n.sessionKey.key[:])
-	mac.Write(s.id[:])
-	id := clientID(mac.Sum(nil)[:len(clientID{})])
-	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8 (RFC 9562 §5.8)
-	return id.String()
 }
 
 func (c *centrifugeStreams) add(secret string, s *session) {
@@ -182,12 +156,12 @@ func (c *centrifugeStreams) serveEmulation(w http.ResponseWriter, r *http.Reques
 	}
 	request, err := requestCodec(r).ParseEmulation(body)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, failBadRequest.Code, err.Error())
 		return
 	}
 	e := c.find(request.Session)
 	if e == nil {
-		writeError(w, http.StatusNotFound, apiBadRequest, errNoSession.Error())
+		writeError(w, http.StatusNotFound, failBadRequest.Code, errNoSession.Error())
 		return
 	}
 	e.running.Lock()

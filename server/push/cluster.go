@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -224,4 +225,27 @@ func (n *node) allChannels(ctx context.Context, op operation) (channelList, erro
 	}
 	all.trim(op.Most)
 	return all, err
+}
+
+// chosen returns the sessions that op selects: all sessions of the user, or the one with that
+// client or session id. If several are given, all must fit.
+func (n *node) chosen(op operation) (list []*session) {
+	if op.User == "" && op.Client == "" && op.Session == "" {
+		return nil
+	}
+	for _, one := range n.wheel.all() {
+		if one.watcher {
+			continue
+		}
+		if id := one.id.String(); op.Client != "" && id != op.Client || slices.Contains(op.Whitelist, id) {
+			continue
+		}
+		if op.Session != "" && one.sessionID() != op.Session {
+			continue
+		}
+		if op.User == "" || one.isConnected() && one.user() == op.User {
+			list = append(list, one)
+		}
+	}
+	return list
 }

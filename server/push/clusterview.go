@@ -1,12 +1,5 @@
 package push
 
-import (
-	"cmp"
-	"encoding/json"
-	"net/http"
-	"slices"
-)
-
 // This file is what operators see of a cluster and change in it.
 
 // A nodeView is how one node is doing, as it says itself.
@@ -49,49 +42,4 @@ func (s State) ledBy(node string) (logs int) {
 		}
 	}
 	return logs
-}
-
-// serveCluster sends how this node sees the cluster, and what each node says of itself. A server on
-// its own has no links and no logs.
-func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
-	state := s.node.bus.State()
-	shown := struct {
-		Problem string      `json:"problem"`
-		Links   []NodeState `json:"links"`
-		Logs    []LogState  `json:"logs"`
-		Nodes   []nodeView  `json:"nodes"`
-	}{state.Problem, state.Nodes, state.Logs, []nodeView{}}
-	err := askAll(r.Context(), s.node, "state", operation{}, func(n nodeView) {
-		shown.Nodes = append(shown.Nodes, n)
-	})
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
-		return
-	}
-	slices.SortFunc(shown.Nodes, func(a, b nodeView) int { return cmp.Compare(a.Name+a.ID, b.Name+b.ID) })
-	body, err := json.Marshal(shown)
-	if err != nil {
-		panic("push: the state of a cluster is always JSON: " + err.Error())
-	}
-	writeJSON(w, http.StatusOK, body)
-}
-
-// serveRemove makes the cluster forget the node that is named in the query.
-func (s *Server) serveRemove(w http.ResponseWriter, r *http.Request) {
-	if !allowMethod(w, r, http.MethodPost) {
-		return
-	}
-	name := r.URL.Query().Get("node")
-	switch {
-	case s.removeNode == nil:
-		writeError(w, http.StatusNotFound, apiMethodNotFound, "this server is no part of a cluster that it runs itself")
-	case name == "":
-		writeError(w, http.StatusBadRequest, apiBadRequest, "node is missing")
-	default:
-		if err := s.removeNode(r.Context(), name); err != nil {
-			writeError(w, http.StatusConflict, apiBadRequest, err.Error())
-			return
-		}
-		writeJSON(w, http.StatusOK, []byte("{}"))
-	}
 }

@@ -119,7 +119,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("more than " + strconv.Itoa(explainedChannels) + " channels")
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest,
+		writeError(w, http.StatusBadRequest, failBadRequest.Code,
 			`the body is not {"token": "…", "channels": ["…"]}: `+err.Error())
 		return
 	}

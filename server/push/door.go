@@ -5,27 +5,21 @@ import (
 	"net/http"
 )
 
-// A door is a protocol by which clients use the server. It turns the clients' bytes into operations
-// on a session (operations.go and subscription.go), and publications into its own bytes. What is
-// above the doors names no protocol.
+// A Door is a protocol by which clients, programs or operators use the server. It turns their bytes
+// into operations on a session (operations.go and subscription.go) or on the Server, and
+// publications into its own bytes. What is above the doors names no protocol.
 //
-// A door starts a session with node.start, or with node.startConnected, which needs a transport and
-// a form. Operations return an Error, which the door sends as the answer, or an error with an
-// ending: the door passes it to session.refuse.
-type door struct {
-	forms []form
-	// open prepares the door for a server, and returns what adds its paths to a mux.
-	open func(s *Server) (route func(mux *http.ServeMux))
-}
-
-// doors returns all doors. A new one gets a line.
-func doors() []door {
-	return []door{
-		centrifugeDoor(),
-		eventsDoor(),
-		redisDoor(),
-		mercureDoor(),
-	}
+// A door starts a session with Server.Start, or with Server.StartConnected, which needs a transport
+// and a form. Operations return an Error, which the door sends as the answer, or an error with a
+// Disconnect: the door passes it to Session.Refuse.
+//
+// A door belongs to one server.
+type Door interface {
+	// Forms are the ways in which the door writes to clients, all that it ever uses.
+	Forms() []form
+	// Open prepares the door for its server, and returns what adds its paths to a mux: those that
+	// clients use, and those for programs and operators. nil: there are none. New calls it once.
+	Open(s *Server) (clients, admin func(mux *http.ServeMux))
 }
 
 // A form is one way in which a door writes to clients. A door has a form for each combination that
@@ -52,6 +46,24 @@ type form interface {
 	ping() (payload []byte, answered bool)
 	// share returns the form of a message that this form's transports queue by reference.
 	share(payload []byte) shared
+}
+
+// A quietForm is embedded in forms whose clients are told nothing but publications. When a
+// subscription ends, so does their connection.
+type quietForm struct{}
+
+func (quietForm) notice(string, Notice) []byte { return nil }
+
+func (quietForm) subscribed(string, welcome) []byte { return nil }
+
+func (quietForm) unsubscribed(string, unsubscription) []byte { return nil }
+
+func (quietForm) refreshed(uint32) []byte { return nil }
+
+// A oneWayForm is a form whose clients may only receive, after they have connected.
+type oneWayForm interface {
+	form
+	oneWay() bool
 }
 
 // A shared is a message that many transports queue by reference, such as a *websocket.Prepared. Its
@@ -102,9 +114,9 @@ type formEntry struct {
 }
 
 // newForms returns the table of all forms.
-func newForms(doors []door) (table []formEntry) {
+func newForms(doors []Door) (table []formEntry) {
 	for _, d := range doors {
-		for _, f := range d.forms {
+		for _, f := range d.Forms() {
 			payload, answered := f.ping()
 			table = append(table, formEntry{f, &message{payload, f.share(payload)}, answered})
 		}

@@ -36,8 +36,8 @@ func TestOnlyDoorsNameTheirProtocol(t *testing.T) {
 // Each form has its own id and a ping that its transports can share.
 func TestFormsHaveIDs(t *testing.T) {
 	n := newTestNode(t)
-	for _, d := range doors() {
-		for _, f := range d.forms {
+	for _, d := range testDoors(MercureConfig{}) {
+		for _, f := range d.Forms() {
 			if got := n.forms[n.idOf(f)].form; got != f {
 				t.Errorf("the id of %#v leads to %#v", f, got)
 			}

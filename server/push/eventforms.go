@@ -7,23 +7,38 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// eventsDoor is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
-func eventsDoor() door {
-	d := door{open: func(s *Server) func(*http.ServeMux) {
-		return func(mux *http.ServeMux) {
-			mux.HandleFunc("/events", s.unlessDraining(s.limitConnections(s.serveEvents)))
-		}
-	}}
+// An eventsDoor is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
+type eventsDoor struct{ *Server }
+
+// newEventsDoor returns the door.
+func newEventsDoor() *eventsDoor { return new(eventsDoor) }
+
+// Forms implements Door.
+func (*eventsDoor) Forms() (forms []form) {
 	for _, named := range []bool{false, true} {
 		for _, numbered := range []bool{false, true} {
-			d.forms = append(d.forms, eventForm{named, numbered})
+			forms = append(forms, eventForm{named: named, numbered: numbered})
 		}
 	}
-	return d
+	return forms
 }
 
-// An eventForm writes each publication as an event with the publication's data.
+// Open implements Door. The path is /events; the console has one of its own.
+func (d *eventsDoor) Open(s *Server) (clients, admin func(*http.ServeMux)) {
+	d.Server = s
+	return func(mux *http.ServeMux) {
+			mux.HandleFunc("/events", s.unlessDraining(s.limitConnections(d.serveEvents)))
+		}, func(mux *http.ServeMux) {
+			if s.HasConsole() {
+				mux.HandleFunc("GET /console/events", s.unlessDraining(s.forOperator(d.serveConsoleEvents)))
+			}
+		}
+}
+
+// An eventForm writes each publication as an event with the publication's data. An EventSource cannot
+// be told that a subscription has ended; when it reconnects, the status of the answer has the reason.
 type eventForm struct {
+	quietForm
 	named    bool // events are named after their channel
 	numbered bool // events have an id, which is the position: for streams of one channel
 }
@@ -49,15 +64,6 @@ func appendID(dst []byte, at Position) []byte {
 	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
 	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
-
-func (f eventForm) notice(string, Notice) []byte { return nil }
-
-func (f eventForm) subscribed(string, welcome) []byte { return nil }
-
-// An EventSource cannot be told; when it reconnects, the status of the answer has the reason.
-func (f eventForm) unsubscribed(string, unsubscription) []byte { return nil }
-
-func (f eventForm) refreshed(uint32) []byte { return nil }
 
 func (f eventForm) ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 

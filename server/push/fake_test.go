@@ -120,7 +120,8 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 	for _, f := range change {
 		f(n)
 	}
-	n.open()
+	n.server = &Server{node: n}
+	n.open(testDoors(MercureConfig{}))
 	t.Cleanup(func() {
 		for _, s := range n.wheel.all() {
 			s.t.(*fakeTransport).hangUp()
@@ -284,4 +285,9 @@ func (f *fakeTransport) wantOpen(t *testing.T, what string) {
 	if f.closed != nil {
 		t.Errorf("%s: closed with %v", what, *f.closed)
 	}
+}
+
+// testDoors returns all doors.
+func testDoors(c MercureConfig) []Door {
+	return []Door{newCentrifugeDoor(), newEventsDoor(), newRedisDoor(), newMercureDoor(c)}
 }

@@ -213,6 +213,9 @@ type hookRefusal struct{ error }
 
 func (r hookRefusal) Unwrap() error { return r.error }
 
+// isHookRefusal reports whether a hook has decided err, which was counted then.
+func isHookRefusal(err error) bool { return errors.As(err, new(hookRefusal)) }
+
 // hookFailed returns the error for the client. It counts what the hook has decided, and logs an
 // error that the client must not see.
 func (n *node) hookFailed(hook string, c Caller, remote string, err error) error {

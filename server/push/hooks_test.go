@@ -31,7 +31,7 @@ func TestConnectHook(t *testing.T) {
 	}}, Namespace{Presence: true}))
 	dial := func() *fakeTransport {
 		c := n.dial()
-		n.callers.add(c.s, jsonForm.describe(http.Header{"Cookie": {"session=1"}}))
+		c.s.Introduce(&Asking{header: http.Header{"Cookie": {"session=1"}}}, grant{})
 		c.frame([]byte(`{"id":1,"connect":{"data":{"x":1},"name":"js","version":"5"}}`))
 		return c
 	}

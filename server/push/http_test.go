@@ -31,6 +31,9 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	t.Helper()
 	buf.CheckLeaks(t)
 	clock := newFakeClock()
+	if c.Doors == nil {
+		c.Doors = testDoors(MercureConfig{})
+	}
 	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
 	s, err := New(c)
 	if err != nil {

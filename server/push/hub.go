@@ -130,3 +130,14 @@ func (n *node) announce(m *member, joined bool) {
 		n.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
 	}
 }
+
+// subscribers returns how many subscribers a channel has on this node.
+func (h *hub) subscribers(name string) int {
+	sh := h.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if ch := sh.channels[name]; ch != nil {
+		return ch.size()
+	}
+	return 0
+}

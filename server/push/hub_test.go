@@ -166,7 +166,7 @@ func TestForms(t *testing.T) {
 		eventForm{}:               "data: {\"a\":1}\n\ndata: 2\n\n",
 		eventForm{named: true}:    "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
 		eventForm{numbered: true}: "data: {\"a\":1}\n\nid: e:7\ndata: 2\n\n",
-		eventForm{true, true}:     "event: news\ndata: {\"a\":1}\n\nid: e:7\nevent: news\ndata: 2\n\n",
+		eventForm{named: true, numbered: true}:     "event: news\ndata: {\"a\":1}\n\nid: e:7\nevent: news\ndata: 2\n\n",
 	} {
 		payload := f.publications("news", list)
 		if got := string(payload); got != want {

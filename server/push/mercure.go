@@ -46,7 +46,7 @@ type mercureHub struct {
 	publishers *tokenVerifier // nil: publishers need no token
 
 	opening sync.Mutex // held while subscribing to the bus
-	open    bool       // until the bus is closed
+	opened  bool       // until the bus is closed
 
 	mu       sync.Mutex // also orders a new subscriber among the updates
 	router   mercure.Router[*session]
@@ -56,9 +56,9 @@ type mercureHub struct {
 	receivers []*session // of one update; reused by Receive, whose calls do not overlap
 }
 
-// newMercureHub returns the hub. It costs nothing until it is used.
-func newMercureHub(s *Server) *mercureHub {
-	h := &mercureHub{Server: s, config: s.mercure, publishers: s.node.tokens}
+// open prepares the hub for its server.
+func (h *mercureHub) open(s *Server) {
+	h.Server, h.publishers = s, s.node.tokens
 	if h.config.PublisherSecret != "" {
 		key, _ := newTokenKey("", []byte(h.config.PublisherSecret)) // a secret has no error
 		h.publishers = &tokenVerifier{now: s.node.clock.Now}
@@ -68,7 +68,6 @@ func newMercureHub(s *Server) *mercureHub {
 		h.payloads = make(map[*session]mercureSubscriber)
 		h.serveQuestion()
 	}
-	return h
 }
 
 func (h *mercureHub) topic() Topic {
@@ -81,21 +80,13 @@ var errMercureID = errors.New("push: mercure: the id is one that the hub has cho
 
 // publish adds an update to the log, and returns its id.
 func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
-	n := h.node
 	p := Publication{Data: []byte(u.Data), Kind: Text, Tags: u.Tags()}
-	if p.size() > n.limits.Publication {
-		return "", errBadData
-	}
-	if !n.gate.enter() {
-		return "", errDraining
-	}
-	defer n.gate.leave()
 	if mercure.IsEventID(u.ID) {
 		if _, ours, err := h.placeOf(ctx, u.ID); err != nil || ours {
 			return "", cmp.Or(err, errMercureID)
 		}
 	}
-	p.Position, err = n.publishTopic(ctx, h.topic(), p)
+	p.Position, err = h.PublishLog(ctx, h.topic(), p)
 	return updateOf(&p).ID, err
 }
 
@@ -103,13 +94,13 @@ func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, 
 func (h *mercureHub) connect() error {
 	h.opening.Lock()
 	defer h.opening.Unlock()
-	if h.open {
+	if h.opened {
 		return nil
 	}
-	ctx, cancel := h.node.deadline(context.Background())
+	ctx, cancel := h.BusDeadline(context.Background())
 	defer cancel()
-	err := h.node.bus.Subscribe(ctx, h.topic(), h)
-	h.open = err == nil
+	err := h.Bus().Subscribe(ctx, h.topic(), h)
+	h.opened = err == nil
 	return err
 }
 
@@ -160,7 +151,7 @@ func (h *mercureHub) join(s *session, want mercure.Interest, last string, announ
 // publisher may have used it for a topic of its own. So it is looked for among the updates that the
 // subscriber can have received. Of several the oldest counts, so that nothing is left out.
 func (h *mercureHub) after(want mercure.Interest, id string) (past History, found string, err error) {
-	ctx, cancel := h.node.deadline(context.Background())
+	ctx, cancel := h.BusDeadline(context.Background())
 	defer cancel()
 	at, ours, err := h.placeOf(ctx, id)
 	if err != nil {
@@ -170,7 +161,7 @@ func (h *mercureHub) after(want mercure.Interest, id string) (past History, foun
 	if ours {
 		q.Since = &at
 	}
-	if past, err = h.node.bus.History(ctx, h.topic(), q); err != nil {
+	if past, err = h.Bus().History(ctx, h.topic(), q); err != nil {
 		return past, "", err
 	}
 	if ours && past.Complete {
@@ -193,7 +184,7 @@ func (h *mercureHub) after(want mercure.Interest, id string) (past History, foun
 // placeOf returns the place that an id names. ours is false if the hub has not made the id in the
 // epoch of its log.
 func (h *mercureHub) placeOf(ctx context.Context, id string) (at Position, ours bool, err error) {
-	now, err := h.node.bus.History(ctx, h.topic(), Query{})
+	now, err := h.Bus().History(ctx, h.topic(), Query{})
 	if err != nil {
 		return at, false, err
 	}
@@ -210,7 +201,7 @@ func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found
 			continue
 		}
 		bytes += envelope + p.size()
-		if len(selected) == h.node.limits.Recovered || bytes > h.node.limits.Queue {
+		if len(selected) == h.Limits().Recovered || bytes > h.Limits().Queue {
 			found = updateOf(p).ID
 			break
 		}
@@ -245,19 +236,19 @@ func (h *mercureHub) spread(one []Publication) {
 	if len(h.receivers) == 0 {
 		return
 	}
-	e := encoder{node: h.node, list: one}
-	defer e.release()
-	sent := int64(0)
+	payload := mercureForm{}.publications("", one)
+	m := &message{payload, mercureForm{}.share(payload)}
+	defer m.release()
+	sent := 0
 	for _, s := range h.receivers {
-		m := e.message(s.formID)
 		switch s.offer(m) {
 		case offerTaken:
-			sent += s.counted()
+			sent++
 		case offerFull:
 			s.tooSlow(u.Topics[0], len(m.payload))
 		}
 	}
-	h.node.count.messages.Add(uint64(sent))
+	h.CountMessages(sent)
 	clear(h.receivers)
 }
 

@@ -152,7 +152,7 @@ func TestMercureBadRequests(t *testing.T) {
 // Who may have and who may send what.
 func TestMercureRights(t *testing.T) {
 	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key",
-		Mercure: MercureConfig{Anonymous: true}})}
+		Doors: testDoors(MercureConfig{Anonymous: true})})}
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
 	mine := rights(t, nil, []string{"https://example.com/users/7/{?topic}"})
 	anonymous, _ := m.subscribe("topic=*")
@@ -250,7 +250,7 @@ func TestMercureRightsOfVersionOne(t *testing.T) {
 // A stream ends when its token expires, and the hub can be closed to clients without tokens.
 func TestMercureTokenEnds(t *testing.T) {
 	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Mercure: MercureConfig{PublisherSecret: "publisher's"}})}
+		Doors: testDoors(MercureConfig{PublisherSecret: "publisher's"})})}
 	if w := m.do("GET", mercurePath+"?topic=a", ""); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("without a token: %d %s", w.Code, w.Body)
 	}
@@ -272,7 +272,7 @@ func TestMercureTokenEnds(t *testing.T) {
 
 // A subscriber that comes back gets what it has missed, once, and is told where that begins.
 func TestMercureHistory(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3}, Mercure: MercureConfig{HistorySize: 6}})}
+	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3}, Doors: testDoors(MercureConfig{HistorySize: 6})})}
 	data := func(stream *fakeStream) (list []string) {
 		for line := range strings.SplitSeq(stream.take(), "\n") {
 			if text, ok := strings.CutPrefix(line, "data: "); ok {
@@ -339,7 +339,7 @@ func TestMercureHistory(t *testing.T) {
 // subscribers, by an id that they know: the hub's word for the whole history, one that the hub has
 // made or will make, or one that an update of another topic has.
 func TestAttackMercureIDs(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Mercure: MercureConfig{HistorySize: 6}})}
+	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{HistorySize: 6})})}
 	all := []string{"Authorization", "Bearer " + rights(t, []string{"*"}, []string{"*"})}
 	eve := []string{"Authorization", "Bearer " + rights(t, []string{"mine/x"}, nil)}
 	data := func(query string) (list []string, from string) {
@@ -378,7 +378,7 @@ func TestAttackMercureIDs(t *testing.T) {
 	}
 	want("topic=theirs/1&lastEventID=A", "earliest", "3", "4", "5", "6", "7")
 	// nor can the list of subscriptions be made to name an update of another topic
-	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Mercure: MercureConfig{Subscriptions: true}})}
+	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{Subscriptions: true})})}
 	m.publish("topic=theirs/1&data=1&id=A", all...)
 	m.publish("topic=mine/x&data=evil&id=A", eve...)
 	var list struct{ LastEventID string }
@@ -392,8 +392,9 @@ func TestAttackMercureIDs(t *testing.T) {
 // topEpoch returns the epoch of the hub's log.
 func (m mercureTest) topEpoch(t *testing.T) string {
 	t.Helper()
-	h, err := m.node.bus.History(t.Context(), Topic{mercureLog, Retention{Size: m.mercure.HistorySize,
-		Age: m.mercure.HistoryAge}}, Query{})
+	c := MercureConfig{HistorySize: 6}.withDefaults() // the size is that of the tests
+	h, err := m.node.bus.History(t.Context(), Topic{mercureLog, Retention{Size: c.HistorySize,
+		Age: c.HistoryAge}}, Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +403,7 @@ func (m mercureTest) topEpoch(t *testing.T) string {
 
 // Subscribers that come back under a continuous load get every update once and in order.
 func TestMercureResumesUnderLoad(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Mercure: MercureConfig{HistorySize: 10_000},
+	m := mercureTest{newTestServer(t, Config{Doors: testDoors(MercureConfig{HistorySize: 10_000}),
 		Limits: Limits{Recovered: 10_000}})}
 	const updates = 1000
 	first := m.publish("topic=a&data=0")
@@ -436,8 +437,8 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 }
 
 func TestMercureSubscriptions(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Mercure: MercureConfig{Subscriptions: true,
-		Anonymous: true}})}
+	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{Subscriptions: true,
+		Anonymous: true})})}
 	watch := rights(t, nil, []string{subscriptionsPath + "{/topic}{/subscriber}", subscriptionsPath})
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/books%2F%7Bid%7D{/subscriber}"),
 		"Authorization",

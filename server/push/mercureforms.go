@@ -14,26 +14,30 @@ const (
 	subscriptionsPath = mercurePath + "/subscriptions"
 )
 
-// mercureDoor is a Mercure hub: updates of topics, as Server-Sent Events. Topics are not channels:
-// an update has several of them, subscribers select topics by URI templates, and the events of all
-// topics have one order.
-func mercureDoor() door {
-	return door{forms: []form{mercureForm{}}, open: func(s *Server) func(*http.ServeMux) {
-		h := newMercureHub(s)
-		return func(mux *http.ServeMux) {
-			mux.HandleFunc(mercurePath, s.unlessDraining(h.limited(s.limitConnections(h.serve))))
-			if !h.config.Subscriptions {
-				return
-			}
-			for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
-				mux.HandleFunc(subscriptionsPath+path, s.unlessDraining(h.limitedLists))
-			}
+// newMercureDoor returns a Mercure hub: updates of topics, as Server-Sent Events. Topics are not
+// channels: an update has several of them, subscribers select topics by URI templates, and the events
+// of all topics have one order.
+func newMercureDoor(c MercureConfig) *mercureHub { return &mercureHub{config: c.withDefaults()} }
+
+// Forms implements Door.
+func (*mercureHub) Forms() []form { return []form{mercureForm{}} }
+
+// Open implements Door. The hub costs nothing until it is used.
+func (h *mercureHub) Open(s *Server) (clients, admin func(*http.ServeMux)) {
+	h.open(s)
+	return func(mux *http.ServeMux) {
+		mux.HandleFunc(mercurePath, s.unlessDraining(h.limited(s.limitConnections(h.serve))))
+		if !h.config.Subscriptions {
+			return
 		}
-	}}
+		for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
+			mux.HandleFunc(subscriptionsPath+path, s.unlessDraining(h.limitedLists))
+		}
+	}, nil
 }
 
 // A mercureForm writes each update as an event. The publications are those of the hub's log.
-type mercureForm struct{}
+type mercureForm struct{ quietForm }
 
 func (mercureForm) kind() (transport, protocol string) { return "mercure", "events" }
 
@@ -54,14 +58,6 @@ func updateOf(p *Publication) mercure.Update {
 	}
 	return u
 }
-
-func (mercureForm) notice(string, Notice) []byte { return nil }
-
-func (mercureForm) subscribed(string, welcome) []byte { return nil }
-
-func (mercureForm) unsubscribed(string, unsubscription) []byte { return nil }
-
-func (mercureForm) refreshed(uint32) []byte { return nil }
 
 func (mercureForm) ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 

@@ -22,10 +22,10 @@ func (h *mercureHub) servePublish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := checkQuery(r.URL.Query(), "authorization"); err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, failBadRequest.Code, err.Error())
 		return
 	}
-	limit := formFactor*h.node.limits.Publication + bodySlack
+	limit := formFactor*h.Limits().Publication + bodySlack
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
 		refuseBody(w, err)
@@ -33,15 +33,15 @@ func (h *mercureHub) servePublish(w http.ResponseWriter, r *http.Request) {
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, "the body is not application/x-www-form-urlencoded")
+		writeError(w, http.StatusBadRequest, failBadRequest.Code, "the body is not application/x-www-form-urlencoded")
 		return
 	}
 	u, err := mercure.ParseUpdate(form)
 	switch {
 	case err != nil:
-		writeError(w, http.StatusBadRequest, apiBadRequest, mercureText(err))
-	case len(u.Data) > h.node.limits.Publication:
-		writeTooLarge(w, h.node.limits.Publication)
+		writeError(w, http.StatusBadRequest, failBadRequest.Code, mercureText(err))
+	case len(u.Data) > h.Limits().Publication:
+		writeTooLarge(w, h.Limits().Publication)
 	default:
 		h.publishFor(w, r, may, u)
 	}
@@ -68,9 +68,9 @@ func (h *mercureHub) publishFor(w http.ResponseWriter, r *http.Request, may []me
 	id, err := h.publish(r.Context(), u)
 	switch {
 	case errors.Is(err, errBadData):
-		writeTooLarge(w, h.node.limits.Publication)
+		writeTooLarge(w, h.Limits().Publication)
 	case errors.Is(err, errMercureID):
-		writeError(w, http.StatusBadRequest, apiBadRequest, strings.TrimPrefix(err.Error(), "push: mercure: "))
+		writeError(w, http.StatusBadRequest, failBadRequest.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
 	case err != nil:
 		e := h.explain("mercure publish", err)
 		status := e.status

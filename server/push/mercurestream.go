@@ -41,7 +41,7 @@ func checkMercureQuery(query url.Values) error {
 // sends the head: a client that has the head gets everything published from then on.
 func (h *mercureHub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	topics, err := compileAll(query["topic"], h.node.limits.Channels)
+	topics, err := compileAll(query["topic"], h.Limits().Channels)
 	if err == nil {
 		err = checkMercureQuery(query)
 	}
@@ -49,7 +49,7 @@ func (h *mercureHub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("the parameter topic is missing: " + mercurePath + "?topic=https://example.com/books/{id}")
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, failBadRequest.Code, err.Error())
 		return
 	}
 	who, err := h.subscriber(r)
@@ -86,7 +86,7 @@ func lastEventID(r *http.Request, query map[string][]string) string {
 func (h *mercureHub) hold(w http.ResponseWriter, r *http.Request, who mercureToken, want mercure.Interest,
 	last string) {
 	t := newStreamTransport(r.RemoteAddr, nil)
-	s := h.node.startConnected(t, mercureForm{}, who.grant)
+	s := h.StartConnected(t, mercureForm{}, who.grant)
 	var from resume
 	err := h.join(s, want, last, func(found resume) {
 		if from = found; len(from.missed) > 0 {
@@ -119,10 +119,29 @@ func (h *mercureHub) hold(w http.ResponseWriter, r *http.Request, who mercureTok
 // refuseJoin answers a client that could not be subscribed.
 func (h *mercureHub) refuseJoin(w http.ResponseWriter, err error) {
 	if errors.Is(err, mercure.ErrTooMany) {
-		writeError(w, http.StatusTooManyRequests, apiLimitExceeded, mercureText(err))
+		writeError(w, http.StatusTooManyRequests, failLimitExceeded.Code, mercureText(err))
 		return
 	}
-	h.node.log.Error("push: a Mercure subscriber could not be subscribed", "error", err)
-	writeError(w, http.StatusServiceUnavailable, apiInternal,
+	h.Logger().Error("push: a Mercure subscriber could not be subscribed", "error", err)
+	writeError(w, http.StatusServiceUnavailable, failInternal.Code,
 		"the subscription failed; the server's log has the reason")
+}
+
+// limited counts publications as calls, and everything else as next does.
+func (h *mercureHub) limited(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method != http.MethodPost:
+			next(w, r)
+		case h.mayCallNow(w, r):
+			h.serve(w, r)
+		}
+	}
+}
+
+// limitedLists counts lists of subscriptions as calls.
+func (h *mercureHub) limitedLists(w http.ResponseWriter, r *http.Request) {
+	if h.mayCallNow(w, r) {
+		h.serveSubscriptions(w, r)
+	}
 }

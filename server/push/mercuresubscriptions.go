@@ -73,7 +73,7 @@ func (h *mercureHub) announced(s *session, topics []mercure.Selector, payload []
 		delete(h.payloads, s)
 		h.mu.Unlock()
 		// another goroutine, because the bus may wait and the caller may be a loop
-		h.node.clock.AfterFunc(0, func() { h.tell(s, one, false) })
+		h.Clock().AfterFunc(0, func() { h.tell(s, one, false) })
 	}
 }
 
@@ -89,7 +89,7 @@ func (h *mercureHub) tell(s *session, one mercureSubscriber, active bool) {
 		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
 			Private: true})
 		if err != nil && !errors.Is(err, errDraining) && !errors.Is(err, ErrBusClosed) {
-			h.node.log.Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
+			h.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (q mercureQuestion) selects(one mercureSubscription) bool {
 
 // serveQuestion makes this node answer such questions.
 func (h *mercureHub) serveQuestion() {
-	h.node.bus.Serve("mercure", func(body []byte) []byte {
+	h.Bus().Serve("mercure", func(body []byte) []byte {
 		var q mercureQuestion
 		if strict.Unmarshal(body, &q) != nil {
 			return nil // of a version that this one does not understand
@@ -144,11 +144,11 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 		h.refuse(w, r, err)
 		return
 	}
-	ctx, cancel := h.node.deadline(r.Context())
+	ctx, cancel := h.BusDeadline(r.Context())
 	defer cancel()
-	past, err := h.node.bus.History(ctx, h.topic(), Query{})
+	past, err := h.Bus().History(ctx, h.topic(), Query{})
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiInternal, h.explain("mercure subscriptions", err).message)
+		writeError(w, http.StatusInternalServerError, failInternal.Code, h.explain("mercure subscriptions", err).message)
 		return
 	}
 	last := mercure.Earliest
@@ -169,14 +169,14 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 // mayList checks that a selector of the token selects the URL, or that the key of the API or the
 // console is given.
 func (h *mercureHub) mayList(r *http.Request) error {
-	if !h.node.authenticates() && h.apiKey == nil || h.apiKey.matches(r) || h.consoleKey.matches(r) {
+	if !h.Authenticates() && !h.NeedsKey() || h.ShowsKey(r) || h.isOperator(r) {
 		return nil
 	}
 	token, _ := tokenOf(r)
 	if token == "" || h.node.tokens == nil {
 		return errNoToken
 	}
-	t, err := h.node.tokens.verifyMercure(token, h.node.limits.Channels)
+	t, err := h.node.tokens.verifyMercure(token, h.Limits().Channels)
 	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {
 		err = fmt.Errorf("%w: the token's claim mercure.subscribe does not have %s", errMercureDenied,
 			r.URL.EscapedPath())
@@ -189,7 +189,7 @@ func (h *mercureHub) answerSubscriptions(ctx context.Context, w http.ResponseWri
 	list := []mercureSubscription{}
 	body, err := json.Marshal(q)
 	if err == nil {
-		_, err = h.node.bus.Ask(ctx, "mercure", body, func(answer []byte) {
+		_, err = h.Bus().Ask(ctx, "mercure", body, func(answer []byte) {
 			var some []mercureSubscription
 			if json.Unmarshal(answer, &some) == nil {
 				list = append(list, some...)
@@ -205,10 +205,10 @@ func (h *mercureHub) answerSubscriptions(ctx context.Context, w http.ResponseWri
 	}{mercureContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
 	switch {
 	case err != nil:
-		writeError(w, http.StatusInternalServerError, apiInternal, h.explain("mercure subscriptions", err).message)
+		writeError(w, http.StatusInternalServerError, failInternal.Code, h.explain("mercure subscriptions", err).message)
 		return
 	case q.Subscriber != "" && len(list) == 0:
-		writeError(w, http.StatusNotFound, apiMethodNotFound, "there is no such subscription")
+		writeError(w, http.StatusNotFound, failMethodNotFound.Code, "there is no such subscription")
 		return
 	case q.Subscriber != "":
 		list[0].Context, list[0].LastEventID = mercureContext, last

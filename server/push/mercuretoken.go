@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -157,22 +156,22 @@ func tokenOf(r *http.Request) (token string, cookie bool) {
 func (h *mercureHub) subscriber(r *http.Request) (mercureToken, error) {
 	token, _ := tokenOf(r)
 	switch {
-	case !h.node.authenticates(), token == "" && h.config.Anonymous:
+	case !h.Authenticates(), token == "" && h.config.Anonymous:
 		return mercureToken{}, nil
 	case token == "" || h.node.tokens == nil:
 		return mercureToken{}, errNoToken
 	}
-	return h.node.tokens.verifyMercure(token, h.node.limits.Channels)
+	return h.node.tokens.verifyMercure(token, h.Limits().Channels)
 }
 
 // publisher returns the topics to which the sender of r may publish; nil: to all. The API's key
 // allows all, as in the HTTP API.
 func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
-	if h.apiKey.matches(r) {
+	if h.ShowsKey(r) {
 		return nil, nil
 	}
 	if h.publishers == nil {
-		if h.apiKey != nil || h.node.authenticates() {
+		if h.NeedsKey() || h.Authenticates() {
 			return nil, errNoToken
 		}
 		return nil, nil
@@ -181,10 +180,10 @@ func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
 	switch {
 	case token == "":
 		return nil, errNoToken
-	case cookie && !h.origins.vouches(r):
+	case cookie && !h.ComesFromAllowedPage(r):
 		return nil, errMercureOrigin
 	}
-	t, err := h.publishers.verifyMercure(token, h.node.limits.Channels)
+	t, err := h.publishers.verifyMercure(token, h.Limits().Channels)
 	if err == nil && len(t.publish) == 0 {
 		err = fmt.Errorf("%w: the token has no claim mercure.publish", errMercureDenied)
 	}
@@ -195,26 +194,14 @@ func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
 func (h *mercureHub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errMercureDenied), errors.Is(err, errMercureOrigin):
-		h.node.refusedRequest(refusedPermission, r, "error", oneLine(err))
-		writeError(w, http.StatusForbidden, apiPermissionDenied, strings.TrimPrefix(err.Error(), "push: mercure: "))
+		h.RefusedRequest(refusedPermission, r, "error", oneLine(err))
+		writeError(w, http.StatusForbidden, failPermissionDenied.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
 	case errors.Is(err, errNoToken):
-		h.node.refusedRequest(refusedNoToken, r)
+		h.RefusedRequest(refusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		writeError(w, http.StatusUnauthorized, apiUnauthorized,
+		writeError(w, http.StatusUnauthorized, failUnauthorized.Code,
 			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+mercureCookie)
 	default:
 		h.refuseToken(w, r, err)
 	}
-}
-
-// vouches reports whether Origin, or else Referer, says that an allowed page sent r.
-func (o origins) vouches(r *http.Request) bool {
-	if r.Header.Get("Origin") != "" {
-		return o.judge(r).named
-	}
-	page, err := url.Parse(r.Header.Get("Referer"))
-	if err != nil || page.Host == "" {
-		return false
-	}
-	return o.judgeOrigin(page.Scheme+"://"+page.Host, r.Host).named
 }

@@ -43,6 +43,7 @@ var errDraining = errors.New("push: the server is shutting down: publish to anot
 
 // A node is the part of a server below HTTP: sessions, channels, bus and time.
 type node struct {
+	server  *Server  // that the node is the lower part of
 	id      clientID // names the node
 	name    string   // its name for operators
 	rules   *ruleTable
@@ -85,8 +86,6 @@ type node struct {
 		key  [32]byte
 	}
 
-	patterns patterns // of the Redis door
-
 	timerMu   sync.Mutex
 	stopTimer func() bool
 	closed    bool
@@ -108,10 +107,10 @@ type counters struct {
 }
 
 // open starts the node's clock. close stops it.
-func (n *node) open() {
+func (n *node) open(doors []Door) {
 	n.hub = newHub(n)
 	n.wheel = newWheel(n.clock.Now())
-	n.forms = newForms(doors())
+	n.forms = newForms(doors)
 	n.lastGone = make(chan struct{})
 	n.serveQuestions()
 	n.schedule()
@@ -138,6 +137,16 @@ func (n *node) schedule() {
 // not UTF-8 would make every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
 	return n.publishWith(ctx, channel, p, n.rules.of(channel).retention())
+}
+
+// publishKept publishes p. With skipHistory the publication is not in the channel's history and
+// cannot be recovered.
+func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
+	keep := n.rules.of(channel).retention()
+	if skipHistory {
+		keep = Retention{}
+	}
+	return n.publishWith(ctx, channel, p, keep)
 }
 
 // publishWith is publish with a Retention instead of the channel's own.

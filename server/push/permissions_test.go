@@ -283,7 +283,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 	rules := []Namespace{{SubscribeToken: true, PublishHook: true}}
 	n := newTestNode(t, withTokens, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
-	n.callers.add(c.s, jsonForm.describe(nil))
+	c.s.Introduce(new(Asking), grant{})
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
 		"meta": map[string]int{"m": 1}}) +
 		`"}}`))
@@ -390,7 +390,7 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 		path := "/events?channel=" + url.QueryEscape(tt.channel) + "&token=" + token(tt.claims)
 		if tt.want == "" {
 			g, err := ts.node.authenticate(token(tt.claims))
-			if problem := ts.node.rules.of(tt.channel).refusesEvents(tt.channel, g.access()); problem != "" ||
+			if problem := refusesEvents(ts.node.rules.of(tt.channel), tt.channel, g.access()); problem != "" ||
 				err != nil {
 				t.Errorf("%s: %s, %v", tt.channel, problem, err)
 			}

@@ -210,25 +210,6 @@ func (s *Server) limitConnections(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// limited counts publications as calls, and everything else as next does.
-func (h *mercureHub) limited(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method != http.MethodPost:
-			next(w, r)
-		case h.mayCallNow(w, r):
-			h.serve(w, r)
-		}
-	}
-}
-
-// limitedLists counts lists of subscriptions as calls.
-func (h *mercureHub) limitedLists(w http.ResponseWriter, r *http.Request) {
-	if h.mayCallNow(w, r) {
-		h.serveSubscriptions(w, r)
-	}
-}
-
 // mayCallNow reports whether the address may call the API, or answers 429.
 func (s *Server) mayCallNow(w http.ResponseWriter, r *http.Request) bool {
 	wait := s.countCall(r)
@@ -252,7 +233,7 @@ func (s *Server) countCall(r *http.Request) time.Duration {
 func (s *Server) refuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
 	s.node.refusedRequest(refusedRate, r)
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	writeError(w, http.StatusTooManyRequests, apiCode(failTooManyRequests.Code), failTooManyRequests.Message)
+	writeError(w, http.StatusTooManyRequests, failTooManyRequests.Code, failTooManyRequests.Message)
 }
 
 // String returns the rate in words.

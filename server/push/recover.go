@@ -30,6 +30,9 @@ type subscribeRequest struct {
 	answer []byte
 }
 
+// showInfo makes others see info, which is JSON, of the client in the channel.
+func (w *subscribeRequest) showInfo(info []byte) { w.grant = &memberGrant{info: info} }
+
 // A welcome is the content of the reply to a new member.
 type welcome struct {
 	recoverable   bool

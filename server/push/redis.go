@@ -2,8 +2,6 @@ package push
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,42 +15,42 @@ import (
 	"github.com/myriad-go/myriad/resp"
 )
 
-// Redis returns a server for clients of Redis: PUBLISH, SUBSCRIBE, PSUBSCRIBE, their sharded forms
-// and PUBSUB, over the same channels as all other doors. Its Listen serves an address. Shut it down
-// before s.Shutdown is called.
+// A redisServer is the channels of Redis: PUBLISH, SUBSCRIBE, PSUBSCRIBE, their sharded forms and
+// PUBSUB, over the same channels as all other doors.
 //
 // AUTH takes the API key as its password, and the client may publish to every channel then; or a
 // token of TokenSecret, and the client has the rights of its token. If there is a TokenSecret, a
 // client must authenticate. Without an API key every client may publish to every channel, as the
 // HTTP API lets it.
-func (s *Server) Redis(engine *myriad.Engine) *resp.Server {
-	d := &redisServer{Server: s}
-	l := s.node.limits
+type redisServer struct {
+	*Server
+	patterns patterns
+}
+
+// Listener returns a server for clients of Redis. Its Listen serves an address. Shut it down before
+// Shutdown of the push server is called. The door must be one of a server's.
+func (d *redisServer) Listener(engine *myriad.Engine) *resp.Server {
+	l := d.Limits()
 	largest := l.Publication + queueSlack
 	server := &resp.Server{
-		Handler: d.handler(), Engine: engine, Logger: s.node.log,
+		Handler: d.handler(), Engine: engine, Logger: d.Logger(),
 		WriteLimit: l.Queue + queueSlack, Overflow: resp.OverflowFail,
 		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
 		OnOpen: func(c *resp.Conn) {
-			limits := s.node.rates.Load()
-			if s.node.isDraining() || limits != nil && limits.addressConnections.take(
-				addressKey(c.RemoteAddr().String()), s.node.clock.Now()) > 0 {
+			if d.IsDraining() || !d.MayOpen(c.RemoteAddr().String()) {
 				c.Close()
 			}
 		},
 	}
-	if s.apiKey != nil || s.node.authenticates() {
+	if d.NeedsKey() || d.Authenticates() {
 		server.Auth = d.authenticate
-		server.AuthOptional = !s.node.authenticates()
+		server.AuthOptional = !d.Authenticates()
 	}
 	return server
 }
 
 // queueHeader is what a name takes in a command besides its bytes.
 const queueHeader = 16
-
-// A redisServer is the Redis door of a server.
-type redisServer struct{ *Server }
 
 // A redisClient is what the door knows of a connection that has authenticated or subscribed.
 type redisClient struct {
@@ -103,7 +101,7 @@ func (d *redisServer) end(k *redisClient) {
 	sessions := k.sessions
 	mine := slices.Collect(maps.Keys(k.patterns))
 	k.mu.Unlock()
-	d.node.patterns.drop(d.node, k, mine...)
+	d.patterns.drop(k, mine...)
 	for _, s := range sessions {
 		if s != nil {
 			s.ended()
@@ -113,21 +111,21 @@ func (d *redisServer) end(k *redisClient) {
 
 // authenticate checks the password of AUTH: the API key, or a token.
 func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
-	key := d.apiKey != nil && d.apiKey.is(password)
+	key := d.IsKey(password)
 	var g grant
 	if !key {
-		if d.node.tokens == nil {
-			d.node.refused(refusedKey, c.RemoteAddr().String())
+		if !d.checksTokens() {
+			d.Refused(refusedKey, c.RemoteAddr().String())
 			return false
 		}
 		var err error
-		if g, err = d.node.authenticate(password); errors.Is(err, errKeyNotYetKnown) {
-			d.node.refused(refusedUnknownKey, c.RemoteAddr().String(), "error", oneLine(err))
+		if g, err = d.Authenticate(password); errors.Is(err, errKeyNotYetKnown) {
+			d.Refused(refusedUnknownKey, c.RemoteAddr().String(), "error", oneLine(err))
 			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
 			return false
 		}
 		if err != nil {
-			d.node.refused(refusedToken, c.RemoteAddr().String(), "error", oneLine(err))
+			d.Refused(refusedToken, c.RemoteAddr().String(), "error", oneLine(err))
 			return false
 		}
 	}
@@ -182,12 +180,6 @@ func (k *redisClient) isExpired(now time.Time) bool {
 	return k.sessions == [2]*session{} && !k.grant.ends.IsZero() && !now.Before(k.grant.ends)
 }
 
-// is compares a key with a text, in a time that reveals neither.
-func (k *secretKey) is(text string) bool {
-	given := sha256.Sum256([]byte(text))
-	return subtle.ConstantTimeCompare(given[:], k[:]) == 1
-}
-
 // session returns the client's session, and starts it if there is none. The form is that of the
 // protocol which the client speaks now.
 func (d *redisServer) session(c *resp.Conn, sharded bool) *session {
@@ -199,7 +191,7 @@ func (d *redisServer) session(c *resp.Conn, sharded bool) *session {
 		i = 1
 	}
 	if k.sessions[i] == nil {
-		k.sessions[i] = d.node.startConnected(redisTransport{c}, redisForm{c.Protocol(), sharded}, k.grant)
+		k.sessions[i] = d.StartConnected(redisTransport{c}, redisForm{protocol: c.Protocol(), sharded: sharded}, k.grant)
 		if k.ended {
 			k.sessions[i].ended()
 		}
@@ -212,20 +204,20 @@ func (d *redisServer) isOperator(c *resp.Conn) bool {
 	k := d.client(c)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.publisher || d.apiKey == nil
+	return k.publisher || !d.NeedsKey()
 }
 
 // publish answers PUBLISH and SPUBLISH with the number of subscribers on this node.
 func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 	channel := string(c.Args[1])
-	p := Publication{Data: append([]byte(nil), c.Args[2]...), Kind: redisKind(c.Args[2]), exact: true}
+	data := append([]byte(nil), c.Args[2]...)
 	var err error
 	if d.isOperator(c.Conn) {
-		_, err = d.node.publish(context.Background(), channel, p)
+		err = d.PublishExact(context.Background(), channel, data, redisKind(data))
 	} else {
-		err = d.session(c.Conn, false).publish(channel, p)
+		err = d.session(c.Conn, false).publish(channel, Publication{Data: data, Kind: redisKind(data), exact: true})
 	}
-	if answer := d.badPublication(channel, p.Data); err != nil && answer != "" {
+	if answer := d.badPublication(channel, data); err != nil && answer != "" {
 		w.Error(answer)
 		return
 	}
@@ -233,13 +225,13 @@ func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 		d.fail(w, "redis publish", err)
 		return
 	}
-	w.Int(int64(d.node.hub.subscribers(channel) + d.node.patterns.matching(channel)))
+	w.Int(int64(d.SubscribersHere(channel) + d.patterns.matching(channel)))
 }
 
 // badPublication returns the answer to a publication that there cannot be, or "".
 func (d *redisServer) badPublication(channel string, data []byte) string {
-	switch limit := d.node.limits.Publication; {
-	case !d.node.validChannel(channel):
+	switch limit := d.Limits().Publication; {
+	case !d.IsChannelName(channel):
 		return badRedisChannel
 	case len(data) > limit:
 		return fmt.Sprintf("ERR message is %d bytes; the limit is %d", len(data), limit)
@@ -260,17 +252,6 @@ func redisKind(data []byte) Kind {
 		return JSON
 	}
 	return Text
-}
-
-// subscribers returns how many subscribers a channel has on this node.
-func (h *hub) subscribers(name string) int {
-	sh := h.shard(name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if ch := sh.channels[name]; ch != nil {
-		return ch.size()
-	}
-	return 0
 }
 
 // fail answers with an error.

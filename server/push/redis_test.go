@@ -18,7 +18,7 @@ import (
 // redis gives a live server its door for Redis, and returns the address.
 func (s *liveServer) redis(t *testing.T) string {
 	t.Helper()
-	door := s.Redis(s.engine)
+	door := s.redisDoor().Listener(s.engine)
 	pool := workers.New(workers.Config{Queue: 1 << 10})
 	door.Workers = pool // so that no command runs any more when the test has ended
 	ln, err := door.Listen("tcp", "127.0.0.1:0")
@@ -364,11 +364,11 @@ func TestRedisDoorLimits(t *testing.T) {
 	p.ask("PSUBSCRIBE d", "-ERR limit exceeded\r\n")
 	var all patterns
 	for i := range maxPatterns {
-		if !all.join(s.node, new(redisClient), nil, []string{fmt.Sprint(i)}, func() {}) {
+		if !all.join(s.redisDoor(), new(redisClient), nil, []string{fmt.Sprint(i)}, func() {}) {
 			t.Fatalf("pattern %d was refused", i)
 		}
 	}
-	if all.join(s.node, new(redisClient), nil, []string{"one more"}, func() {}) {
+	if all.join(s.redisDoor(), new(redisClient), nil, []string{"one more"}, func() {}) {
 		t.Error("there are more patterns than may be")
 	}
 }

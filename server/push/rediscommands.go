@@ -32,10 +32,10 @@ func (d *redisServer) commands(wrap func(name string, f resp.HandlerFunc) resp.H
 	for _, word := range []string{"NUMSUB", "SHARDNUMSUB"} {
 		handle("PUBSUB "+word, -2, d.countSubscribers, "Return the number of subscribers on this node.")
 	}
-	handle("PUBSUB NUMPAT", 2, func(w *resp.Reply, _ *resp.Command) { w.Int(int64(d.node.patterns.count())) },
+	handle("PUBSUB NUMPAT", 2, func(w *resp.Reply, _ *resp.Command) { w.Int(int64(d.patterns.count())) },
 		"Return the number of patterns on this node.")
 	handle("INFO", -1, func(w *resp.Reply, _ *resp.Command) {
-		w.Verbatim("txt", "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nserver_name:"+d.node.version+
+		w.Verbatim("txt", "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nserver_name:"+d.Version()+
 			"\r\n\r\n# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n")
 	}, "Get information about the server.")
 	handle("SELECT", 2, func(w *resp.Reply, c *resp.Command) {
@@ -97,7 +97,7 @@ func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	}
 	wanted, err := s.admitAll(names)
 	if err != nil {
-		if slices.ContainsFunc(names, func(name string) bool { return !d.node.validChannel(name) }) {
+		if slices.ContainsFunc(names, func(name string) bool { return !d.IsChannelName(name) }) {
 			w.Error(badRedisChannel)
 			return
 		}
@@ -190,15 +190,15 @@ func (d *redisServer) listChannels(w *resp.Reply, c *resp.Command) {
 	if !d.mayList(w, c) {
 		return
 	}
-	if len(c.Args) > 2 && len(c.Args[2]) > d.node.limits.ChannelName { // each channel is compared with it
+	if len(c.Args) > 2 && len(c.Args[2]) > d.Limits().ChannelName { // each channel is compared with it
 		w.Error("ERR the pattern is longer than the name of a channel may be")
 		return
 	}
-	all := d.node.hub.matching(func(name string) bool {
+	all := d.ChannelsHere(func(name string) bool {
 		return len(c.Args) < 3 || resp.Match(c.Args[2], name)
 	}, mostListed)
-	w.Array(len(all.Channels))
-	for _, ch := range all.Channels {
+	w.Array(len(all))
+	for _, ch := range all {
 		w.Text(ch.Name)
 	}
 }
@@ -210,6 +210,6 @@ func (d *redisServer) countSubscribers(w *resp.Reply, c *resp.Command) {
 	w.Array(2 * (len(c.Args) - 2))
 	for _, name := range c.Args[2:] {
 		w.Bulk(name)
-		w.Int(int64(d.node.hub.subscribers(string(name))))
+		w.Int(int64(d.SubscribersHere(string(name))))
 	}
 }

@@ -7,21 +7,30 @@ import (
 	"github.com/myriad-go/myriad/resp"
 )
 
-// redisDoor is the channels of Redis: PUBLISH, SUBSCRIBE and what belongs to them. It has no path;
-// Server.Redis gives it a listener.
-func redisDoor() door {
-	d := door{open: func(*Server) func(*http.ServeMux) { return func(*http.ServeMux) {} }}
+// newRedisDoor returns the door. It has no path; its Server method gives it a listener.
+func newRedisDoor() *redisServer { return new(redisServer) }
+
+// Forms implements Door.
+func (*redisServer) Forms() (forms []form) {
 	for _, protocol := range []resp.Protocol{resp.RESP2, resp.RESP3} {
 		for _, sharded := range []bool{false, true} {
-			d.forms = append(d.forms, redisForm{protocol, sharded})
+			forms = append(forms, redisForm{protocol: protocol, sharded: sharded})
 		}
 	}
-	return d
+	return forms
+}
+
+// Open implements Door.
+func (d *redisServer) Open(s *Server) (clients, admin func(*http.ServeMux)) {
+	d.Server = s
+	return nil, nil
 }
 
 // A redisForm writes each publication as a push message with its data. Sharded messages are for
-// SSUBSCRIBE; they differ in one word.
+// SSUBSCRIBE; they differ in one word. Clients of Redis do not expect subscriptions that they have
+// not asked for; and the message for the end of one counts what is left, which a form does not know.
 type redisForm struct {
+	quietForm
 	protocol resp.Protocol
 	sharded  bool
 }
@@ -54,16 +63,6 @@ func (f redisForm) matches(pattern, channel string, list []Publication) (dst []b
 	}
 	return dst
 }
-
-func (f redisForm) notice(string, Notice) []byte { return nil }
-
-// Clients of Redis do not expect subscriptions that they have not asked for.
-func (f redisForm) subscribed(string, welcome) []byte { return nil }
-
-// The message of Redis for that counts what is left, which a form does not know.
-func (f redisForm) unsubscribed(string, unsubscription) []byte { return nil }
-
-func (f redisForm) refreshed(uint32) []byte { return nil }
 
 // Clients of Redis do not expect a message that they have not asked for; they ping by themselves.
 func (f redisForm) ping() (payload []byte, answered bool) { return nil, false }

@@ -20,6 +20,7 @@ type patterns struct {
 	mu   sync.RWMutex // held for reading while publications are sent
 	all  map[string]map[*redisClient]*session
 	tap  *tap // nil: there are none
+	bus  *memoryBus
 }
 
 // count returns how many patterns there are.
@@ -46,7 +47,7 @@ func (t *patterns) matching(channel string) (n int) {
 
 // join adds subscriptions of a client, and then calls joined. Its first publication comes after
 // that. join returns false, and has added nothing, if there would be more than maxPatterns.
-func (t *patterns) join(n *node, k *redisClient, s *session, list []string, joined func()) bool {
+func (t *patterns) join(d *redisServer, k *redisClient, s *session, list []string, joined func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	added := make(map[string]struct{})
@@ -68,8 +69,9 @@ func (t *patterns) join(n *node, k *redisClient, s *session, list []string, join
 		t.all[pattern][k] = s
 	}
 	if t.tap == nil && len(t.all) > 0 {
-		t.tap = &tap{func(channel string, list []Publication) { t.deliver(n, channel, list) }}
-		n.bus.(*memoryBus).addTap(t.tap)
+		t.tap = &tap{func(channel string, list []Publication) { t.deliver(d, channel, list) }}
+		t.bus = d.Bus().(*memoryBus)
+		t.bus.addTap(t.tap)
 		t.used.Store(true)
 	}
 	joined()
@@ -77,7 +79,7 @@ func (t *patterns) join(n *node, k *redisClient, s *session, list []string, join
 }
 
 // drop ends subscriptions of a client. It gets nothing of them afterwards.
-func (t *patterns) drop(n *node, k *redisClient, list ...string) {
+func (t *patterns) drop(k *redisClient, list ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, pattern := range list {
@@ -87,7 +89,7 @@ func (t *patterns) drop(n *node, k *redisClient, list ...string) {
 		}
 	}
 	if t.tap != nil && len(t.all) == 0 {
-		n.bus.(*memoryBus).removeTap(t.tap)
+		t.bus.removeTap(t.tap)
 		t.tap = nil
 		t.used.Store(false)
 	}
@@ -95,7 +97,7 @@ func (t *patterns) drop(n *node, k *redisClient, list ...string) {
 
 // deliver sends publications to the subscriptions that match their channel. A client that needs a
 // token for the channel does not get them.
-func (t *patterns) deliver(n *node, channel string, list []Publication) {
+func (t *patterns) deliver(d *redisServer, channel string, list []Publication) {
 	if channel[0] == 0 {
 		return // a log of a door, which is no channel
 	}
@@ -113,7 +115,7 @@ func (t *patterns) deliver(n *node, channel string, list []Publication) {
 			m := &message{payload: f.matches(pattern, channel, list)}
 			switch s.offer(m) {
 			case offerTaken:
-				n.count.messages.Add(uint64(len(list)))
+				d.CountMessages(len(list))
 			case offerFull:
 				s.tooSlow(channel, len(m.payload))
 			}
@@ -124,7 +126,7 @@ func (t *patterns) deliver(n *node, channel string, list []Publication) {
 // subscribePatterns answers one push message for each pattern, in front of its first publication.
 // The client gets all patterns, or none if that is above a limit.
 func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
-	if _, local := d.node.bus.(*memoryBus); !local {
+	if _, local := d.Bus().(*memoryBus); !local {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
 	}
@@ -142,7 +144,7 @@ func (d *redisServer) joinPatterns(k *redisClient, s *session, c *resp.Command) 
 	var list []string
 	fresh := make(map[string]struct{})
 	for _, a := range c.Args[1:] {
-		if len(a) > d.node.limits.ChannelName {
+		if len(a) > d.Limits().ChannelName {
 			return false
 		}
 		list = append(list, string(a))
@@ -150,13 +152,13 @@ func (d *redisServer) joinPatterns(k *redisClient, s *session, c *resp.Command) 
 			fresh[string(a)] = struct{}{}
 		}
 	}
-	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.node.limits.Channels {
+	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.Limits().Channels {
 		return false
 	}
 	if k.ended {
 		return true // there is no client to answer
 	}
-	return d.node.patterns.join(d.node, k, s, list, func() {
+	return d.patterns.join(d, k, s, list, func() {
 		for _, a := range c.Args[1:] {
 			k.patterns[string(a)] = struct{}{}
 			k.noteSubscribed(c.Conn)
@@ -181,7 +183,7 @@ func (d *redisServer) unsubscribePatterns(w *resp.Reply, c *resp.Command) {
 	}
 	for _, name := range names {
 		if name != nil {
-			d.node.patterns.drop(d.node, k, string(name))
+			d.patterns.drop(k, string(name))
 		}
 		k.mu.Lock()
 		delete(k.patterns, string(name))

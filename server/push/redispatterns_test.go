@@ -196,11 +196,11 @@ func TestRedisClientThatHangsUp(t *testing.T) {
 	if got := s.node.sessions.Load(); got != 0 {
 		t.Errorf("%d sessions left", got)
 	}
-	d := &redisServer{Server: s.Server}
+	d := s.redisDoor()
 	if !d.joinPatterns(&redisClient{ended: true}, nil, &resp.Command{Args: [][]byte{nil, []byte("a*")}}) {
 		t.Error("a pattern is refused")
 	}
-	if got := s.node.patterns.count(); got != 0 {
+	if got := d.patterns.count(); got != 0 {
 		t.Errorf("%d patterns left", got)
 	}
 }

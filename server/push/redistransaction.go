@@ -52,7 +52,7 @@ func (h *redisHandler) transaction(c *resp.Conn) *redisTransaction {
 // ServeRESP runs one command. A command of a transaction that is answered with an error breaks it,
 // so that EXEC does not run the others.
 func (h *redisHandler) ServeRESP(w *resp.Reply, c *resp.Command) {
-	if k := clientOf(c.Conn); k != nil && k.isExpired(h.node.clock.Now()) {
+	if k := clientOf(c.Conn); k != nil && k.isExpired(h.Clock().Now()) {
 		k.transaction = nil
 		c.Conn.SetTransaction(false)
 		w.Error("NOAUTH the token has expired: authenticate again with a new one")
@@ -114,7 +114,7 @@ func (h *redisHandler) enqueue(w *resp.Reply, c *resp.Command, name string) {
 	for _, a := range c.Args {
 		size += len(a)
 	}
-	switch limit := h.node.limits.Batch; {
+	switch limit := h.Limits().Batch; {
 	case isSubscribing(name), isSilencing(c):
 		w.Error("ERR Command not allowed inside a transaction")
 		return

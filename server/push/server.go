@@ -63,7 +63,8 @@ type Config struct {
 	// Hooks let a program decide what its clients may do.
 	Hooks Hooks
 
-	Mercure MercureConfig
+	// Doors are the protocols that the server speaks. Package push/doors has all there are.
+	Doors []Door
 
 	Limits Limits
 	Timing Timing
@@ -114,10 +115,9 @@ type Server struct {
 	removeNode func(ctx context.Context, node string) error // see Config.RemoveNode
 
 	origins origins
-	mercure MercureConfig
 
-	pool  *workers.Pool // for commands
-	doors []func(mux *http.ServeMux)
+	pool              *workers.Pool // for commands
+	doors, adminDoors []func(mux *http.ServeMux)
 
 	detach func(w http.ResponseWriter) (responseStream, error) // calls web.Detached, except in tests
 }
@@ -132,16 +132,21 @@ func New(c Config) (*Server, error) {
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
 		Logger: n.log})
-	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers),
-		mercure: c.Mercure.withDefaults()}
-	s.removeNode = c.RemoveNode
+	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers)}
+	n.server, s.removeNode = s, c.RemoveNode
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
 	if !c.DisableConsole {
 		n.sampler = newSampler(n, c.Engine)
 	}
-	n.open()
-	for _, d := range doors() {
-		s.doors = append(s.doors, d.open(s))
+	n.open(c.Doors)
+	for _, d := range c.Doors {
+		clients, admin := d.Open(s)
+		if clients != nil {
+			s.doors = append(s.doors, clients)
+		}
+		if admin != nil {
+			s.adminDoors = append(s.adminDoors, admin)
+		}
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
 		return s.origins.guard(plainBodies(s.routes(parts...)), func(r *http.Request) {
@@ -223,6 +228,9 @@ func (s *Server) routeClients(mux *http.ServeMux) {
 }
 
 func (s *Server) routeAdmin(mux *http.ServeMux) {
+	for _, route := range s.adminDoors {
+		route(mux)
+	}
 	s.routeAPI(mux)
 	s.routeMetrics(mux)
 	mux.HandleFunc("/cluster/remove", s.forOperator(s.serveRemove))
@@ -246,7 +254,7 @@ func (s *Server) Admin() http.Handler { return s.admin }
 // sending clients. It also answers 503 while this node does not have what other nodes publish.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if problem := s.node.bus.State().Problem; problem != "" {
-		writeError(w, http.StatusServiceUnavailable, apiInternal, problem)
+		writeError(w, http.StatusServiceUnavailable, failInternal.Code, problem)
 		return
 	}
 	writeJSON(w, http.StatusOK, []byte(`{}`))
@@ -255,7 +263,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.node.isDraining() {
-			writeError(w, http.StatusServiceUnavailable, apiInternal, "the server is shutting down")
+			writeError(w, http.StatusServiceUnavailable, failInternal.Code, "the server is shutting down")
 			return
 		}
 		next(w, r)

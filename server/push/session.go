@@ -1,6 +1,8 @@
 package push
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -346,4 +348,23 @@ func (s *session) counted() int64 {
 		return 0
 	}
 	return 1
+}
+
+// sessionID returns an id by which the API may name the client besides its client id, or "" for a
+// transport of both directions. A client that sends by other requests names itself by it: then it is
+// a secret. That of a client that only receives is computed from its id, so it takes no memory.
+func (s *session) sessionID() string {
+	if t, ok := s.t.(*streamTransport); ok && t.client != nil && t.client.secret != "" {
+		return t.client.secret
+	}
+	if f, ok := s.form().form.(oneWayForm); !ok || !f.oneWay() {
+		return ""
+	}
+	n := s.node
+	n.sessionKey.once.Do(func() { n.read(n.sessionKey.key[:]) })
+	mac := hmac.New(sha256.New, n.sessionKey.key[:])
+	mac.Write(s.id[:])
+	id := clientID(mac.Sum(nil)[:len(clientID{})])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8 (RFC 9562 §5.8)
+	return id.String()
 }

@@ -380,7 +380,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Errorf("the node's end: %v", err)
 	}
 	late, q := newStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
-	opened := n.startEvents(late, eventForm{}, grant{}, []string{"news", "sports"}, subscribeRequest{})
+	opened := (&eventsDoor{n.server}).startEvents(late, eventForm{}, grant{}, []string{"news", "sports"}, subscribeRequest{})
 	opened.openEvents(late, q, opened.ended)
 	q.wantClosed(t, "a late stream", endShutdown)
 	q.ended()

@@ -43,6 +43,9 @@ func simulate(t *testing.T, seed uint64, faults sim.Options, c Config) *simulate
 	}
 	clock := &simClock{&fakeClock{now: w.Now()}, w}
 	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
+	if c.Doors == nil {
+		c.Doors = testDoors(MercureConfig{})
+	}
 	server, err := New(c)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,11 @@ type liveServer struct {
 	log  *syncBuffer
 
 	engine *myriad.Engine
+	doors  []Door
 }
+
+// redisDoor returns the server's door for Redis.
+func (s *liveServer) redisDoor() *redisServer { return s.doors[2].(*redisServer) }
 
 func newLiveServer(t *testing.T, c Config) *liveServer {
 	t.Helper()
@@ -45,6 +49,9 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 	engine, err := myriad.Start(myriad.Config{Logger: c.Logger, LingerBytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c.Doors == nil {
+		c.Doors = testDoors(MercureConfig{})
 	}
 	s, err := New(c)
 	if err != nil {
@@ -69,7 +76,7 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 			t.Errorf("engine: %v", err)
 		}
 	})
-	return &liveServer{s, t, listener.Addr().String(), log, engine}
+	return &liveServer{s, t, listener.Addr().String(), log, engine, c.Doors}
 }
 
 // A rawClient reads and writes raw bytes, without a goroutine.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // Quick commands, which nearly all are, run on the loop. Others run on a pool: a publish to many
@@ -16,8 +15,9 @@ const (
 	commandQueue   = 1 << 20 // connections with pending commands, each once; above it they wait for room
 )
 
-// webSocketOptions returns the options of a door's WebSockets, without callbacks.
-func (n *node) webSocketOptions(pool *workers.Pool, subprotocols ...string) *websocket.Options {
+// WebSocketOptions returns the options of a door's WebSockets, without callbacks.
+func (s *Server) WebSocketOptions(subprotocols ...string) *websocket.Options {
+	n, pool := s.node, s.pool
 	return &websocket.Options{
 		Dispatch:     web.DispatchAuto,
 		Workers:      pool,

@@ -3,10 +3,8 @@ package push
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
-	"os"
 )
 
 // bodyFactor is how many times longer than its data the body of a publish may be, and bodySlack how
@@ -15,25 +13,6 @@ const (
 	bodyFactor = 16
 	bodySlack  = 4 << 10
 )
-
-// compactSize returns how many bytes the valid JSON has without spaces between its tokens.
-func compactSize(text []byte) (n int) {
-	quoted, escaped := false, false
-	for _, c := range text {
-		switch {
-		case !quoted && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
-			continue
-		case escaped:
-			escaped = false
-		case quoted && c == '\\':
-			escaped = true
-		case c == '"':
-			quoted = !quoted
-		}
-		n++
-	}
-	return n
-}
 
 // readAPI returns the body of an authorized request, or answers with an error.
 func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body []byte, ok bool) {
@@ -45,7 +24,7 @@ func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (bod
 	}
 	if !s.hasKey(r) {
 		s.node.refusedRequest(refusedKey, r)
-		writeError(w, http.StatusUnauthorized, apiUnauthorized,
+		writeError(w, http.StatusUnauthorized, failUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false
 	}
@@ -82,22 +61,4 @@ func plainPublish(body []byte) (r apiRequest, ok bool) {
 		return r, false
 	}
 	return apiRequest{Channel: string(name), Data: data}, true
-}
-
-// refuseBody answers a request whose body could not be read.
-func refuseBody(w http.ResponseWriter, err error) {
-	var tooLong *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLong):
-		writeTooLarge(w, int(tooLong.Limit))
-	case errors.Is(err, os.ErrDeadlineExceeded): // web.Server.ReadTimeout
-		writeError(w, http.StatusRequestTimeout, apiBadRequest, "the body did not come in time")
-	default:
-		writeError(w, http.StatusBadRequest, apiBadRequest, "the body ended too early")
-	}
-}
-
-// hasKey reports whether the sender of r may use the API.
-func (s *Server) hasKey(r *http.Request) bool {
-	return s.apiKey == nil || s.apiKey.matches(r)
 }
