@@ -20,7 +20,7 @@ var (
 
 // runMessage runs one message of a client.
 func runMessage(s *session, p []byte) {
-	if s.form().form.(centrifugeForm).uni {
+	if s.Form().(centrifugeForm).uni {
 		runConnectRequest(s, p)
 		return
 	}
@@ -71,7 +71,7 @@ func runBatch(s *session, run func(*batch) error) {
 		return
 	}
 	b := batches.Get().(*batch)
-	b.s, b.form, b.refusal = s, s.form().form.(centrifugeForm), Error{}
+	b.s, b.form, b.refusal = s, s.Form().(centrifugeForm), Error{}
 	err := run(b)
 	b.flush()
 	b.s = nil
@@ -194,7 +194,7 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	}
 	answer := failInternal
 	if !errors.As(err, &answer) {
-		b.s.Server().Logger().Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
+		b.s.Server().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(), "error",
 			err)
 	}
 	if answer == failPermissionDenied && !b.form.uni && !isHookRefusal(err) {

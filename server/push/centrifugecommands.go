@@ -20,9 +20,9 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		return b.failed(c, err)
 	}
 	result := centrifuge.ConnectResult{
-		Client: s.id.String(), Version: s.Server().Version(),
+		Client: s.ID(), Version: s.Server().Version(),
 		Expires: !g.ends.IsZero() && !g.hooked, Data: b.form.answerData(g.data),
-		Ping: uint32(s.Server().Timing().Ping / time.Second), Pong: s.form().answered,
+		Ping: uint32(s.Server().Timing().Ping / time.Second), Pong: s.AnswersPings(),
 	}
 	if result.Expires {
 		result.TTL = s.Server().TTL(g.ends)
@@ -120,7 +120,7 @@ func (b *batch) refresh(c *centrifuge.Command) error {
 		return b.failed(c, err)
 	}
 	b.reply(&centrifuge.Reply{ID: c.ID, Refresh: &centrifuge.RefreshResult{
-		Client: b.s.id.String(), Expires: ttl > 0, TTL: ttl,
+		Client: b.s.ID(), Expires: ttl > 0, TTL: ttl,
 	}})
 	return nil
 }

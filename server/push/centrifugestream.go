@@ -107,7 +107,7 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 	s.Introduce(c.server.Asking(r), grant{})
 	c.add(client.secret, s)
 	runMessage(s, first)
-	stream, err := c.server.detach(w)
+	stream, err := c.server.Detach(w)
 	if err != nil {
 		c.remove(client.secret)
 		s.ended()

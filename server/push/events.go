@@ -41,7 +41,7 @@ func (s *eventsDoor) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, name := range channels {
-		if problem := refusesEvents(s.Rules(name), name, g.access()); problem != "" {
+		if problem := s.refusesEvents(name, g); problem != "" {
 			s.RefusedRequest(refusedPermission, r, "user", g.user, "channel", name)
 			writeError(w, http.StatusForbidden, failPermissionDenied.Code, problem)
 			return
@@ -50,14 +50,15 @@ func (s *eventsDoor) serveEvents(w http.ResponseWriter, r *http.Request) {
 	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
 }
 
-// refusesEvents returns why a client with that access may not have the channel's events, or "".
-func refusesEvents(ns *Namespace, channel string, a access) string {
+// refusesEvents returns why a client with that grant may not have the channel's events, or "".
+func (s *eventsDoor) refusesEvents(channel string, g grant) string {
+	ns := s.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.forUsers(channel):
 		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
-	case ns.forUsers(channel) && ns.needsToken(channel, a):
+	case ns.forUsers(channel) && s.Lacks(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
-	case ns.needsToken(channel, a):
+	case s.Lacks(g, channel):
 		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
 	}
 	return ""
@@ -106,7 +107,7 @@ func (s *eventsDoor) holdEvents(w http.ResponseWriter, r *http.Request, named bo
 	t := newStreamTransport(r.RemoteAddr, nil)
 	session := s.startEvents(t, s.eventForm(named, channels), g, channels, resumption(r))
 	session.Introduce(s.Asking(r), g)
-	stream, err := s.detach(w)
+	stream, err := s.Detach(w)
 	if err != nil {
 		session.ended()
 		s.notDetached(w, r, err)
@@ -175,7 +176,7 @@ func (d *eventsDoor) startEvents(t *streamTransport, f eventForm, g grant, chann
 			}
 		})
 		if err != nil {
-			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.id.String(), "channel", name,
+			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
 				"error", err)
 			s.disconnect(endServerError)
 		}

@@ -200,7 +200,7 @@ func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found
 		if !want.Has(mercure.FromTags(p.Tags, "")) {
 			continue
 		}
-		bytes += envelope + p.size()
+		bytes += encodedSize("", list[i:i+1])
 		if len(selected) == h.Limits().Recovered || bytes > h.Limits().Queue {
 			found = updateOf(p).ID
 			break

@@ -103,7 +103,7 @@ func (h *mercureHub) hold(w http.ResponseWriter, r *http.Request, who mercureTok
 		w.Header().Set("Last-Event-ID", from.from)
 	}
 	end := h.announced(s, want.Topics, who.payload)
-	stream, err := h.detach(w)
+	stream, err := h.Detach(w)
 	if err != nil {
 		end()
 		s.ended()

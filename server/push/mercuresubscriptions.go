@@ -43,7 +43,7 @@ type mercureSubscription struct {
 }
 
 func newMercureSubscription(s *session, topic string, payload json.RawMessage) mercureSubscription {
-	name := "urn:uuid:" + s.id.String()
+	name := "urn:uuid:" + s.ID()
 	return mercureSubscription{ID: subscriptionsPath + "/" + escaped(topic) + "/" + escaped(name),
 		Type:       "Subscription",
 		Subscriber: name, Topic: topic, Active: true, Payload: payload}

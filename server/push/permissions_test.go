@@ -390,7 +390,7 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 		path := "/events?channel=" + url.QueryEscape(tt.channel) + "&token=" + token(tt.claims)
 		if tt.want == "" {
 			g, err := ts.node.authenticate(token(tt.claims))
-			if problem := refusesEvents(ts.node.rules.of(tt.channel), tt.channel, g.access()); problem != "" ||
+			if problem := (&eventsDoor{ts.Server}).refusesEvents(tt.channel, g); problem != "" ||
 				err != nil {
 				t.Errorf("%s: %s, %v", tt.channel, problem, err)
 			}

@@ -82,15 +82,15 @@ func (t redisTransport) send(m *message) error {
 	return full(t.TryPush(buf.From(m.payload)))
 }
 
-func (t redisTransport) queued() int { return t.Queued() }
+func (t redisTransport) queued() int { return t.Conn.Queued() }
 
 func (t redisTransport) remote() string { return t.RemoteAddr().String() }
 
 // close ends the connection. Redis has no message for the reason.
 func (t redisTransport) close(why ending) {
 	if why == endSlow {
-		t.Abort(why)
+		t.Conn.Abort(why)
 		return
 	}
-	t.Close()
+	t.Conn.Close()
 }

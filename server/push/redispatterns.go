@@ -111,7 +111,7 @@ func (t *patterns) deliver(d *redisServer, channel string, list []Publication) {
 			if s.needsToken(channel) || !s.mayName(channel) {
 				continue
 			}
-			f := s.form().form.(redisForm)
+			f := s.Form().(redisForm)
 			m := &message{payload: f.matches(pattern, channel, list)}
 			switch s.offer(m) {
 			case offerTaken:

@@ -184,6 +184,15 @@ func (s *Server) checksTokens() bool { return s.node.tokens != nil }
 // TTL returns the whole seconds until ends, at most a year.
 func (s *Server) TTL(ends time.Time) uint32 { return s.node.ttl(ends) }
 
+// ID returns the client's id, a UUID that names it in the whole cluster.
+func (s *session) ID() string { return s.id.String() }
+
+// Form returns the form in which the client gets messages.
+func (s *session) Form() form { return s.form().form }
+
+// AnswersPings reports whether the client must answer pings.
+func (s *session) AnswersPings() bool { return s.form().answered }
+
 // Server returns the session's server.
 func (s *session) Server() *Server { return s.node.server }
 
@@ -193,6 +202,14 @@ func (s *Server) HasConsole() bool { return s.node.sampler != nil }
 // watcherGrant is that of an operator with the console's key instead of a token. Clients do not see
 // the subscriptions, and no counter includes them.
 var watcherGrant = grant{watcher: true}
+
+// Detach begins a response that outlives its handler. For an error see NotDetached.
+func (s *Server) Detach(w http.ResponseWriter) (responseStream, error) { return s.detach(w) }
+
+// Lacks reports whether a client with g needs a token for the channel that it does not have.
+func (s *Server) Lacks(g grant, channel string) bool {
+	return s.Rules(channel).needsToken(channel, g.access())
+}
 
 // IsDraining reports whether Drain or Shutdown was called.
 func (s *Server) IsDraining() bool { return s.node.isDraining() }

@@ -132,26 +132,26 @@ func (n *node) detach(w http.ResponseWriter) (responseStream, error) {
 
 func (t webStream) send(m *message) error {
 	if chunk, ok := m.shared.(*web.Chunk); ok {
-		return full(t.WriteChunk(chunk))
+		return full(t.Stream.WriteChunk(chunk))
 	}
-	_, err := t.Write(m.payload)
+	_, err := t.Stream.Write(m.payload)
 	return full(err)
 }
 
-func (t webStream) queued() int { return t.Queued() }
+func (t webStream) queued() int { return t.Stream.Queued() }
 
-func (t webStream) remote() string { return t.RemoteAddr().String() }
+func (t webStream) remote() string { return t.Stream.RemoteAddr().String() }
 
 // close ends the stream. The end of a response has no reason.
 func (t webStream) close(why ending) {
 	if why == endSlow {
-		t.Abort(why)
+		t.Stream.Abort(why)
 		return
 	}
-	t.Close()
+	t.Stream.Close()
 }
 
-func (t webStream) onClose(f func()) { t.OnClose(func(error) { f() }) }
+func (t webStream) onClose(f func()) { t.Stream.OnClose(func(error) { f() }) }
 
 // full turns the engine's queue-full error into errFull.
 func full(err error) error {

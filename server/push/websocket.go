@@ -37,14 +37,14 @@ type textSocket struct{ *websocket.Conn }
 
 func (t textSocket) send(m *message) error { return sendFrame(t.Conn, websocket.OpText, m) }
 
-func (t textSocket) queued() int { return t.Queued() }
+func (t textSocket) queued() int { return t.Conn.Queued() }
 
 func (t textSocket) remote() string { return t.RemoteAddr().String() }
 
 // close queues a close frame, even above the limit, so that a slow client receives the reason. The
 // engine drops the connection of a client that does not answer within Timing.Close.
 func (t textSocket) close(why ending) {
-	t.Close(websocket.StatusCode(why.Code), why.Reason)
+	t.Conn.Close(websocket.StatusCode(why.Code), why.Reason)
 }
 
 // A binarySocket is the same for binary messages.
