@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 // A MercureConfig configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
@@ -43,7 +44,7 @@ const mercureLog = "\x00mercure"
 type mercureHub struct {
 	*Server
 	config     MercureConfig
-	publishers *tokenVerifier // nil: publishers need no token
+	publishers *token.Verifier // nil: publishers need no token
 
 	opening sync.Mutex // held while subscribing to the bus
 	open    bool       // until the bus is closed
@@ -60,9 +61,8 @@ type mercureHub struct {
 func newMercureHub(s *Server) *mercureHub {
 	h := &mercureHub{Server: s, config: s.mercure, publishers: s.node.tokens}
 	if h.config.PublisherSecret != "" {
-		key, _ := newTokenKey("", []byte(h.config.PublisherSecret)) // a secret has no error
-		h.publishers = &tokenVerifier{now: s.node.clock.Now}
-		h.publishers.trust.Store(&trust{keys: []tokenKey{key}})
+		// A secret has no error.
+		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.node.clock.Now})
 	}
 	if h.config.Subscriptions {
 		h.payloads = make(map[*session]mercureSubscriber)

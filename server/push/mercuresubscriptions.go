@@ -176,7 +176,7 @@ func (h *mercureHub) mayList(r *http.Request) error {
 	if token == "" || h.node.tokens == nil {
 		return errNoToken
 	}
-	t, err := h.node.tokens.verifyMercure(token, h.node.limits.Channels)
+	t, err := verifyMercure(h.node.tokens, token, h.node.limits.Channels)
 	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {
 		err = fmt.Errorf("%w: the token's claim mercure.subscribe does not have %s", errMercureDenied,
 			r.URL.EscapedPath())

@@ -10,6 +10,8 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 var (
@@ -54,7 +56,7 @@ type mercureRights struct {
 // UnmarshalJSON notes a member that the hub does not act on, which verifyMercure refuses.
 func (r *mercureRights) UnmarshalJSON(text []byte) (err error) {
 	type plain mercureRights
-	r.unserved, err = readClaim(text, (*plain)(r))
+	r.unserved, err = strict.UnmarshalSome(text, (*plain)(r))
 	return err
 }
 
@@ -65,20 +67,13 @@ type mercureToken struct {
 	payload          []byte // JSON, or nil
 }
 
-// verifyMercure returns what token allows, errTokenExpired, errKeyNotYetKnown, or errTokenInvalid
-// with the reason.
-func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, err error) {
-	with := v.trust.Load()
-	options := append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)}, with.expected...)
+// verifyMercure returns what a token allows. The errors are those of [token.Verifier.Read], and a
+// claimError.
+func verifyMercure(v *token.Verifier, text string, most int) (t mercureToken, err error) {
 	var c mercureClaims
-	err = with.read(jwt.NewParser(options...), v.now, token, &c)
-	switch {
-	case errors.Is(err, errKeyNotYetKnown):
-		return t, err
-	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
-		return t, errTokenExpired
+	switch err = v.Read(text, &c); {
 	case err != nil:
-		return t, fmt.Errorf("%w: %w", errTokenInvalid, err)
+		return t, err
 	case len(c.Channel) > 0:
 		return t, fmt.Errorf("%w: it is for a subscription to one channel", errTokenInvalid)
 	}
@@ -103,7 +98,7 @@ func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, e
 		return t, claimError("the claim mercure has " + rights.unserved + ", which is not served: it takes publish, " +
 			"subscribe and payload")
 	}
-	t.payload = compact(rights.Payload)
+	t.payload = strict.Compact(rights.Payload)
 	if t.publish, err = compileAll(rights.Publish, most); err == nil {
 		t.allowed, err = compileAll(rights.Subscribe, most)
 	}
@@ -162,7 +157,7 @@ func (h *mercureHub) subscriber(r *http.Request) (mercureToken, error) {
 	case token == "" || h.node.tokens == nil:
 		return mercureToken{}, errNoToken
 	}
-	return h.node.tokens.verifyMercure(token, h.node.limits.Channels)
+	return verifyMercure(h.node.tokens, token, h.node.limits.Channels)
 }
 
 // publisher returns the topics to which the sender of r may publish; nil: to all. The API's key
@@ -184,7 +179,7 @@ func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
 	case cookie && !h.origins.vouches(r):
 		return nil, errMercureOrigin
 	}
-	t, err := h.publishers.verifyMercure(token, h.node.limits.Channels)
+	t, err := verifyMercure(h.publishers, token, h.node.limits.Channels)
 	if err == nil && len(t.publish) == 0 {
 		err = fmt.Errorf("%w: the token has no claim mercure.publish", errMercureDenied)
 	}
