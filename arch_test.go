@@ -91,9 +91,11 @@ var arrows = map[string][]string{
 	"server/push/internal/receipts":   nil,
 	"server/push/internal/strict":     nil,
 	"server/push/internal/prototest":  nil, // for tests
+	"server/push/internal/tokentest":  nil, // for tests
+	"server/push/token":               {"server/push/internal/strict"},
 	"server/push": {".", "buf", "resp", "server/push/internal/centrifuge", "server/push/internal/fossil",
-		"server/push/internal/mercure", "server/push/internal/receipts", "server/push/internal/strict", "web",
-		"websocket", "workers"},
+		"server/push/internal/mercure", "server/push/internal/receipts", "server/push/internal/strict",
+		"server/push/token", "web", "websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/proxy":   {"server/push", "server/push/internal/strict"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},

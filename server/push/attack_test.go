@@ -17,7 +17,7 @@ import (
 // The tests in this file do what an attacker with a connection may try. Each names what bounds it.
 // Others are beside what they attack:
 //
-//   - algorithms, kid and floods of key sets: tokenkeys_test.go;
+//   - algorithms, kid and floods of key sets: token/keys_test.go;
 //   - pages of other sites and line breaks: attack_pages_test.go; DNS rebinding:
 //     cmd/myriad/development_test.go;
 //   - selectors that explode: internal/mercure, and TestAttackMercure;

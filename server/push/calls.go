@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 // This file holds what a program does that embeds the server. The HTTP and gRPC APIs are these
@@ -323,7 +325,7 @@ func (s *Server) subscribeAll(ctx context.Context, t *Target, channel string, o 
 	if err != nil {
 		return 0, err
 	}
-	info, size := compact(o.Info), len(o.Data)
+	info, size := strict.Compact(o.Info), len(o.Data)
 	if json.Valid(o.Data) {
 		size = compactSize(o.Data)
 	}
@@ -423,7 +425,7 @@ func (s *Server) Refresh(ctx context.Context, t Target, o RefreshOptions) (int, 
 	if o.Expired {
 		op.ExpireAt = 0 // at once
 	}
-	op.Info = compact(o.Info)
+	op.Info = strict.Compact(o.Info)
 	return s.node.countAll(ctx, "refresh", op)
 }
 

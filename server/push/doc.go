@@ -16,6 +16,7 @@
 //   - bus.go is the contract of the Bus, which carries a [Publication] between nodes;
 //     memorybus.go is the bus within one process, stream.go the history of a channel.
 //   - namespace.go has the rules of channels.
+//   - package token checks tokens; grant.go is what the server makes of one.
 //   - calls.go is what a program does with the server; the HTTP and gRPC APIs (api.go is their
 //     table) encode these calls. operations.go and subscription.go are what clients may do,
 //     whatever protocol they speak.

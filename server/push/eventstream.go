@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/token"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -61,7 +62,7 @@ func (s *Server) refuseToken(w http.ResponseWriter, r *http.Request, err error) 
 	why := refusedToken
 	if errors.Is(err, errKeyNotYetKnown) {
 		s.node.refusedRequest(refusedUnknownKey, r, "error", oneLine(err))
-		w.Header().Set("Retry-After", strconv.Itoa(int(keysPause/time.Second)))
+		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
 		writeError(w, http.StatusServiceUnavailable, failInternal.Code, strings.TrimPrefix(errKeyNotYetKnown.Error(),
 			"push: "))
 		return

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -241,19 +242,16 @@ func (n *node) connectByHook(c Caller, remote string, r ConnectRequest) (grant, 
 	if err != nil {
 		return grant{}, n.hookFailed("connect", c, remote, err)
 	}
-	g := grant{user: a.User, ends: endOf(a.ExpireAt), info: compact(a.Info), data: a.Data, given: a.Caps,
-		hooked: true}
-	if err = g.addChannels(&claims{Channels: a.Channels}); err == nil {
-		err = n.checkGrant(&g)
-	}
-	if err != nil {
+	g := grant{user: a.User, ends: endOf(a.ExpireAt), info: strict.Compact(a.Info), data: a.Data, given: a.Caps,
+		hooked: true, channels: sortedNames(a.Channels)}
+	if err = n.checkGrant(&g); err != nil {
 		return grant{}, n.hookFailed("connect", c, remote, err)
 	}
 	for name, info := range a.Infos {
 		if g.infos == nil {
 			g.infos = make(map[string][]byte)
 		}
-		g.infos[name] = compact(info)
+		g.infos[name] = strict.Compact(info)
 	}
 	if json.Valid(a.Meta) {
 		g.meta = a.Meta
@@ -305,7 +303,7 @@ func (s *session) refreshed(a RefreshAnswer) {
 		s.setCapabilities(caps)
 	}
 	if s.identity != nil {
-		s.identity.show(compact(a.Info))
+		s.identity.show(strict.Compact(a.Info))
 	}
 	if len(a.Meta) > 0 && json.Valid(a.Meta) {
 		s.node.callers.setMeta(s, a.Meta)
@@ -320,7 +318,7 @@ func (s *session) subscribeByHook(name string, w *subscribeRequest) error {
 		return s.hookFailed("subscribe", err)
 	}
 	w.answer = a.Data
-	w.grant = &memberGrant{info: compact(a.Info), publish: a.Publish, hooked: true}
+	w.grant = &memberGrant{info: strict.Compact(a.Info), publish: a.Publish, hooked: true}
 	if end := endOf(a.ExpireAt); !end.IsZero() {
 		w.grant.expires = sinceEpoch(end)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 // A MercureConfig configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
@@ -43,7 +44,7 @@ const mercureLog = "\x00mercure"
 type mercureHub struct {
 	*Server
 	config     MercureConfig
-	publishers *tokenVerifier // nil: publishers need no token
+	publishers *token.Verifier // nil: publishers need no token
 
 	opening sync.Mutex // held while subscribing to the bus
 	opened  bool       // until the bus is closed
@@ -58,11 +59,10 @@ type mercureHub struct {
 
 // open prepares the hub for its server.
 func (h *mercureHub) open(s *Server) {
-	h.Server, h.publishers = s, s.node.tokens
+	h.Server, h.publishers = s, s.Tokens()
 	if h.config.PublisherSecret != "" {
-		key, _ := newTokenKey("", []byte(h.config.PublisherSecret)) // a secret has no error
-		h.publishers = &tokenVerifier{now: s.node.clock.Now}
-		h.publishers.trust.Store(&trust{keys: []tokenKey{key}})
+		// A secret has no error.
+		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.node.clock.Now})
 	}
 	if h.config.Subscriptions {
 		h.payloads = make(map[*session]mercureSubscriber)

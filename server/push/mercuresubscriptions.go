@@ -173,10 +173,10 @@ func (h *mercureHub) mayList(r *http.Request) error {
 		return nil
 	}
 	token, _ := tokenOf(r)
-	if token == "" || h.node.tokens == nil {
+	if token == "" || h.Tokens() == nil {
 		return errNoToken
 	}
-	t, err := h.node.tokens.verifyMercure(token, h.Limits().Channels)
+	t, err := verifyMercure(h.Tokens(), token, h.Limits().Channels)
 	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {
 		err = fmt.Errorf("%w: the token's claim mercure.subscribe does not have %s", errMercureDenied,
 			r.URL.EscapedPath())

@@ -9,6 +9,8 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 var (
@@ -53,7 +55,7 @@ type mercureRights struct {
 // UnmarshalJSON notes a member that the hub does not act on, which verifyMercure refuses.
 func (r *mercureRights) UnmarshalJSON(text []byte) (err error) {
 	type plain mercureRights
-	r.unserved, err = readClaim(text, (*plain)(r))
+	r.unserved, err = strict.UnmarshalSome(text, (*plain)(r))
 	return err
 }
 
@@ -64,22 +66,15 @@ type mercureToken struct {
 	payload          []byte // JSON, or nil
 }
 
-// verifyMercure returns what token allows, errTokenExpired, errKeyNotYetKnown, or errTokenInvalid
-// with the reason.
-func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, err error) {
-	with := v.trust.Load()
-	options := append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)}, with.expected...)
+// verifyMercure returns what a token allows. The errors are those of [token.Verifier.Read], and a
+// token.ClaimError.
+func verifyMercure(v *token.Verifier, text string, most int) (t mercureToken, err error) {
 	var c mercureClaims
-	err = with.read(jwt.NewParser(options...), v.now, token, &c)
-	switch {
-	case errors.Is(err, errKeyNotYetKnown):
-		return t, err
-	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
-		return t, errTokenExpired
+	switch err = v.Read(text, &c); {
 	case err != nil:
-		return t, fmt.Errorf("%w: %w", errTokenInvalid, err)
+		return t, err
 	case len(c.Channel) > 0:
-		return t, fmt.Errorf("%w: it is for a subscription to one channel", errTokenInvalid)
+		return t, fmt.Errorf("%w: it is for a subscription to one channel", token.ErrInvalid)
 	}
 	t.user = c.Subject
 	if c.ExpiresAt != nil {
@@ -92,22 +87,22 @@ func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, e
 	if rights == nil {
 		for _, d := range c.Details {
 			if d.Type == mercureDetail || d.Type == mercureLastDetail {
-				return t, claimError("the claim authorization_details is of Mercure 1.0, which is not served: " +
+				return t, token.ClaimError("the claim authorization_details is of Mercure 1.0, which is not served: " +
 					"use the claim mercure")
 			}
 		}
 		return t, nil
 	}
 	if rights.unserved != "" {
-		return t, claimError("the claim mercure has " + rights.unserved + ", which is not served: it takes publish, " +
+		return t, token.ClaimError("the claim mercure has " + rights.unserved + ", which is not served: it takes publish, " +
 			"subscribe and payload")
 	}
-	t.payload = compact(rights.Payload)
+	t.payload = strict.Compact(rights.Payload)
 	if t.publish, err = compileAll(rights.Publish, most); err == nil {
 		t.allowed, err = compileAll(rights.Subscribe, most)
 	}
 	if err != nil {
-		return t, claimError("the claim mercure: " + err.Error())
+		return t, token.ClaimError("the claim mercure: " + err.Error())
 	}
 	return t, nil
 }
@@ -158,10 +153,10 @@ func (h *mercureHub) subscriber(r *http.Request) (mercureToken, error) {
 	switch {
 	case !h.Authenticates(), token == "" && h.config.Anonymous:
 		return mercureToken{}, nil
-	case token == "" || h.node.tokens == nil:
+	case token == "" || h.Tokens() == nil:
 		return mercureToken{}, errNoToken
 	}
-	return h.node.tokens.verifyMercure(token, h.Limits().Channels)
+	return verifyMercure(h.Tokens(), token, h.Limits().Channels)
 }
 
 // publisher returns the topics to which the sender of r may publish; nil: to all. The API's key
@@ -183,7 +178,7 @@ func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
 	case cookie && !h.ComesFromAllowedPage(r):
 		return nil, errMercureOrigin
 	}
-	t, err := h.publishers.verifyMercure(token, h.Limits().Channels)
+	t, err := verifyMercure(h.publishers, token, h.Limits().Channels)
 	if err == nil && len(t.publish) == 0 {
 		err = fmt.Errorf("%w: the token has no claim mercure.publish", errMercureDenied)
 	}

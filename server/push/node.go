@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 // errFull is returned by a transport's send when the transport's queue is full.
@@ -51,7 +52,7 @@ type node struct {
 	hub     *hub
 	wheel   *wheel
 	count   *counters
-	tokens  *tokenVerifier // nil: clients need no token
+	tokens  *token.Verifier // nil: clients need no token
 	limits  Limits
 	timing  Timing
 	clock   Clock
@@ -292,10 +293,11 @@ func (n *node) authenticate(token string) (grant, error) {
 	case token == "" || n.tokens == nil:
 		return grant{}, errNoToken
 	}
-	g, err := n.tokens.verify(token)
+	c, err := n.tokens.Connection(token)
 	if err != nil {
 		return grant{}, err
 	}
+	g := grantOf(c)
 	return g, n.checkGrant(&g)
 }
 

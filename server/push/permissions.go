@@ -148,7 +148,7 @@ func deniedFor(why string) error {
 
 // deniedPublish returns why the rules do not let the client publish.
 func (s *session) deniedPublish(name string) error {
-	why := s.node.explainPublish(s.node.rules.of(name), name, &claims{}, s.access())
+	why := s.node.explainPublish(s.node.rules.of(name), name, &TokenReport{}, s.access())
 	if strings.HasPrefix(why, "yes") {
 		why = "it is not subscribed"
 	}

@@ -132,7 +132,7 @@ func TestKnownOnly(t *testing.T) {
 	c.asks(t, "publish", `{"id":5,"publish":{"channel":"o:a","data":1}}`, `{"id":5,`+unknown)
 	c.asks(t, "a known namespace", `{"id":2,"subscribe":{"channel":"n:a"}}`, `{"id":2,"subscribe":{}}`)
 	c.asks(t, "no colon", `{"id":3,"subscribe":{"channel":"plain"}}`, `{"id":3,"subscribe":{}}`)
-	note := n.explain("o:a", &claims{}, access{})
+	note := n.explain("o:a", &TokenReport{}, access{})
 	if !strings.Contains(note.Subscribe, "(102)") || !strings.Contains(note.Publish, "(102)") {
 		t.Errorf("the token's explanation says %+v", note)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/token"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/resp"
 )
@@ -114,12 +116,12 @@ func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
 	key := d.IsKey(password)
 	var g grant
 	if !key {
-		if !d.checksTokens() {
+		if d.Tokens() == nil {
 			d.Refused(refusedKey, c.RemoteAddr().String())
 			return false
 		}
 		var err error
-		if g, err = d.Authenticate(password); errors.Is(err, errKeyNotYetKnown) {
+		if g, err = d.Authenticate(password); errors.Is(err, token.ErrKeyNotYetKnown) {
 			d.Refused(refusedUnknownKey, c.RemoteAddr().String(), "error", oneLine(err))
 			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
 			return false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -341,11 +342,11 @@ func inBulks(lines string) string {
 
 // A token whose key is not known yet is no wrong password, which is final to clients.
 func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
-	server := newKeyServer(t)
-	server.set(500)
+	server := tokentest.NewKeyServer(t)
+	server.Set(500)
 	s := newLiveServer(t, Config{TokenKeysURL: server.URL})
 	p := dialRedis(t, s.redis(t))
-	io.WriteString(p, "AUTH "+named(t, jwt.SigningMethodEdDSA, newSigners().ed25519, "o",
+	io.WriteString(p, "AUTH "+tokentest.SignNamed(t, jwt.SigningMethodEdDSA, tokentest.NewSigners().Ed25519, "o",
 		jwt.MapClaims{"sub": "a"})+"\r\n")
 	if got, err := io.ReadAll(p); len(got) > 0 {
 		t.Errorf("received %q, %v", got, err)

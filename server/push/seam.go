@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/token"
+
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -178,8 +180,8 @@ func (s *Server) RefusedRequest(why refusal, r *http.Request, details ...any) {
 	s.node.refusedRequest(why, r, details...)
 }
 
-// checksTokens reports whether the server has keys to check tokens with.
-func (s *Server) checksTokens() bool { return s.node.tokens != nil }
+// Tokens returns what checks clients' tokens, or nil: the server has no keys for them.
+func (s *Server) Tokens() *token.Verifier { return s.node.tokens }
 
 // TTL returns the whole seconds until ends, at most a year.
 func (s *Server) TTL(ends time.Time) uint32 { return s.node.ttl(ends) }

@@ -288,7 +288,7 @@ func (s *Server) Reload(c Config) error {
 		return errors.New("push: a running server cannot begin or cease to need tokens: restart it for that")
 	}
 	if s.node.tokens != nil {
-		if err := s.node.tokens.reload(c); err != nil {
+		if err := s.node.tokens.Reload(c.tokens()); err != nil {
 			return err
 		}
 	}

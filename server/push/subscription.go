@@ -112,7 +112,7 @@ func (s *session) admit(name string, w *subscribeRequest) error {
 // subscriptionGrant checks a token for a subscription.
 func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uint32, err error) {
 	n := s.node
-	g, ends, err := n.tokens.verifySubscription(token, s.user(), s.id.String(), name)
+	t, err := n.tokens.Subscription(token, s.user(), s.id.String(), name)
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return nil, 0, failTokenExpired
@@ -122,11 +122,12 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	case err != nil:
 		return nil, 0, fmt.Errorf("%w: %w", failPermissionDenied, err)
 	}
-	if ends.IsZero() {
+	g = &memberGrant{info: t.Info, publish: t.Publish}
+	if t.Ends.IsZero() {
 		return g, 0, nil
 	}
-	g.expires = sinceEpoch(ends.Add(n.timing.Refresh))
-	return g, n.ttl(ends), nil
+	g.expires = sinceEpoch(t.Ends.Add(n.timing.Refresh))
+	return g, n.ttl(t.Ends), nil
 }
 
 // refreshSubscription replaces the token of a subscription, and returns the seconds until it ends.

@@ -1,13 +1,16 @@
-package push
+package token
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -17,16 +20,101 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
+
+// A verifyKey checks signatures. The kind of the key decides which algorithms it serves, not the
+// token (RFC 8725 §3.1). So a public key never serves as the secret of HS256.
+type verifyKey struct {
+	id         string // the token's kid must be equal; "": any
+	algorithms []string
+	key        any // []byte, *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey
+}
+
+// minRSA is how many bits an RSA key must have (RFC 7518 §3.3).
+const minRSA = 2048
+
+// newKey returns the key for a secret ([]byte) or a public key.
+func newKey(id string, key any) (verifyKey, error) {
+	switch k := key.(type) {
+	case []byte:
+		return verifyKey{id, []string{"HS256", "HS384", "HS512"}, k}, nil
+	case *rsa.PublicKey:
+		if bits := k.N.BitLen(); bits < minRSA {
+			return verifyKey{}, fmt.Errorf("an RSA key of %d bits: use at least %d", bits, minRSA)
+		}
+		return verifyKey{id, []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}, k}, nil
+	case *ecdsa.PublicKey:
+		algorithm := map[elliptic.Curve]string{elliptic.P256(): "ES256", elliptic.P384(): "ES384",
+			elliptic.P521(): "ES512"}[k.Curve]
+		if algorithm == "" {
+			return verifyKey{}, fmt.Errorf("an ECDSA key on %s: use P-256, P-384 or P-521", k.Curve.Params().Name)
+		}
+		return verifyKey{id, []string{algorithm}, k}, nil
+	case ed25519.PublicKey:
+		return verifyKey{id, []string{"EdDSA"}, k}, nil
+	}
+	return verifyKey{}, fmt.Errorf("a key of the type %T: use RSA, ECDSA or Ed25519", key)
+}
+
+// serves reports whether the key may check a token with that algorithm and kid.
+func (k verifyKey) serves(algorithm, id string) bool {
+	return slices.Contains(k.algorithms, algorithm) && (k.id == "" || k.id == id)
+}
+
+// readKeys reads public keys in PEM: PUBLIC KEY, RSA PUBLIC KEY or CERTIFICATE.
+func readKeys(text string) (keys []verifyKey, err error) {
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		public, err := readPublicKey(block)
+		if err != nil {
+			return nil, fmt.Errorf("push: a token key: %w", err)
+		}
+		key, err := newKey("", public)
+		if err != nil {
+			return nil, fmt.Errorf("push: a token key: %w", err)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("push: a token key: there is no PEM block of a public key")
+	}
+	return keys, nil
+}
+
+func readPublicKey(block *pem.Block) (crypto.PublicKey, error) {
+	switch block.Type {
+	case "PUBLIC KEY":
+		return x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		return x509.ParsePKCS1PublicKey(block.Bytes)
+	case "CERTIFICATE":
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		return certificate.PublicKey, nil
+	}
+	return nil, fmt.Errorf("a PEM block %q: use a PUBLIC KEY", block.Type)
+}
+
+// RetryAfter is the least time between two fetches of keys, whatever tokens name. A client that was
+// refused with ErrKeyNotYetKnown can try again after it.
+const RetryAfter = 10 * time.Second
 
 // These bound what the keys behind a URL cost.
 const (
-	keysFresh   = 5 * time.Minute  // after that they are fetched again, while tokens go on
-	keysStale   = time.Hour        // after that they are no longer used, if fetching has failed since
-	keysPause   = 10 * time.Second // between two fetches, whatever tokens name
-	keysTimeout = 5 * time.Second  // of a fetch; tokens whose key is not known wait for it
+	keysFresh   = 5 * time.Minute // after that they are fetched again, while tokens go on
+	keysStale   = time.Hour       // after that they are no longer used, if fetching has failed since
+	keysTimeout = 5 * time.Second // of a fetch; tokens whose key is not known wait for it
 	maxKeysBody = 1 << 20
 	maxKeys     = 100
 )
@@ -35,24 +123,24 @@ const (
 // methods.
 type remoteKeys struct {
 	url    string
-	clock  Clock
+	now    func() time.Time
 	log    *slog.Logger
 	client *http.Client
 
 	mu       sync.Mutex
-	keys     []tokenKey
+	keys     []verifyKey
 	fetched  time.Time     // when keys came; zero: never
 	asked    time.Time     // when the fetch began that has brought keys
 	tried    time.Time     // when the last fetch began
 	fetching chan struct{} // closed when the fetch that runs has ended; nil: none runs
 }
 
-func newRemoteKeys(address string, clock Clock, log *slog.Logger) (*remoteKeys, error) {
+func newRemoteKeys(address string, now func() time.Time, log *slog.Logger) (*remoteKeys, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopbackName(u.Hostname())) {
 		return nil, fmt.Errorf("push: the URL of token keys %q: use https, or http on this machine", address)
 	}
-	return &remoteKeys{url: address, clock: clock, log: log, client: &http.Client{
+	return &remoteKeys{url: address, now: now, log: log, client: &http.Client{
 		Timeout: keysTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // only this URL is trusted
@@ -67,10 +155,10 @@ func isLoopbackName(host string) bool {
 
 // keysNamed returns the keys with that id, and those without one; for the id "" all. It has the
 // keys fetched, and does not wait for that, if they are no longer fresh.
-func (r *remoteKeys) keysNamed(id string) (list []tokenKey) {
+func (r *remoteKeys) keysNamed(id string) (list []verifyKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	age := r.clock.Now().Sub(r.fetched)
+	age := r.now().Sub(r.fetched)
 	if len(r.keys) > 0 && age > keysFresh {
 		r.fetchSoon()
 	}
@@ -107,8 +195,8 @@ func (r *remoteKeys) renewed(since time.Time) bool {
 // fetchSoon begins a fetch, unless one runs or the last one was a moment ago. The caller holds
 // r.mu.
 func (r *remoteKeys) fetchSoon() {
-	now := r.clock.Now()
-	if r.fetching != nil || !r.tried.IsZero() && now.Sub(r.tried) < keysPause {
+	now := r.now()
+	if r.fetching != nil || !r.tried.IsZero() && now.Sub(r.tried) < RetryAfter {
 		return
 	}
 	r.tried, r.fetching = now, make(chan struct{})
@@ -122,7 +210,7 @@ func (r *remoteKeys) fetch() {
 	if err != nil {
 		r.log.Error("push: the keys of tokens were not fetched", "url", r.url, "error", err)
 	} else {
-		r.keys, r.fetched, r.asked = keys, r.clock.Now(), r.tried
+		r.keys, r.fetched, r.asked = keys, r.now(), r.tried
 	}
 	if err == nil && len(keys) == 0 {
 		r.log.Error("push: the key set has no key that checks signatures: tokens are refused until it has one",
@@ -132,7 +220,7 @@ func (r *remoteKeys) fetch() {
 	r.fetching = nil
 }
 
-func (r *remoteKeys) download() ([]tokenKey, error) {
+func (r *remoteKeys) download() ([]verifyKey, error) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, r.url, nil)
 	if err != nil {
 		return nil, err
@@ -180,7 +268,7 @@ func (s *segment) UnmarshalJSON(text []byte) (err error) {
 // parseKeySet returns the keys that check signatures. It leaves out the others, and those of kinds
 // that the server does not know, as RFC 7517 §5 wants it. A symmetric key is left out, too: at a
 // URL it would be no secret.
-func parseKeySet(text []byte) (keys []tokenKey, err error) {
+func parseKeySet(text []byte) (keys []verifyKey, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -201,18 +289,18 @@ func parseKeySet(text []byte) (keys []tokenKey, err error) {
 		if json.Unmarshal(one, &k) != nil {
 			continue
 		}
-		if key, ok := k.tokenKey(); ok {
+		if key, ok := k.verifyKey(); ok {
 			keys = append(keys, key)
 		}
 	}
 	return keys, nil
 }
 
-func (k *jwk) tokenKey() (key tokenKey, ok bool) {
+func (k *jwk) verifyKey() (key verifyKey, ok bool) {
 	if k.Use != "" && k.Use != "sig" || k.Operations != nil && !slices.Contains(k.Operations, "verify") {
 		return key, false
 	}
-	key, err := newTokenKey(k.ID, k.public())
+	key, err := newKey(k.ID, k.public())
 	if err != nil {
 		return key, false
 	}
@@ -251,4 +339,56 @@ func (k *jwk) public() any {
 		return ed25519.PublicKey(k.X)
 	}
 	return nil
+}
+
+// keysFor returns the keys that may check the token. known reports whether the right one must be
+// among them. It is false if another key may have come to the URL since its keys were fetched.
+func (t *trust) keysFor(token *jwt.Token) (set jwt.VerificationKeySet, known bool, err error) {
+	algorithm := token.Method.Alg()
+	id, _ := token.Header["kid"].(string) // another type names no key
+	known = t.remote == nil || strings.HasPrefix(algorithm, "HS")
+	add := func(keys []verifyKey, named bool) {
+		for _, k := range keys {
+			known = known || named && k.id != ""
+			if k.serves(algorithm, id) {
+				set.Keys = append(set.Keys, k.key)
+			}
+		}
+	}
+	add(t.keys, false)
+	if t.remote != nil {
+		add(t.remote.keysNamed(id), id != "")
+	}
+	if len(set.Keys) == 0 {
+		err = fmt.Errorf("no key for the algorithm %s and the kid %q", algorithm, id)
+	}
+	return set, known, err
+}
+
+// read checks a token at the time now, and reads its claims into c. The error is one of package
+// jwt. If the token's key is not known, read fetches the keys behind the URL. ErrKeyNotYetKnown is
+// among the errors if that cannot be done now.
+func (t *trust) read(token string, c jwt.Claims, now time.Time) error {
+	var known bool
+	parse := func() error {
+		known = true // unless the keys are looked for
+		_, err := t.parser.ParseWithClaims(token, c, func(token *jwt.Token) (any, error) {
+			set, isKnown, err := t.keysFor(token)
+			known = isKnown
+			return set, err
+		})
+		return err
+	}
+	isOpen := func(err error) bool {
+		return !known && (errors.Is(err, jwt.ErrTokenUnverifiable) || errors.Is(err, jwt.ErrTokenSignatureInvalid))
+	}
+	err := parse()
+	if !isOpen(err) {
+		return err
+	}
+	renewed := t.remote.renewed(now)
+	if err = parse(); isOpen(err) && !renewed {
+		return errors.Join(ErrKeyNotYetKnown, err)
+	}
+	return err
 }
