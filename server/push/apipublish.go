@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -52,7 +53,7 @@ func (r *apiRequest) publication() (data []byte, o PublishOptions, err error) {
 	o = PublishOptions{Tags: r.Tags, SkipHistory: r.SkipHistory, IdempotencyKey: r.IdempotencyKey,
 		bytes: r.Data == nil}
 	if r.Version != 0 || r.VersionEpoch != "" {
-		o.Version = &Version{r.Version, r.VersionEpoch}
+		o.Version = &Version{Number: r.Version, Epoch: r.VersionEpoch}
 	}
 	if r.Data != nil && len(r.B64Data) > 0 {
 		return nil, o, badRequest("data and b64data are both given: use one")
@@ -64,13 +65,14 @@ func (r *apiRequest) publication() (data []byte, o PublishOptions, err error) {
 }
 
 // publishKept publishes p. With skipHistory the publication is not in the channel's history and
-// cannot be recovered.
-func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
+// cannot be recovered. exact is that of publishWith.
+func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory, exact bool) (
+	Position, error) {
 	keep := n.rules.of(channel).retention()
 	if skipHistory {
-		keep = Retention{}
+		keep = bus.Retention{}
 	}
-	return n.publishWith(ctx, channel, p, keep)
+	return n.publishWith(ctx, channel, p, keep, exact)
 }
 
 // appendPublished appends the result of a publication: its position, if the channel has a history.

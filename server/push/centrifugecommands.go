@@ -223,8 +223,8 @@ func (b *batch) publish(c *centrifuge.Command) error {
 		b.fail(c, failNotAvailable)
 		return nil
 	}
-	err := b.s.publish(p.Channel, Publication{Data: p.Data, Kind: b.form.kindOf(p.Data),
-		exact: b.form.codec == centrifuge.Protobuf})
+	err := b.s.publish(p.Channel, Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
+		b.form.codec == centrifuge.Protobuf)
 	if err != nil {
 		return b.failed(c, err)
 	}

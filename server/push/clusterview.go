@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // This file is what operators see of a cluster and change in it.
@@ -20,21 +22,21 @@ type nodeView struct {
 
 func (n *node) viewHere() nodeView {
 	state := n.bus.State()
-	view := nodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: state.lag(), Led: state.ledBy(n.name),
+	view := nodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, n.name),
 		Hears: []string{}}
 	for _, other := range state.Nodes {
-		if !other.Self && other.heard() {
+		if !other.Self && heardOf(other) {
 			view.Hears = append(view.Hears, other.Name)
 		}
 	}
 	return view
 }
 
-// heard reports whether the node is itself, or has given a sign of life lately.
-func (n NodeState) heard() bool { return n.Self || n.Seen < silentNode }
+// heardOf reports whether node n is itself, or has given a sign of life lately.
+func heardOf(n bus.NodeState) bool { return n.Self || n.Seen < silentNode }
 
-// lag returns how many messages of logs this node has not received yet.
-func (s State) lag() (messages uint64) {
+// lagOf returns how many messages of logs this node has not received yet.
+func lagOf(s bus.State) (messages uint64) {
 	for _, l := range s.Logs {
 		messages += l.Last - min(l.Followed, l.Last)
 	}
@@ -42,7 +44,7 @@ func (s State) lag() (messages uint64) {
 }
 
 // ledBy returns how many logs the node leads.
-func (s State) ledBy(node string) (logs int) {
+func ledBy(s bus.State, node string) (logs int) {
 	for _, l := range s.Logs {
 		if l.Leader == node {
 			logs++
@@ -56,10 +58,10 @@ func (s State) ledBy(node string) (logs int) {
 func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
 	state := s.node.bus.State()
 	shown := struct {
-		Problem string      `json:"problem"`
-		Links   []NodeState `json:"links"`
-		Logs    []LogState  `json:"logs"`
-		Nodes   []nodeView  `json:"nodes"`
+		Problem string          `json:"problem"`
+		Links   []bus.NodeState `json:"links"`
+		Logs    []bus.LogState  `json:"logs"`
+		Nodes   []nodeView      `json:"nodes"`
 	}{state.Problem, state.Nodes, state.Logs, []nodeView{}}
 	err := askAll(r.Context(), s.node, "state", operation{}, func(n nodeView) {
 		shown.Nodes = append(shown.Nodes, n)

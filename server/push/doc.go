@@ -13,8 +13,8 @@
 //
 // Read it in this order:
 //
-//   - bus.go is the contract of the Bus, which carries a [Publication] between nodes;
-//     memorybus.go is the bus within one process, stream.go the history of a channel.
+//   - Package bus is the contract of the Bus, which carries a [Publication] between nodes; package
+//     membus is the bus within one process. names.go has the names that programs see here, too.
 //   - namespace.go has the rules of channels.
 //   - calls.go is what a program does with the server; the HTTP and gRPC APIs (api.go is their
 //     table) encode these calls. operations.go and subscription.go are what clients may do,

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -39,7 +40,7 @@ func (f eventForm) publications(channel string, list []Publication) []byte {
 		if f.named {
 			dst = append(append(append(dst, "event: "...), channel...), '\n')
 		}
-		dst = append(append(append(dst, "data: "...), p.json()...), "\n\n"...)
+		dst = append(append(append(dst, "data: "...), jsonOf(&p)...), "\n\n"...)
 	}
 	return dst
 }
@@ -50,7 +51,7 @@ func appendID(dst []byte, at Position) []byte {
 	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
 
-func (f eventForm) notice(string, Notice) []byte { return nil }
+func (f eventForm) notice(string, bus.Notice) []byte { return nil }
 
 func (f eventForm) subscribed(string, welcome) []byte { return nil }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 )
 
@@ -71,8 +72,8 @@ func newMercureHub(s *Server) *mercureHub {
 	return h
 }
 
-func (h *mercureHub) topic() Topic {
-	return Topic{mercureLog, Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
+func (h *mercureHub) topic() bus.Topic {
+	return bus.Topic{Name: mercureLog, Keep: bus.Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
 }
 
 // errMercureID is for an update whose publisher has chosen an id that names another one.
@@ -83,7 +84,7 @@ var errMercureID = errors.New("push: mercure: the id is one that the hub has cho
 func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
 	n := h.node
 	p := Publication{Data: []byte(u.Data), Kind: Text, Tags: u.Tags()}
-	if p.size() > n.limits.Publication {
+	if p.Size() > n.limits.Publication {
 		return "", errBadData
 	}
 	if !n.gate.enter() {
@@ -198,7 +199,7 @@ func (h *mercureHub) placeOf(ctx context.Context, id string) (at Position, ours 
 		return at, false, err
 	}
 	offset, ours := mercure.ParseEventID(id, now.Top.Epoch)
-	return Position{offset, now.Top.Epoch}, ours, nil
+	return Position{Offset: offset, Epoch: now.Top.Epoch}, ours, nil
 }
 
 // resumption selects what s gets of list: the latest events that Limits allow.
@@ -209,7 +210,7 @@ func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found
 		if !want.Has(mercure.FromTags(p.Tags, "")) {
 			continue
 		}
-		bytes += envelope + p.size()
+		bytes += envelope + p.Size()
 		if len(selected) == h.node.limits.Recovered || bytes > h.node.limits.Queue {
 			found = updateOf(p).ID
 			break
@@ -273,7 +274,7 @@ func (h *mercureHub) Lost(string) {
 }
 
 // Notice does nothing: subscriptions are announced by updates.
-func (h *mercureHub) Notice(string, Notice) {}
+func (h *mercureHub) Notice(string, bus.Notice) {}
 
 // Present appends nothing: subscribers are listed by the subscription API.
 func (h *mercureHub) Present(_ string, to []ClientInfo) []ClientInfo { return to }

@@ -3,6 +3,7 @@ package push
 import (
 	"net/http"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/web"
 )
@@ -55,7 +56,7 @@ func updateOf(p *Publication) mercure.Update {
 	return u
 }
 
-func (mercureForm) notice(string, Notice) []byte { return nil }
+func (mercureForm) notice(string, bus.Notice) []byte { return nil }
 
 func (mercureForm) subscribed(string, welcome) []byte { return nil }
 

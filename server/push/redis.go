@@ -218,12 +218,12 @@ func (d *redisServer) isOperator(c *resp.Conn) bool {
 // publish answers PUBLISH and SPUBLISH with the number of subscribers on this node.
 func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 	channel := string(c.Args[1])
-	p := Publication{Data: append([]byte(nil), c.Args[2]...), Kind: redisKind(c.Args[2]), exact: true}
+	p := Publication{Data: append([]byte(nil), c.Args[2]...), Kind: redisKind(c.Args[2])}
 	var err error
 	if d.isOperator(c.Conn) {
-		_, err = d.node.publish(context.Background(), channel, p)
+		_, err = d.node.publishKept(context.Background(), channel, p, false, true)
 	} else {
-		err = d.session(c.Conn, false).publish(channel, p)
+		err = d.session(c.Conn, false).publish(channel, p, true)
 	}
 	if answer := d.badPublication(channel, p.Data); err != nil && answer != "" {
 		w.Error(answer)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // redisDoor is the channels of Redis: PUBLISH, SUBSCRIBE and what belongs to them. It has no path;
@@ -55,7 +56,7 @@ func (f redisForm) matches(pattern, channel string, list []Publication) (dst []b
 	return dst
 }
 
-func (f redisForm) notice(string, Notice) []byte { return nil }
+func (f redisForm) notice(string, bus.Notice) []byte { return nil }
 
 // Clients of Redis do not expect subscriptions that they have not asked for.
 func (f redisForm) subscribed(string, welcome) []byte { return nil }
