@@ -93,14 +93,16 @@ var arrows = map[string][]string{
 	"server/push/internal/prototest":  nil, // for tests
 	"server/push/internal/tokentest":  nil, // for tests
 	"server/push/token":               {"server/push/internal/strict"},
-	"server/push": {".", "buf", "resp", "server/push/internal/centrifuge", "server/push/internal/fossil",
-		"server/push/internal/mercure", "server/push/internal/receipts", "server/push/internal/strict",
-		"server/push/token", "web", "websocket", "workers"},
-	"server/push/bustest": {"server/push"},
+	"server/push/bus":                 nil,
+	"server/push/membus":              {"server/push/bus", "server/push/internal/receipts"},
+	"server/push": {".", "buf", "resp", "server/push/bus", "server/push/internal/centrifuge",
+		"server/push/internal/fossil", "server/push/internal/mercure", "server/push/internal/strict",
+		"server/push/membus", "server/push/token", "web", "websocket", "workers"},
+	"server/push/bustest": {"server/push/bus"},
 	"server/push/proxy":   {"server/push", "server/push/internal/strict"},
-	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
+	"server/push/natsbus": {"server/push/bus", "server/push/internal/receipts"},
 	"server/cmd/myriad": {".", "debug", "internal/freeport", "resp", "server/load", "server/push",
-		"server/push/natsbus", "server/push/proxy", "web", "websocket"},
+		"server/push/bus", "server/push/natsbus", "server/push/proxy", "web", "websocket"},
 	"server/clients":     nil,
 	"server/clustertest": nil, // tests alone
 }

@@ -20,7 +20,7 @@ func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) 
 			h.Publications[i].Kind = Binary
 		}
 	}
-	return centrifuge.AppendHistoryResult(nil, centrifugeForm{}.historyResult(h)), nil
+	return centrifuge.AppendHistoryResult(nil, historyResult(h)), nil
 }
 
 func (s *Server) apiHistoryRemove(ctx context.Context, r *apiRequest) ([]byte, error) {
@@ -36,4 +36,23 @@ func (s *Server) apiPresenceStats(ctx context.Context, r *apiRequest) ([]byte, e
 	there, err := s.PresenceStats(ctx, r.Channel)
 	return centrifuge.AppendPresenceStatsResult(nil,
 		&centrifuge.PresenceStatsResult{Clients: there.Count, Users: there.Users}), err
+}
+
+// historyResult returns a history in the shape of the client protocol, in JSON.
+func historyResult(h History) *centrifuge.HistoryResult {
+	shown := make([]centrifuge.Publication, len(h.Publications))
+	for i := range h.Publications {
+		p := &h.Publications[i]
+		shown[i] = centrifuge.Publication{Data: jsonOf(p), Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
+	}
+	return &centrifuge.HistoryResult{Publications: shown, Position: centrifuge.Position(h.Top)}
+}
+
+// presenceResult returns clients in the shape of the client protocol.
+func presenceResult(list []ClientInfo) *centrifuge.PresenceResult {
+	shown := make([]centrifuge.ClientInfo, len(list))
+	for i, info := range list {
+		shown[i] = centrifuge.ClientInfo(info)
+	}
+	return &centrifuge.PresenceResult{Clients: shown}
 }

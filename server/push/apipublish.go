@@ -52,7 +52,7 @@ func (r *apiRequest) publication() (data []byte, o PublishOptions, err error) {
 	o = PublishOptions{Tags: r.Tags, SkipHistory: r.SkipHistory, IdempotencyKey: r.IdempotencyKey,
 		bytes: r.Data == nil}
 	if r.Version != 0 || r.VersionEpoch != "" {
-		o.Version = &Version{r.Version, r.VersionEpoch}
+		o.Version = &Version{Number: r.Version, Epoch: r.VersionEpoch}
 	}
 	if r.Data != nil && len(r.B64Data) > 0 {
 		return nil, o, badRequest("data and b64data are both given: use one")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
@@ -97,7 +98,7 @@ func (s *Server) Broadcast(ctx context.Context, channels []string, data []byte, 
 
 // checkPublication returns an error for what is missing, or is too large for any channel.
 func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
-	limit, size := s.node.limits.Publication, len(data)+tagsSize(o.Tags)
+	limit, size := s.node.limits.Publication, (&Publication{Data: data, Tags: o.Tags}).Size()
 	if size > limit && o.Kind == JSON && !o.bytes {
 		size += compactSize(data) - len(data)
 	}
@@ -120,15 +121,15 @@ func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
 
 // publishChecked publishes to one channel.
 func (s *Server) publishChecked(ctx context.Context, channel string, data []byte, o *PublishOptions) (Position, error) {
-	p := Publication{ID: o.IdempotencyKey, Data: data, Kind: o.Kind, Tags: o.Tags, Version: o.Version, exact: o.bytes}
+	p := Publication{ID: o.IdempotencyKey, Data: data, Kind: o.Kind, Tags: o.Tags, Version: o.Version}
 	if o.bytes {
 		p.Kind = kindOf(data)
 	}
-	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory)
+	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory, o.bytes)
 	switch {
-	case errors.Is(err, ErrOutdated):
+	case errors.Is(err, bus.ErrOutdated):
 		return at, nil // the channel has it already, or something newer
-	case errors.Is(err, ErrNoHistory):
+	case errors.Is(err, bus.ErrNoHistory):
 		return at, Error{Code: failNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
 	case errors.Is(err, errBadVersion):
 		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", maxID))

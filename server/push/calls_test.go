@@ -122,6 +122,7 @@ func TestCallsAreChecked(t *testing.T) {
 		SkipHistory: true}
 	keyed := PublishOptions{IdempotencyKey: strings.Repeat("k", 257)}
 	unnumbered := PublishOptions{Version: &Version{Epoch: "e"}}
+	elsewhere := Position{Offset: 1, Epoch: "other"}
 	three, reason := []string{"a", "b", "c"}, strings.Repeat("r", 124)
 	tagged := PublishOptions{Tags: map[string]string{"t": string(long)}}
 	recovering := SubscribeOptions{Override: Override{ForceRecovery: new(true)}}
@@ -145,7 +146,7 @@ func TestCallsAreChecked(t *testing.T) {
 		"no history":             {second(ts.History(ctx, "a", Query{})), 108},
 		"no history to remove":   {ts.RemoveHistory(ctx, "a"), 108},
 		"no presence":            {second(ts.Presence(ctx, "kept:a")), 108},
-		"another epoch":          {second(ts.History(ctx, "kept:a", Query{Since: &Position{1, "other"}})), 112},
+		"another epoch":          {second(ts.History(ctx, "kept:a", Query{Since: &elsewhere})), 112},
 		"bad pattern":            {second(ts.Channels(ctx, "[")), 107},
 		"no channels":            {second(ts.Broadcast(ctx, nil, []byte("1"), PublishOptions{})), 107},
 		"many channels":          {second(ts.Broadcast(ctx, three, long, PublishOptions{})), 106},

@@ -223,8 +223,8 @@ func (b *batch) publish(c *centrifuge.Command) error {
 		b.fail(c, failNotAvailable)
 		return nil
 	}
-	err := b.s.publish(p.Channel, Publication{Data: p.Data, Kind: b.form.kindOf(p.Data),
-		exact: b.form.codec == centrifuge.Protobuf})
+	err := b.s.publish(p.Channel, Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
+		b.form.codec == centrifuge.Protobuf)
 	if err != nil {
 		return b.failed(c, err)
 	}
@@ -285,11 +285,11 @@ func (b *batch) presence(c *centrifuge.Command) error {
 	if err != nil {
 		return b.failed(c, err)
 	}
-	b.reply(&centrifuge.Reply{ID: c.ID, Presence: presenceResult(there.Clients)})
+	b.reply(&centrifuge.Reply{ID: c.ID, Presence: shownPresence(there.Clients)})
 	return nil
 }
 
-func presenceResult(list []ClientInfo) *centrifuge.PresenceResult {
+func shownPresence(list []ClientInfo) *centrifuge.PresenceResult {
 	shown := make([]centrifuge.ClientInfo, len(list))
 	for i, info := range list {
 		shown[i] = centrifuge.ClientInfo(info)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/fossil"
 	"github.com/myriad-go/myriad/web"
@@ -140,7 +141,7 @@ func (f centrifugeForm) quote(p *centrifuge.Publication) {
 func (f centrifugeForm) shown(p *Publication) centrifuge.Publication {
 	data := p.Data
 	if f.codec == centrifuge.JSON {
-		data = p.json()
+		data = jsonOf(p)
 	}
 	return centrifuge.Publication{Data: data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
@@ -154,7 +155,7 @@ func (f centrifugeForm) listed(list []Publication) []centrifuge.Publication {
 	return shown
 }
 
-func (f centrifugeForm) notice(channel string, n Notice) []byte {
+func (f centrifugeForm) notice(channel string, n bus.Notice) []byte {
 	push, info := centrifuge.Push{Channel: channel}, centrifuge.ClientInfo(n.ClientInfo)
 	if n.Joined {
 		push.Join = &info

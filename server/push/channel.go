@@ -3,6 +3,8 @@ package push
 import (
 	"context"
 	"sync"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A channel is the Receiver of one channel's events on this node. Its users are its members and the
@@ -159,7 +161,7 @@ func (ch *channel) connect() error {
 	n := ch.hub.node
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	err := n.bus.Subscribe(ctx, Topic{ch.name, ch.rules.retention()}, ch)
+	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.retention()}, ch)
 	ch.open = err == nil
 	return err
 }
@@ -256,7 +258,7 @@ func (ch *channel) Receive(_ string, list []Publication) {
 // largest returns the size of the largest publication, in bytes.
 func largest(list []Publication) (size int) {
 	for i := range list {
-		size = max(size, list[i].size())
+		size = max(size, list[i].Size())
 	}
 	return size
 }
@@ -269,7 +271,7 @@ func (ch *channel) together(list []Publication) int {
 	}
 	bytes := 0
 	for i, p := range list {
-		bytes += envelope + p.size()
+		bytes += envelope + p.Size()
 		if bytes > frameBytes && i > 0 {
 			return i
 		}
@@ -366,7 +368,7 @@ func (ch *channel) closeHoles() {
 }
 
 // Notice sends the notice to the members that asked for notices.
-func (ch *channel) Notice(_ string, n Notice) {
+func (ch *channel) Notice(_ string, n bus.Notice) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.notified == 0 {
@@ -383,7 +385,7 @@ func (ch *channel) Notice(_ string, n Notice) {
 type noticeEncoder struct {
 	node   *node
 	name   string
-	notice Notice
+	notice bus.Notice
 	made   [maxForms]*message
 }
 

@@ -1,5 +1,7 @@
 package push
 
+import "github.com/myriad-go/myriad/server/push/bus"
+
 // This file is what operators see of a cluster and change in it.
 
 // A nodeView is how one node is doing, as it says itself.
@@ -13,21 +15,21 @@ type nodeView struct {
 
 func (n *node) viewHere() nodeView {
 	state := n.bus.State()
-	view := nodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: state.lag(), Led: state.ledBy(n.name),
+	view := nodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, n.name),
 		Hears: []string{}}
 	for _, other := range state.Nodes {
-		if !other.Self && other.heard() {
+		if !other.Self && heardOf(other) {
 			view.Hears = append(view.Hears, other.Name)
 		}
 	}
 	return view
 }
 
-// heard reports whether the node is itself, or has given a sign of life lately.
-func (n NodeState) heard() bool { return n.Self || n.Seen < silentNode }
+// heardOf reports whether node n is itself, or has given a sign of life lately.
+func heardOf(n bus.NodeState) bool { return n.Self || n.Seen < silentNode }
 
-// lag returns how many messages of logs this node has not received yet.
-func (s State) lag() (messages uint64) {
+// lagOf returns how many messages of logs this node has not received yet.
+func lagOf(s bus.State) (messages uint64) {
 	for _, l := range s.Logs {
 		messages += l.Last - min(l.Followed, l.Last)
 	}
@@ -35,7 +37,7 @@ func (s State) lag() (messages uint64) {
 }
 
 // ledBy returns how many logs the node leads.
-func (s State) ledBy(node string) (logs int) {
+func ledBy(s bus.State, node string) (logs int) {
 	for _, l := range s.Logs {
 		if l.Leader == node {
 			logs++

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // serveCluster sends how this node sees the cluster, and what each node says of itself. A server on
@@ -12,10 +14,10 @@ import (
 func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
 	state := s.node.bus.State()
 	shown := struct {
-		Problem string      `json:"problem"`
-		Links   []NodeState `json:"links"`
-		Logs    []LogState  `json:"logs"`
-		Nodes   []nodeView  `json:"nodes"`
+		Problem string          `json:"problem"`
+		Links   []bus.NodeState `json:"links"`
+		Logs    []bus.LogState  `json:"logs"`
+		Nodes   []nodeView      `json:"nodes"`
 	}{state.Problem, state.Nodes, state.Logs, []nodeView{}}
 	err := askAll(r.Context(), s.node, "state", operation{}, func(n nodeView) {
 		shown.Nodes = append(shown.Nodes, n)

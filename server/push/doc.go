@@ -13,8 +13,8 @@
 //
 // Read it in this order:
 //
-//   - bus.go is the contract of the Bus, which carries a [Publication] between nodes;
-//     memorybus.go is the bus within one process, stream.go the history of a channel.
+//   - Package bus is the contract of the Bus, which carries a [Publication] between nodes; package
+//     membus is the bus within one process. names.go has the names that programs see here, too.
 //   - namespace.go has the rules of channels.
 //   - package token checks tokens; grant.go is what the server makes of one.
 //   - calls.go is what a program does with the server; the HTTP and gRPC APIs (api.go is their

@@ -3,6 +3,8 @@ package push
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A Door is a protocol by which clients, programs or operators use the server. It turns their bytes
@@ -31,7 +33,7 @@ type form interface {
 	// publications encodes list as one message.
 	publications(channel string, list []Publication) []byte
 	// notice encodes that a client has joined or left. nil: clients of this form get no notices.
-	notice(channel string, n Notice) []byte
+	notice(channel string, n bus.Notice) []byte
 	// subscribed encodes that the server has made a subscription. nil: the form cannot say so, and
 	// the server makes none.
 	subscribed(channel string, hello welcome) []byte
@@ -52,7 +54,7 @@ type form interface {
 // subscription ends, so does their connection.
 type quietForm struct{}
 
-func (quietForm) notice(string, Notice) []byte { return nil }
+func (quietForm) notice(string, bus.Notice) []byte { return nil }
 
 func (quietForm) subscribed(string, welcome) []byte { return nil }
 
@@ -186,7 +188,7 @@ const envelope = 128
 // encodedSize estimates the size of list as a message.
 func encodedSize(channel string, list []Publication) (size int) {
 	for i := range list {
-		size += envelope + len(channel) + len(list[i].User) + list[i].size()
+		size += envelope + len(channel) + len(list[i].User) + list[i].Size()
 	}
 	return size
 }

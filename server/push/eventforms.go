@@ -54,7 +54,7 @@ func (f eventForm) publications(channel string, list []Publication) []byte {
 		if f.named {
 			dst = append(append(append(dst, "event: "...), channel...), '\n')
 		}
-		dst = append(append(append(dst, "data: "...), p.json()...), "\n\n"...)
+		dst = append(append(append(dst, "data: "...), jsonOf(&p)...), "\n\n"...)
 	}
 	return dst
 }

@@ -136,7 +136,7 @@ func resumption(r *http.Request) subscribeRequest {
 		// an id of another server: nothing can be recovered, and the client gets a gap
 		epoch = "?"
 	}
-	return subscribeRequest{recover: true, since: Position{n, epoch}}
+	return subscribeRequest{recover: true, since: Position{Offset: n, Epoch: epoch}}
 }
 
 func (s *eventsDoor) checkChannels(channels []string) error {

@@ -11,21 +11,24 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // In a blockingBus Subscribe blocks until goOn is closed. It then returns err if that is not nil.
 type blockingBus struct {
-	Bus
+	bus.Bus
 	asked chan string
 	goOn  chan struct{}
 	err   error
 }
 
 func newBlockingBus() *blockingBus {
-	return &blockingBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan string), goOn: make(chan struct{})}
+	return &blockingBus{Bus: membus.New(membus.Config{}), asked: make(chan string), goOn: make(chan struct{})}
 }
 
-func (b *blockingBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
+func (b *blockingBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	b.asked <- t.Name
 	<-b.goOn
 	if b.err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // An apiError is the answer to a request that failed.
@@ -26,7 +28,7 @@ func (s *Server) explain(method string, err error) *apiError {
 		return &apiError{code: protocol.Code, message: protocol.Message}
 	case errors.Is(err, errDraining):
 		return &apiError{http.StatusServiceUnavailable, failInternal.Code, "the server is shutting down"}
-	case errors.Is(err, ErrUncertain):
+	case errors.Is(err, bus.ErrUncertain):
 		return &apiError{http.StatusServiceUnavailable, failInternal.Code, "the publication was sent, but not confirmed " +
 			"in time: send it again with the same idempotency_key"}
 	}

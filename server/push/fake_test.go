@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // fakeClock moves only in advance, which runs the timers that it passes.
@@ -113,7 +114,7 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 	clock, log := newFakeClock(), new(syncBuffer)
 	n := &node{
 		rules: mustRules(t),
-		bus:   NewMemoryBus(MemoryConfig{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
+		bus:   membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
 		random: seeded(), version: "test",
 		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
 	}

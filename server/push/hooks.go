@@ -326,7 +326,7 @@ func (s *session) subscribeByHook(name string, w *subscribeRequest) error {
 }
 
 // publishByHook asks whether the client may publish, and publishes what the hook allows.
-func (s *session) publishByHook(channel string, p Publication) error {
+func (s *session) publishByHook(channel string, p Publication, exact bool) error {
 	a, err := s.node.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
 	if err != nil {
 		return s.hookFailed("publish", err)
@@ -334,6 +334,6 @@ func (s *session) publishByHook(channel string, p Publication) error {
 	if a.Data != nil {
 		p.Data, p.Kind = a.Data, kindOf(a.Data)
 	}
-	_, err = s.node.publishKept(context.Background(), channel, p, a.SkipHistory)
+	_, err = s.node.publishKept(context.Background(), channel, p, a.SkipHistory, exact)
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A hub holds the channels that have subscribers on this node.
@@ -125,7 +127,7 @@ func (n *node) announce(m *member, joined bool) {
 	}
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	err := n.bus.Announce(ctx, m.ch.name, Notice{ClientInfo: m.info(), Joined: joined})
+	err := n.bus.Announce(ctx, m.ch.name, bus.Notice{ClientInfo: m.info(), Joined: joined})
 	if err != nil && !n.isDraining() {
 		n.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
 	}

@@ -159,7 +159,7 @@ func TestSessionSize(t *testing.T) {
 
 func TestForms(t *testing.T) {
 	buf.CheckLeaks(t)
-	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{7, "e"}}}
+	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{Offset: 7, Epoch: "e"}}}
 	for f, want := range map[form]string{
 		jsonForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
 			`{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,

@@ -16,9 +16,9 @@ func kindOf(data []byte) Kind {
 	return Binary
 }
 
-// json returns the data as one JSON value without newlines, for doors that carry nothing else: text
-// as a string, bytes as a string in base64 (RFC 4648 §4).
-func (p *Publication) json() []byte {
+// jsonOf returns the data of p as one JSON value without newlines, for doors that carry nothing
+// else: text as a string, bytes as a string in base64 (RFC 4648 §4).
+func jsonOf(p *Publication) []byte {
 	switch p.Kind {
 	case Text:
 		return centrifuge.AppendString(nil, string(p.Data))

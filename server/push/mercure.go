@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/server/push/token"
 )
@@ -30,8 +31,12 @@ type MercureConfig struct {
 }
 
 func (c MercureConfig) withDefaults() MercureConfig {
-	setDefault(&c.HistorySize, 1000)
-	setDefault(&c.HistoryAge, time.Hour)
+	if c.HistorySize <= 0 {
+		c.HistorySize = 1000
+	}
+	if c.HistoryAge <= 0 {
+		c.HistoryAge = time.Hour
+	}
 	c.HistorySize = min(c.HistorySize, maxHistorySize)
 	return c
 }
@@ -62,7 +67,7 @@ func (h *mercureHub) open(s *Server) {
 	h.Server, h.publishers = s, s.Tokens()
 	if h.config.PublisherSecret != "" {
 		// A secret has no error.
-		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.node.clock.Now})
+		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.Clock().Now})
 	}
 	if h.config.Subscriptions {
 		h.payloads = make(map[*session]mercureSubscriber)
@@ -70,8 +75,8 @@ func (h *mercureHub) open(s *Server) {
 	}
 }
 
-func (h *mercureHub) topic() Topic {
-	return Topic{mercureLog, Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
+func (h *mercureHub) topic() bus.Topic {
+	return bus.Topic{Name: mercureLog, Keep: bus.Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
 }
 
 // errMercureID is for an update whose publisher has chosen an id that names another one.
@@ -189,7 +194,7 @@ func (h *mercureHub) placeOf(ctx context.Context, id string) (at Position, ours 
 		return at, false, err
 	}
 	offset, ours := mercure.ParseEventID(id, now.Top.Epoch)
-	return Position{offset, now.Top.Epoch}, ours, nil
+	return Position{Offset: offset, Epoch: now.Top.Epoch}, ours, nil
 }
 
 // resumption selects what s gets of list: the latest events that Limits allow.
@@ -264,7 +269,7 @@ func (h *mercureHub) Lost(string) {
 }
 
 // Notice does nothing: subscriptions are announced by updates.
-func (h *mercureHub) Notice(string, Notice) {}
+func (h *mercureHub) Notice(string, bus.Notice) {}
 
 // Present appends nothing: subscribers are listed by the subscription API.
 func (h *mercureHub) Present(_ string, to []ClientInfo) []ClientInfo { return to }

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // mercureTest is a server with a hub, whose subscribers are recorded.
@@ -393,8 +395,8 @@ func TestAttackMercureIDs(t *testing.T) {
 func (m mercureTest) topEpoch(t *testing.T) string {
 	t.Helper()
 	c := MercureConfig{HistorySize: 6}.withDefaults() // the size is that of the tests
-	h, err := m.node.bus.History(t.Context(), Topic{mercureLog, Retention{Size: c.HistorySize,
-		Age: c.HistoryAge}}, Query{})
+	keep := bus.Retention{Size: c.HistorySize, Age: c.HistoryAge}
+	h, err := m.node.bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,7 +548,7 @@ func TestAttackMercure(t *testing.T) {
 
 // When the bus has lost updates, streams end: their clients come back and continue.
 func TestMercureLost(t *testing.T) {
-	bus := &lossyBus{Bus: NewMemoryBus(MemoryConfig{})}
+	bus := &lossyBus{Bus: membus.New(membus.Config{})}
 	m := mercureTest{newTestServer(t, Config{Bus: bus})}
 	stream, _ := m.subscribe("topic=a")
 	bus.receiver.Lost(mercureLog)
@@ -557,11 +559,11 @@ func TestMercureLost(t *testing.T) {
 
 // A lossyBus keeps the last receiver.
 type lossyBus struct {
-	Bus
-	receiver Receiver
+	bus.Bus
+	receiver bus.Receiver
 }
 
-func (b *lossyBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
+func (b *lossyBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	b.receiver = r
 	return b.Bus.Subscribe(ctx, t, r)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
@@ -88,7 +89,7 @@ func (h *mercureHub) tell(s *session, one mercureSubscriber, active bool) {
 		}
 		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
 			Private: true})
-		if err != nil && !errors.Is(err, errDraining) && !errors.Is(err, ErrBusClosed) {
+		if err != nil && !errors.Is(err, errDraining) && !errors.Is(err, bus.ErrClosed) {
 			h.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
 		}
 	}

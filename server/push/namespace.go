@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A Namespace is the rules of some channels. It applies to channels whose name begins with
@@ -188,14 +190,14 @@ func (all *namespaces) knows(channel string) bool {
 }
 
 // Retention returns what the bus keeps of the channels' publications.
-func (ns Namespace) Retention() Retention { return new(ns.withDefaults()).retention() }
+func (ns Namespace) Retention() bus.Retention { return new(ns.withDefaults()).retention() }
 
 // retention returns what the bus keeps of the channel's publications.
-func (ns *Namespace) retention() Retention {
+func (ns *Namespace) retention() bus.Retention {
 	if ns.HistorySize == 0 {
-		return Retention{}
+		return bus.Retention{}
 	}
-	return Retention{Size: ns.HistorySize, Age: ns.HistoryAge}
+	return bus.Retention{Size: ns.HistorySize, Age: ns.HistoryAge}
 }
 
 func (ns Namespace) withDefaults() Namespace {

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/token"
 )
 
@@ -48,7 +49,8 @@ type node struct {
 	id      clientID // names the node
 	name    string   // its name for operators
 	rules   *ruleTable
-	bus     Bus
+	bus     bus.Bus
+	local   bus.Local // bus, if it is one; else nil
 	hub     *hub
 	wheel   *wheel
 	count   *counters
@@ -109,6 +111,7 @@ type counters struct {
 
 // open starts the node's clock. close stops it.
 func (n *node) open(doors []Door) {
+	n.local, _ = n.bus.(bus.Local)
 	n.hub = newHub(n)
 	n.wheel = newWheel(n.clock.Now())
 	n.forms = newForms(doors)
@@ -137,21 +140,24 @@ func (n *node) schedule() {
 // itself, because encoding/json does not. Data goes into text frames unchanged, and text that is
 // not UTF-8 would make every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
-	return n.publishWith(ctx, channel, p, n.rules.of(channel).retention())
+	return n.publishKept(ctx, channel, p, false, false)
 }
 
 // publishKept publishes p. With skipHistory the publication is not in the channel's history and
-// cannot be recovered.
-func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
+// cannot be recovered. exact is that of publishWith.
+func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory, exact bool) (
+	Position, error) {
 	keep := n.rules.of(channel).retention()
 	if skipHistory {
-		keep = Retention{}
+		keep = bus.Retention{}
 	}
-	return n.publishWith(ctx, channel, p, keep)
+	return n.publishWith(ctx, channel, p, keep, exact)
 }
 
-// publishWith is publish with a Retention instead of the channel's own.
-func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep Retention) (Position, error) {
+// publishWith is publish with a Retention instead of the channel's own. exact says that the data
+// came as bytes: JSON in them keeps its spaces.
+func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep bus.Retention, exact bool) (
+	Position, error) {
 	if err := n.checkChannel(channel); err != nil {
 		return Position{}, err
 	}
@@ -162,18 +168,18 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 		return Position{}, errBadVersion
 	}
 	var ok bool
-	if p.Data, ok = p.checked(); !ok || p.size() > n.limits.Publication {
+	if p.Data, ok = checked(&p, exact); !ok || p.Size() > n.limits.Publication {
 		return Position{}, errBadData
 	}
 	if !n.gate.enter() {
 		return Position{}, errDraining
 	}
 	defer n.gate.leave()
-	return n.publishTopic(ctx, Topic{channel, keep}, p)
+	return n.publishTopic(ctx, bus.Topic{Name: channel, Keep: keep}, p)
 }
 
 // publishTopic passes p to the bus. The caller has entered the gate.
-func (n *node) publishTopic(ctx context.Context, t Topic, p Publication) (Position, error) {
+func (n *node) publishTopic(ctx context.Context, t bus.Topic, p Publication) (Position, error) {
 	began := n.clock.Now()
 	ctx, cancel := n.deadline(ctx)
 	defer cancel()
@@ -188,14 +194,14 @@ func (n *node) publishTopic(ctx context.Context, t Topic, p Publication) (Positi
 
 // checked returns p.Data as a Bus carries it. It is not ok if it is not of p.Kind. JSON allows
 // newlines between tokens, but a newline ends a command of the protocol and a field of an event.
-func (p *Publication) checked() (data []byte, ok bool) {
+func checked(p *Publication, exact bool) (data []byte, ok bool) {
 	if p.Kind != Binary && !utf8.Valid(p.Data) {
 		return nil, false
 	}
 	if p.Kind != JSON {
 		return p.Data, true
 	}
-	if p.exact && !bytes.ContainsAny(p.Data, "\r\n") {
+	if exact && !bytes.ContainsAny(p.Data, "\r\n") {
 		return bytes.Clone(p.Data), json.Valid(p.Data)
 	}
 	data, err := oneLineJSON(p.Data)
@@ -214,9 +220,10 @@ func oneLineJSON(text []byte) ([]byte, error) {
 // takes up to 9 s.
 const busPatience = 15 * time.Second
 
-// deadline returns ctx with an end after busPatience. A memory bus does not wait, and needs none.
+// deadline returns ctx with an end after busPatience. A bus within this process does not wait, and
+// needs none.
 func (n *node) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, within := n.bus.(*memoryBus); within {
+	if n.local != nil {
 		return ctx, func() {}
 	}
 	return n.within(ctx, busPatience)
@@ -243,7 +250,9 @@ func (c timedContext) Err() error {
 }
 
 // topic returns the channel with the retention of its rules.
-func (n *node) topic(channel string) Topic { return Topic{channel, n.rules.of(channel).retention()} }
+func (n *node) topic(channel string) bus.Topic {
+	return bus.Topic{Name: channel, Keep: n.rules.of(channel).retention()}
+}
 
 // validChannel reports whether name is valid: UTF-8 without control characters, because names
 // appear in logs, text frames and lines of SSE. encoding/json replaces bytes that are not UTF-8 by

@@ -237,8 +237,9 @@ func (s *session) mayPublishTo(channel string) error {
 	return nil
 }
 
-// publish sends p, which has data, to the channel in the client's name.
-func (s *session) publish(channel string, p Publication) error {
+// publish sends p, which has data, to the channel in the client's name. exact is that of
+// node.publishWith.
+func (s *session) publish(channel string, p Publication, exact bool) error {
 	p.Client, p.User = s.id.String(), s.user()
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
@@ -247,12 +248,12 @@ func (s *session) publish(channel string, p Publication) error {
 		return err
 	}
 	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
-		return s.publishByHook(channel, p)
+		return s.publishByHook(channel, p, exact)
 	}
 	if !s.mayPublish(channel) {
 		return s.deniedPublish(channel)
 	}
-	_, err := s.node.publish(context.Background(), channel, p)
+	_, err := s.node.publishKept(context.Background(), channel, p, false, exact)
 	return err
 }
 
@@ -351,7 +352,7 @@ func (n *node) history(ctx context.Context, name string, q Query) (History, erro
 	}
 	bytes := 0
 	for i, p := range h.Publications {
-		bytes += envelope + p.size()
+		bytes += envelope + p.Size()
 		if bytes > n.limits.Queue && i > 0 {
 			h.Publications = h.Publications[:i]
 			break

@@ -136,7 +136,7 @@ func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
 	count, bytes := len(from.past.Publications)+len(from.rest), 0
 	for _, list := range [][]Publication{from.past.Publications, from.rest} {
 		for _, p := range list {
-			bytes += envelope + p.size()
+			bytes += envelope + p.Size()
 		}
 	}
 	if count > limits.Recovered || bytes > limits.Queue {

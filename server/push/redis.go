@@ -217,7 +217,7 @@ func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 	if d.isOperator(c.Conn) {
 		err = d.PublishExact(context.Background(), channel, data, redisKind(data))
 	} else {
-		err = d.session(c.Conn, false).publish(channel, Publication{Data: data, Kind: redisKind(data), exact: true})
+		err = d.session(c.Conn, false).publish(channel, Publication{Data: data, Kind: redisKind(data)}, true)
 	}
 	if answer := d.badPublication(channel, data); err != nil && answer != "" {
 		w.Error(answer)

@@ -19,8 +19,7 @@ type patterns struct {
 	used atomic.Bool  // there are any
 	mu   sync.RWMutex // held for reading while publications are sent
 	all  map[string]map[*redisClient]*session
-	tap  *tap // nil: there are none
-	bus  *memoryBus
+	stop func() // ends the tap; nil: there are none
 }
 
 // count returns how many patterns there are.
@@ -68,10 +67,8 @@ func (t *patterns) join(d *redisServer, k *redisClient, s *session, list []strin
 		}
 		t.all[pattern][k] = s
 	}
-	if t.tap == nil && len(t.all) > 0 {
-		t.tap = &tap{func(channel string, list []Publication) { t.deliver(d, channel, list) }}
-		t.bus = d.Bus().(*memoryBus)
-		t.bus.addTap(t.tap)
+	if t.stop == nil && len(t.all) > 0 {
+		t.stop = d.Local().Tap(func(channel string, list []Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
 	joined()
@@ -88,9 +85,9 @@ func (t *patterns) drop(k *redisClient, list ...string) {
 			delete(t.all, pattern)
 		}
 	}
-	if t.tap != nil && len(t.all) == 0 {
-		t.bus.removeTap(t.tap)
-		t.tap = nil
+	if t.stop != nil && len(t.all) == 0 {
+		t.stop()
+		t.stop = nil
 		t.used.Store(false)
 	}
 }
@@ -126,7 +123,7 @@ func (t *patterns) deliver(d *redisServer, channel string, list []Publication) {
 // subscribePatterns answers one push message for each pattern, in front of its first publication.
 // The client gets all patterns, or none if that is above a limit.
 func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
-	if _, local := d.Bus().(*memoryBus); !local {
+	if d.Local() == nil {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
 	}

@@ -39,7 +39,7 @@ func TestRecoveryFromTheBeginning(t *testing.T) {
 		if len(sub.Publications) != want || sub.Recovered != (round > 0) || sub.Offset != at.Offset+uint64(want) {
 			t.Errorf("round %d after %v: %s", round, at, got[0])
 		}
-		at = Position{sub.Offset, sub.Epoch}
+		at = Position{Offset: sub.Offset, Epoch: sub.Epoch}
 		c.hangUp()
 		want = round + 1
 		for range want {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+
 	"github.com/myriad-go/myriad/server/push/token"
 
 	"github.com/myriad-go/myriad/workers"
@@ -40,7 +42,10 @@ func (s *Server) NewID() string { return s.node.newClientID().String() }
 func (s *Server) Workers() *workers.Pool { return s.pool }
 
 // Bus returns the bus.
-func (s *Server) Bus() Bus { return s.node.bus }
+func (s *Server) Bus() bus.Bus { return s.node.bus }
+
+// Local returns the bus if it is one within this process, else nil.
+func (s *Server) Local() bus.Local { return s.node.local }
 
 // BusDeadline returns ctx with the end of how long a method of the bus may wait for other nodes.
 func (s *Server) BusDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -50,8 +55,8 @@ func (s *Server) BusDeadline(ctx context.Context) (context.Context, context.Canc
 // PublishLog publishes p, whose data are as its kind says, to a log of the door, which is no
 // channel: its name begins with a zero byte. It returns an Error for a publication above the
 // limit, and ErrDraining while the server shuts down.
-func (s *Server) PublishLog(ctx context.Context, log Topic, p Publication) (Position, error) {
-	if p.size() > s.node.limits.Publication {
+func (s *Server) PublishLog(ctx context.Context, log bus.Topic, p Publication) (Position, error) {
+	if p.Size() > s.node.limits.Publication {
 		return Position{}, errBadData
 	}
 	if !s.node.gate.enter() {
@@ -64,7 +69,7 @@ func (s *Server) PublishLog(ctx context.Context, log Topic, p Publication) (Posi
 // PublishExact is Publish for data of that kind. JSON is sent as it is, spaces between its tokens
 // included. It returns an Error for an invalid channel or invalid data.
 func (s *Server) PublishExact(ctx context.Context, channel string, data []byte, kind Kind) error {
-	_, err := s.node.publish(ctx, channel, Publication{Data: data, Kind: kind, exact: true})
+	_, err := s.node.publishKept(ctx, channel, Publication{Data: data, Kind: kind}, false, true)
 	return err
 }
 

@@ -9,6 +9,8 @@ import (
 	"net/http"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -73,9 +75,9 @@ type Config struct {
 	// Engine is the engine of the web.Server, whose loops and bytes the console shows. nil: the
 	// console omits them.
 	Engine *myriad.Engine
-	// Bus carries publications. Shutdown closes it. Default: NewMemoryBus, with the limits, the
+	// Bus carries publications. Shutdown closes it. Default: a membus.Bus with the limits, the
 	// clock and the randomness of this Config.
-	Bus Bus
+	Bus bus.Bus
 	// Node names this node in a cluster. Default: "myriad".
 	Node string
 	// RemoveNode makes the cluster forget a node that is gone for good, if this process can. An
@@ -190,7 +192,7 @@ func newNode(c Config) (*node, error) {
 	n.id = n.newClientID()
 	n.started, n.engine = n.clock.Now(), c.Engine
 	if n.bus == nil {
-		n.bus = NewMemoryBus(MemoryConfig{
+		n.bus = membus.New(membus.Config{
 			HistoryBytes: n.limits.HistoryBytes, HistoryChannels: n.limits.HistoryChannels,
 			IdempotencyKeys: n.limits.IdempotencyKeys, Clock: n.clock, Random: lockedRandom{n},
 		})

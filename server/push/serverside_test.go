@@ -8,15 +8,17 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // eager publishes to each channel that a client joins, before the client has an answer.
 type eager struct {
-	Bus
+	bus.Bus
 	publish func(channel string)
 }
 
-func (e eager) Subscribe(ctx context.Context, topic Topic, r Receiver) error {
+func (e eager) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {
 	err := e.Bus.Subscribe(ctx, topic, r)
 	e.publish(topic.Name)
 	return err
@@ -68,9 +70,11 @@ func TestServerSideSubscriptionFails(t *testing.T) {
 	n.bus = memory
 }
 
-type failingBus struct{ Bus }
+type failingBus struct{ bus.Bus }
 
-func (failingBus) Subscribe(context.Context, Topic, Receiver) error { return errors.New("no route") }
+func (failingBus) Subscribe(context.Context, bus.Topic, bus.Receiver) error {
+	return errors.New("no route")
+}
 
 // A session that has been told nothing yet keeps at most Limits.Queue bytes.
 func TestHeldMessagesAreBounded(t *testing.T) {

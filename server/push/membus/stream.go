@@ -1,21 +1,25 @@
-package push
+package membus
 
-import "time"
+import (
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+)
 
 // A stream is the history of one channel: its latest publications and their positions. The owner's
 // lock guards it.
 type stream struct {
 	epoch string
-	keep  Retention
-	top   uint64  // offset of the last publication
-	last  Version // of the last publication
-	items []kept  // their offsets are consecutive and end with top
-	bytes int     // memory of the items
+	keep  bus.Retention
+	top   uint64      // offset of the last publication
+	last  bus.Version // of the last publication
+	items []kept      // their offsets are consecutive and end with top
+	bytes int         // memory of the items
 }
 
 // kept is a publication with the time of its arrival.
 type kept struct {
-	Publication
+	bus.Publication
 	at int64 // nanoseconds since 1970
 }
 
@@ -23,16 +27,16 @@ type kept struct {
 // the slice.
 const keptOverhead = 192
 
-func (k *kept) size() int { return keptOverhead + k.Publication.size() + len(k.Client) + len(k.User) }
+func (k *kept) size() int { return keptOverhead + k.Publication.Size() + len(k.Client) + len(k.User) }
 
 // add appends p and returns its position.
-func (st *stream) add(p Publication, now time.Time) Position {
+func (st *stream) add(p bus.Publication, now time.Time) bus.Position {
 	st.top++
-	st.last = Version{}
+	st.last = bus.Version{}
 	if p.Version != nil {
 		st.last, p.Version = *p.Version, nil
 	}
-	p.Position = Position{st.top, st.epoch}
+	p.Position = bus.Position{Offset: st.top, Epoch: st.epoch}
 	item := kept{p, now.UnixNano()}
 	st.items = append(st.items, item)
 	st.bytes += item.size()
@@ -60,12 +64,12 @@ func (st *stream) expire(now time.Time) {
 	}
 }
 
-func (st *stream) clear() { st.items, st.bytes, st.last = nil, 0, Version{} }
+func (st *stream) clear() { st.items, st.bytes, st.last = nil, 0, bus.Version{} }
 
 // read answers a query, as if top were the offset of the last publication.
-func (st *stream) read(q Query, top uint64, now time.Time) History {
+func (st *stream) read(q bus.Query, top uint64, now time.Time) bus.History {
 	st.expire(now)
-	h := History{Top: Position{top, st.epoch}}
+	h := bus.History{Top: bus.Position{Offset: top, Epoch: st.epoch}}
 	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != st.epoch {
 		return h
 	}
@@ -82,7 +86,7 @@ func (st *stream) read(q Query, top uint64, now time.Time) History {
 	if n == 0 {
 		return h
 	}
-	h.Publications = make([]Publication, n)
+	h.Publications = make([]bus.Publication, n)
 	for i := range n {
 		at := i
 		if q.Reverse {
@@ -94,7 +98,7 @@ func (st *stream) read(q Query, top uint64, now time.Time) History {
 }
 
 // behind returns the items that q selects, oldest first.
-func (st *stream) behind(q Query) []kept {
+func (st *stream) behind(q bus.Query) []kept {
 	if q.Since == nil || len(st.items) == 0 {
 		return st.items
 	}

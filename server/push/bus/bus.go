@@ -1,4 +1,7 @@
-package push
+// Package bus is the contract between the nodes of a push server. A publication enters at one node,
+// and the bus carries it to all that have subscribers. Package membus implements the contract
+// within one process, natsbus between processes, and bustest checks an implementation.
+package bus
 
 import (
 	"context"
@@ -11,10 +14,10 @@ type Publication struct {
 	// ID names the publication for retries: Publish makes one publication of several calls with the
 	// same Topic.Name and ID. At most 256 bytes. Empty: every call publishes.
 	ID string
-	// Data is opaque to the bus; Kind says what it is. With Tags at most Limits.Publication bytes.
+	// Data is opaque to the bus; Kind says what it is. With Tags at most push.Limits.Publication
+	// bytes.
 	Data         []byte
 	Kind         Kind
-	exact        bool              // Data came as bytes: the server does not compact JSON in them
 	Tags         map[string]string // set by the publisher for subscribers; usually nil
 	Client, User string            // the connection that published it and its user; empty when the HTTP API did
 	Position                       // the bus sets it; zero if it is not in the channel's history
@@ -44,11 +47,10 @@ const (
 	Binary             // any bytes
 )
 
-// size returns the bytes of Data and Tags together.
-func (p *Publication) size() int { return len(p.Data) + tagsSize(p.Tags) }
-
-func tagsSize(tags map[string]string) (n int) {
-	for name, value := range tags {
+// Size returns the bytes of Data and Tags together.
+func (p *Publication) Size() int {
+	n := len(p.Data)
+	for name, value := range p.Tags {
 		n += len(name) + len(value)
 	}
 	return n
@@ -216,7 +218,7 @@ type LogState struct {
 //     afterwards. It must not be called from within a receiver. If r is not subscribed, it does
 //     nothing.
 //   - Close ends the bus. It returns when all calls of receivers have returned; the other methods
-//     then return ErrBusClosed. Close may be called twice.
+//     then return ErrClosed. Close may be called twice.
 //
 // The node's own limits bound receivers and channels; the bus bounds histories.
 type Bus interface {
@@ -233,9 +235,20 @@ type Bus interface {
 	Close() error
 }
 
+// A Local is a bus within this process. Its methods do not wait for others, and need no deadline; it
+// sees all publications. A server asserts at its start whether its Bus is one.
+type Local interface {
+	Bus
+	// Tap has f called with what is published from now on, in all channels. f is called after the
+	// channel's receivers, with the same slice, and once at a time for each channel. Like a
+	// Receiver, it must not block or call the bus. stop ends that. A publication that has begun may
+	// reach f before Tap returns, and after stop has.
+	Tap(f func(channel string, list []Publication)) (stop func())
+}
+
 var (
-	// ErrBusClosed is returned by a Bus after Close.
-	ErrBusClosed = errors.New("push: the bus is closed: publish and subscribe before shutting down")
+	// ErrClosed is returned by a Bus after Close.
+	ErrClosed = errors.New("push: the bus is closed: publish and subscribe before shutting down")
 	// ErrSubscribed is returned by Subscribe for a receiver that is already subscribed to the
 	// channel.
 	ErrSubscribed = errors.New("push: the receiver is already subscribed to this channel")

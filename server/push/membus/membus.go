@@ -1,4 +1,11 @@
-package push
+// Package membus is the bus within one process, which a push server has by default:
+//
+//	shared := membus.New(membus.Config{})
+//	first, err := push.New(push.Config{Bus: shared})
+//
+// membus.go delivers publications to receivers, history.go keeps the histories of channels within
+// their limits, stream.go is the history of one channel.
+package membus
 
 import (
 	"context"
@@ -11,34 +18,56 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
 )
 
-// MemoryConfig bounds the histories of a memory bus. The zero value works.
-type MemoryConfig struct {
-	// HistoryBytes, HistoryChannels and IdempotencyKeys are those of Limits, with the same
-	// defaults.
-	HistoryBytes, HistoryChannels, IdempotencyKeys int
+// Config bounds the histories of a Bus. The zero value works.
+type Config struct {
+	HistoryBytes    int // of all histories together; the least recently used go first. Default: 256 MB
+	HistoryChannels int // channels with a history; likewise. Default: 100,000
+	IdempotencyKeys int // publications whose ID is remembered; the oldest are forgotten first. Default: 100,000
 	// Clock and Random are for simulation. Default: the system's. Epochs are read from Random,
 	// under a lock.
 	Clock  Clock
 	Random io.Reader
 }
 
-// NewMemoryBus returns a Bus within this process. Publish calls the receivers and returns when they
-// have returned, so the bus has no queue. Publications that wait for the same channel are delivered
-// together. Several nodes may share a bus. Histories end with the process.
-func NewMemoryBus(c MemoryConfig) Bus {
-	setDefault(&c.HistoryBytes, Limits{}.withDefaults().HistoryBytes)
-	setDefault(&c.HistoryChannels, Limits{}.withDefaults().HistoryChannels)
+// The defaults of a Config, which are those of push.Limits.
+const (
+	DefaultHistoryBytes    = 256 << 20
+	DefaultHistoryChannels = 100_000
+	DefaultIdempotencyKeys = 100_000
+)
+
+func (c Config) withDefaults() Config {
+	for _, limit := range []struct {
+		field *int
+		value int
+	}{
+		{&c.HistoryBytes, DefaultHistoryBytes},
+		{&c.HistoryChannels, DefaultHistoryChannels},
+		{&c.IdempotencyKeys, DefaultIdempotencyKeys},
+	} {
+		if *limit.field <= 0 {
+			*limit.field = limit.value
+		}
+	}
 	if c.Clock == nil {
 		c.Clock = systemClock{}
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
 	}
-	setDefault(&c.IdempotencyKeys, Limits{}.withDefaults().IdempotencyKeys)
-	b := &memoryBus{config: c, seed: maphash.MakeSeed()}
+	return c
+}
+
+// New returns a bus. Publish calls the receivers and returns when they have returned, so the bus
+// has no queue. Publications that wait for the same channel are delivered together. Several nodes
+// may share a bus. Histories end with the process.
+func New(c Config) *Bus {
+	c = c.withDefaults()
+	b := &Bus{config: c, seed: maphash.MakeSeed()}
 	b.receipts.Most = c.IdempotencyKeys
 	for i := range b.shards {
 		b.shards[i].topics = make(map[string]*topic)
@@ -47,14 +76,17 @@ func NewMemoryBus(c MemoryConfig) Bus {
 	return b
 }
 
-const memoryShards = 32
+const shards = 32
 
+// A Bus is a bus.Local: it implements the contract of bus.Bus within this process, and can be
+// tapped.
+//
 // Locks are taken in this order: a topic's order, a shard's, a topic's mu, the lru's. Receivers are
 // called with order held.
-type memoryBus struct {
-	config MemoryConfig
+type Bus struct {
+	config Config
 	seed   maphash.Seed
-	shards [memoryShards]struct {
+	shards [shards]struct {
 		mu     sync.Mutex // held for look-ups only, never while receivers run
 		topics map[string]*topic
 		closed bool
@@ -66,7 +98,7 @@ type memoryBus struct {
 	taps   atomic.Pointer[[]*tap]
 	tapsMu sync.Mutex
 
-	receipts receipts.Table[Position]
+	receipts receipts.Table[bus.Position]
 
 	epochs sync.Mutex // guards config.Random
 
@@ -84,44 +116,44 @@ type topic struct {
 	name string
 
 	order     sync.Mutex // held while receivers run: gives all of them one order, and makes Unsubscribe wait
-	receivers []Receiver
-	delivered uint64        // number of publications delivered
-	epoch     string        // of the last one delivered that has a position, or of a history that was read
-	batch     []Publication // publications being delivered
+	receivers []bus.Receiver
+	delivered uint64            // number of publications delivered
+	epoch     string            // of the last one delivered that has a position, or of a history that was read
+	batch     []bus.Publication // publications being delivered
 
 	mu           sync.Mutex
 	removed      bool // no longer in the map: look up the channel again
 	tapped       bool // taps run with its publications: sweep leaves it, so that they keep their order
 	hasReceivers bool // receivers is not empty
 	published    uint64
-	waiting      []Publication // the next holder of order delivers them
-	stream       *stream       // nil without a history
+	waiting      []bus.Publication // the next holder of order delivers them
+	stream       *stream           // nil without a history
 
 	entry lruEntry // belongs to the lru
 }
 
-func (b *memoryBus) Publish(ctx context.Context, t Topic, p Publication) (Position, error) {
+func (b *Bus) Publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
 	if p.ID == "" {
 		return b.publish(ctx, t, p)
 	}
 	b.startSweeps()
-	return b.receipts.Once(ctx, t.Name, p.ID, b.config.Clock.Now, func() (Position, error) {
+	return b.receipts.Once(ctx, t.Name, p.ID, b.config.Clock.Now, func() (bus.Position, error) {
 		return b.publish(ctx, t, p)
 	})
 }
 
-func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Position, error) {
+func (b *Bus) publish(ctx context.Context, to bus.Topic, p bus.Publication) (bus.Position, error) {
 	if err := ctx.Err(); err != nil {
-		return Position{}, err
+		return bus.Position{}, err
 	}
 	if p.Version != nil && to.Keep.Size <= 0 {
-		return Position{}, ErrNoHistory
+		return bus.Position{}, bus.ErrNoHistory
 	}
 	tapped := len(b.tapped()) > 0
 	for {
 		t, err := b.topic(to.Name, to.Keep.Size > 0 || tapped)
 		if t == nil {
-			return Position{}, err
+			return bus.Position{}, err
 		}
 		at, ticket, victims, dropped := b.append(t, p, to.Keep)
 		if ticket == 0 {
@@ -129,7 +161,7 @@ func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Posit
 		}
 		b.evict(victims)
 		if !t.deliver(ticket, b) {
-			return Position{}, ErrBusClosed
+			return bus.Position{}, bus.ErrClosed
 		}
 		if tapped {
 			b.sweep(t)
@@ -138,31 +170,31 @@ func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Posit
 	}
 }
 
-// A tap is called with the publications of a topic, after its receivers, one call at a time for
-// each topic. Like a Receiver it must not block.
+// A tap is called with the publications of a topic, after its receivers.
 type tap struct {
-	receive func(channel string, list []Publication)
+	receive func(channel string, list []bus.Publication)
 }
 
 // tapped returns the taps.
-func (b *memoryBus) tapped() []*tap {
+func (b *Bus) tapped() []*tap {
 	if list := b.taps.Load(); list != nil {
 		return *list
 	}
 	return nil
 }
 
-// addTap has t called with what is published from now on. A publication that has begun may reach t,
-// too.
-func (b *memoryBus) addTap(t *tap) {
+// Tap has f called with the publications of all channels, as bus.Local says.
+func (b *Bus) Tap(f func(channel string, list []bus.Publication)) (stop func()) {
+	t := &tap{f}
 	b.tapsMu.Lock()
 	defer b.tapsMu.Unlock()
 	list := append(slices.Clone(b.tapped()), t)
 	b.taps.Store(&list)
+	return func() { b.removeTap(t) }
 }
 
-// removeTap undoes addTap. A publication that has begun may still reach t.
-func (b *memoryBus) removeTap(t *tap) {
+// removeTap undoes Tap. A publication that has begun may still reach t.
+func (b *Bus) removeTap(t *tap) {
 	b.tapsMu.Lock()
 	defer b.tapsMu.Unlock()
 	list := slices.DeleteFunc(slices.Clone(b.tapped()), func(other *tap) bool { return other == t })
@@ -171,18 +203,18 @@ func (b *memoryBus) removeTap(t *tap) {
 
 // append adds p to the history and to the publications that wait for delivery. The ticket is 0 if t
 // was removed. If p is outdated, ticket is that of the last publication.
-func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position, ticket uint64, victims []*topic,
+func (b *Bus) append(t *topic, p bus.Publication, keep bus.Retention) (at bus.Position, ticket uint64, victims []*topic,
 	dropped error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.removed {
 		return at, 0, nil, nil
 	}
-	p.Position = Position{}
+	p.Position = bus.Position{}
 	if keep.Size > 0 {
 		st := b.streamOf(t, keep)
 		if p.Version != nil && !p.Version.After(st.last) {
-			return Position{st.top, st.epoch}, t.published, nil, ErrOutdated
+			return bus.Position{Offset: st.top, Epoch: st.epoch}, t.published, nil, bus.ErrOutdated
 		}
 		at = st.add(p, b.config.Clock.Now())
 		for st.bytes > b.config.HistoryBytes {
@@ -199,7 +231,7 @@ func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position
 
 // deliver returns true when the publication with that ticket has been delivered, by this call or
 // another. It returns false if the bus was closed before.
-func (t *topic) deliver(ticket uint64, b *memoryBus) bool {
+func (t *topic) deliver(ticket uint64, b *Bus) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
 	return t.delivered >= ticket || t.deliverAll(b)
@@ -207,7 +239,7 @@ func (t *topic) deliver(ticket uint64, b *memoryBus) bool {
 
 // deliverAll delivers everything that waits. It returns false if the bus was closed. The caller
 // holds order.
-func (t *topic) deliverAll(b *memoryBus) bool {
+func (t *topic) deliverAll(b *Bus) bool {
 	t.mu.Lock()
 	closed := t.removed
 	t.batch, t.waiting = t.waiting, t.batch[:0]
@@ -244,11 +276,13 @@ func (t *topic) deliverAll(b *memoryBus) bool {
 		t.mu.Unlock()
 	}
 	clear(t.batch)
-	t.batch = shrunk(t.batch)
+	if size := cap(t.batch); size > 64 && len(t.batch) <= size/4 { // after a burst
+		t.batch = make([]bus.Publication, 0, size/2)
+	}
 	return true
 }
 
-func (t *topic) receive(list []Publication) {
+func (t *topic) receive(list []bus.Publication) {
 	if len(list) == 0 {
 		return
 	}
@@ -257,7 +291,7 @@ func (t *topic) receive(list []Publication) {
 	}
 }
 
-func (b *memoryBus) Subscribe(ctx context.Context, to Topic, r Receiver) error {
+func (b *Bus) Subscribe(ctx context.Context, to bus.Topic, r bus.Receiver) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -274,7 +308,7 @@ func (b *memoryBus) Subscribe(ctx context.Context, to Topic, r Receiver) error {
 }
 
 // listen adds r. It is not done if the topic was removed meanwhile.
-func (t *topic) listen(r Receiver) (done bool, err error) {
+func (t *topic) listen(r bus.Receiver) (done bool, err error) {
 	t.order.Lock()
 	defer t.order.Unlock()
 	t.mu.Lock()
@@ -283,7 +317,7 @@ func (t *topic) listen(r Receiver) (done bool, err error) {
 	case t.removed:
 		return false, nil
 	case slices.Contains(t.receivers, r):
-		return true, ErrSubscribed
+		return true, bus.ErrSubscribed
 	}
 	t.receivers = append(t.receivers, r)
 	t.hasReceivers = true
@@ -292,12 +326,12 @@ func (t *topic) listen(r Receiver) (done bool, err error) {
 
 // topic returns the topic of channel. If there is none, it creates one, or without create returns
 // nil and no error.
-func (b *memoryBus) topic(channel string, create bool) (*topic, error) {
+func (b *Bus) topic(channel string, create bool) (*topic, error) {
 	s := &b.shards[b.shard(channel)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, ErrBusClosed
+		return nil, bus.ErrClosed
 	}
 	t := s.topics[channel]
 	if t == nil && create {
@@ -307,7 +341,7 @@ func (b *memoryBus) topic(channel string, create bool) (*topic, error) {
 	return t, nil
 }
 
-func (b *memoryBus) Unsubscribe(channel string, r Receiver) {
+func (b *Bus) Unsubscribe(channel string, r bus.Receiver) {
 	t, err := b.topic(channel, false)
 	if t == nil || err != nil {
 		return
@@ -329,7 +363,7 @@ func (b *memoryBus) Unsubscribe(channel string, r Receiver) {
 }
 
 // sweep removes a topic that has neither receivers nor a history nor waiting publications.
-func (b *memoryBus) sweep(t *topic) {
+func (b *Bus) sweep(t *topic) {
 	s := &b.shards[b.shard(t.name)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,32 +376,32 @@ func (b *memoryBus) sweep(t *topic) {
 	delete(s.topics, t.name)
 }
 
-func (b *memoryBus) Announce(ctx context.Context, channel string, n Notice) error {
+func (b *Bus) Announce(ctx context.Context, channel string, n bus.Notice) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return b.tell(channel, func(r Receiver) { r.Notice(channel, n) })
+	return b.tell(channel, func(r bus.Receiver) { r.Notice(channel, n) })
 }
 
-func (b *memoryBus) Present(ctx context.Context, channel string, limit int) (Presence, error) {
+func (b *Bus) Present(ctx context.Context, channel string, limit int) (bus.Presence, error) {
 	if err := ctx.Err(); err != nil {
-		return Presence{}, err
+		return bus.Presence{}, err
 	}
-	var list []ClientInfo
-	err := b.tell(channel, func(r Receiver) { list = r.Present(channel, list) })
+	var list []bus.ClientInfo
+	err := b.tell(channel, func(r bus.Receiver) { list = r.Present(channel, list) })
 	return presenceOf(list, limit), err
 }
 
 // presenceOf returns the numbers of a complete list, and its first clients.
-func presenceOf(list []ClientInfo, limit int) Presence {
+func presenceOf(list []bus.ClientInfo, limit int) bus.Presence {
 	users := make(map[string]struct{})
 	for _, info := range list {
 		users[info.User] = struct{}{}
 	}
-	return Presence{Clients: list[:min(limit, len(list))], Count: len(list), Users: len(users)}
+	return bus.Presence{Clients: list[:min(limit, len(list))], Count: len(list), Users: len(users)}
 }
 
-func (b *memoryBus) Serve(kind string, f func(body []byte) []byte) {
+func (b *Bus) Serve(kind string, f func(body []byte) []byte) {
 	b.askMu.Lock()
 	defer b.askMu.Unlock()
 	if b.served == nil {
@@ -376,7 +410,7 @@ func (b *memoryBus) Serve(kind string, f func(body []byte) []byte) {
 	b.served[kind] = append(b.served[kind], f)
 }
 
-func (b *memoryBus) Ask(ctx context.Context, kind string, body []byte, each func(answer []byte)) ([]string, error) {
+func (b *Bus) Ask(ctx context.Context, kind string, body []byte, each func(answer []byte)) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -384,7 +418,7 @@ func (b *memoryBus) Ask(ctx context.Context, kind string, body []byte, each func
 	served, closed := b.served[kind], b.askClosed
 	b.askMu.Unlock()
 	if closed {
-		return nil, ErrBusClosed
+		return nil, bus.ErrClosed
 	}
 	for _, f := range served {
 		each(f(body))
@@ -392,10 +426,10 @@ func (b *memoryBus) Ask(ctx context.Context, kind string, body []byte, each func
 	return nil, nil
 }
 
-func (b *memoryBus) State() State { return State{} }
+func (b *Bus) State() bus.State { return bus.State{} }
 
 // tell calls f for every receiver of the channel.
-func (b *memoryBus) tell(channel string, f func(Receiver)) error {
+func (b *Bus) tell(channel string, f func(bus.Receiver)) error {
 	t, err := b.topic(channel, false)
 	if t == nil || err != nil {
 		return err
@@ -408,7 +442,7 @@ func (b *memoryBus) tell(channel string, f func(Receiver)) error {
 	return nil
 }
 
-func (b *memoryBus) Close() error {
+func (b *Bus) Close() error {
 	b.timerMu.Lock()
 	b.closed = true
 	if b.stopTimer != nil {
@@ -440,8 +474,8 @@ func (t *topic) close() {
 	t.receivers, t.stream, t.removed, t.hasReceivers = nil, nil, true, false
 }
 
-func (b *memoryBus) shard(channel string) uint64 {
-	return maphash.String(b.seed, channel) % memoryShards
+func (b *Bus) shard(channel string) uint64 {
+	return maphash.String(b.seed, channel) % shards
 }
 
 // sweepEvery is how often expired publications are removed from idle channels, and expired ids.
@@ -449,7 +483,7 @@ func (b *memoryBus) shard(channel string) uint64 {
 const sweepEvery = 10 * time.Second
 
 // startSweeps starts the sweeps of what is old, at the first use.
-func (b *memoryBus) startSweeps() {
+func (b *Bus) startSweeps() {
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
 	if b.stopTimer == nil && !b.closed {
@@ -458,7 +492,7 @@ func (b *memoryBus) startSweeps() {
 }
 
 // newEpoch returns a random name for an epoch. The caller sweeps from now on.
-func (b *memoryBus) newEpoch() string {
+func (b *Bus) newEpoch() string {
 	b.startSweeps()
 	var id [4]byte
 	b.epochs.Lock()
@@ -470,7 +504,7 @@ func (b *memoryBus) newEpoch() string {
 }
 
 // sweepOld removes expired publications and ids, and schedules itself again.
-func (b *memoryBus) sweepOld() {
+func (b *Bus) sweepOld() {
 	b.receipts.Sweep(b.config.Clock.Now())
 	for _, t := range b.lru.all() {
 		b.expire(t)

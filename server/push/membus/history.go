@@ -1,24 +1,26 @@
-package push
+package membus
 
 import (
 	"container/list"
 	"context"
 	"sync"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
-// This file holds the histories of the memory bus.
+// This file holds the histories of a Bus.
 
-func (b *memoryBus) History(ctx context.Context, to Topic, q Query) (History, error) {
+func (b *Bus) History(ctx context.Context, to bus.Topic, q bus.Query) (bus.History, error) {
 	if err := ctx.Err(); err != nil {
-		return History{}, err
+		return bus.History{}, err
 	}
 	if to.Keep.Size <= 0 {
-		return History{}, ErrNoHistory
+		return bus.History{}, bus.ErrNoHistory
 	}
 	for {
 		t, err := b.topic(to.Name, true)
 		if err != nil {
-			return History{}, err
+			return bus.History{}, err
 		}
 		h, victims, ok := b.read(t, to.Keep, q)
 		b.evict(victims)
@@ -30,7 +32,7 @@ func (b *memoryBus) History(ctx context.Context, to Topic, q Query) (History, er
 
 // read answers q from t's history, after it has delivered what waits, so that the receivers have
 // everything up to Top. It is not ok if t was removed.
-func (b *memoryBus) read(t *topic, keep Retention, q Query) (h History, victims []*topic, ok bool) {
+func (b *Bus) read(t *topic, keep bus.Retention, q bus.Query) (h bus.History, victims []*topic, ok bool) {
 	t.order.Lock()
 	defer t.order.Unlock()
 	if !t.deliverAll(b) {
@@ -56,12 +58,12 @@ func (b *memoryBus) read(t *topic, keep Retention, q Query) (h History, victims 
 	return h, b.lru.touch(t, st.bytes), true
 }
 
-func (b *memoryBus) Forget(ctx context.Context, to Topic) error {
+func (b *Bus) Forget(ctx context.Context, to bus.Topic) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if to.Keep.Size <= 0 {
-		return ErrNoHistory
+		return bus.ErrNoHistory
 	}
 	t, err := b.topic(to.Name, false)
 	if t == nil || err != nil {
@@ -78,7 +80,7 @@ func (b *memoryBus) Forget(ctx context.Context, to Topic) error {
 
 // streamOf returns the history of t, creating it if there is none with that Retention. The caller
 // holds t.mu.
-func (b *memoryBus) streamOf(t *topic, keep Retention) *stream {
+func (b *Bus) streamOf(t *topic, keep bus.Retention) *stream {
 	if t.stream == nil || t.stream.keep != keep {
 		t.stream = &stream{epoch: b.newEpoch(), keep: keep}
 	}
@@ -86,7 +88,7 @@ func (b *memoryBus) streamOf(t *topic, keep Retention) *stream {
 }
 
 // expire removes the expired publications of one channel.
-func (b *memoryBus) expire(t *topic) {
+func (b *Bus) expire(t *topic) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stream == nil {
@@ -97,7 +99,7 @@ func (b *memoryBus) expire(t *topic) {
 }
 
 // evict removes the histories of the topics that the LRU has chosen. The caller holds no lock.
-func (b *memoryBus) evict(victims []*topic) {
+func (b *Bus) evict(victims []*topic) {
 	for _, t := range victims {
 		t.mu.Lock()
 		if t.stream != nil {
@@ -115,7 +117,7 @@ func (b *memoryBus) evict(victims []*topic) {
 }
 
 // An lru lists the topics that have a history in the order of their last use, and sums their bytes.
-// Its limits are MemoryConfig's.
+// Its limits are Config's.
 type lru struct {
 	mu       sync.Mutex
 	topics   list.List // of *topic, the most recently used at the back
