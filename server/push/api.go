@@ -76,7 +76,7 @@ func (m *apiMethod) row() string {
 }
 
 func badRequest(message string) error {
-	return &apiError{code: failBadRequest.Code, message: message}
+	return &Failure{Code: ErrBadRequest.Code, Message: message}
 }
 
 // methodNamed returns the row of that name. The error says why the API does not serve the request
@@ -94,7 +94,7 @@ func methodNamed(name string, body []byte) (*apiMethod, error) {
 	if instead, known := unservedMethods[name]; known {
 		message = "the method \"" + name + "\" is not served: " + strings.ReplaceAll(instead, "`", "")
 	}
-	return nil, &apiError{code: failMethodNotFound.Code, message: message}
+	return nil, &Failure{Code: ErrMethodNotFound.Code, Message: message}
 }
 
 // namesProcedure reports whether the body of an rpc request has the field method. A request without
@@ -119,7 +119,7 @@ func (s *Server) routeAPI(mux *http.ServeMux) {
 	mux.HandleFunc("/api", s.serveLines)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), nil)
-		writeError(w, http.StatusNotFound, failMethodNotFound.Code, err.(*apiError).message)
+		WriteError(w, http.StatusNotFound, ErrMethodNotFound.Code, err.(*Failure).Message)
 	})
 }
 
@@ -140,7 +140,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) 
 		s.answerError(w, r, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, answer)
+	WriteJSON(w, http.StatusOK, answer)
 }
 
 // requestLimit is how many bytes a request to the method may have. The body of a publish is longer
@@ -148,7 +148,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) 
 func (s *Server) requestLimit(method string) int {
 	l := s.node.limits
 	if method == "publish" {
-		return min(bodyFactor*l.Publication+bodySlack, l.Batch)
+		return min(bodyFactor*l.Publication+BodySlack, l.Batch)
 	}
 	return l.Batch
 }
@@ -163,7 +163,7 @@ func (s *Server) answer(ctx context.Context, m *apiMethod, body []byte, asBytes 
 }
 
 // call runs the method with the request in body. For asBytes see apiRequest. The error is an
-// *apiError.
+// *Failure.
 func (s *Server) call(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
 	r, err := m.read(body)
 	if err != nil {
@@ -175,9 +175,9 @@ func (s *Server) call(ctx context.Context, m *apiMethod, body []byte, asBytes bo
 	case err == nil:
 		return result, nil
 	case errors.Is(err, ctx.Err()): // the client has left, or its time is over
-		return nil, &apiError{http.StatusServiceUnavailable, failInternal.Code, "the request ended before its answer"}
+		return nil, &Failure{http.StatusServiceUnavailable, ErrInternal.Code, "the request ended before its answer"}
 	}
-	return nil, s.explain(m.name, err)
+	return nil, s.Explain(m.name, err)
 }
 
 // errorModeHeader is a request header. Its value "transport" gives API errors an HTTP status of
@@ -186,25 +186,25 @@ const errorModeHeader = "X-Centrifugo-Error-Mode"
 
 // statuses maps error codes to HTTP statuses in that mode. Other codes get 400.
 var statuses = map[uint32]int{
-	failInternal.Code: http.StatusInternalServerError, failMethodNotFound.Code: http.StatusNotFound,
-	failUnknownChannel.Code: http.StatusNotFound,
-	failUnrecoverable.Code:  http.StatusRequestedRangeNotSatisfiable,
+	ErrInternal.Code: http.StatusInternalServerError, ErrMethodNotFound.Code: http.StatusNotFound,
+	ErrUnknownChannel.Code: http.StatusNotFound,
+	ErrUnrecoverable.Code:  http.StatusRequestedRangeNotSatisfiable,
 }
 
-// answerError answers with err, turning it into an *apiError if it is none.
+// answerError answers with err, turning it into an *Failure if it is none.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
-	e := s.explain(r.URL.Path, err)
+	e := s.Explain(r.URL.Path, err)
 	switch {
-	case e.status != 0:
-		writeError(w, e.status, e.code, e.message)
+	case e.Status != 0:
+		WriteError(w, e.Status, e.Code, e.Message)
 	case r.Header.Get(errorModeHeader) == "transport":
-		status := statuses[e.code]
+		status := statuses[e.Code]
 		if status == 0 {
 			status = http.StatusBadRequest
 		}
-		writeJSON(w, status, appendBareError(nil, e.code, e.message))
+		WriteJSON(w, status, appendBareError(nil, e.Code, e.Message))
 	default:
-		writeError(w, http.StatusOK, e.code, e.message)
+		WriteError(w, http.StatusOK, e.Code, e.Message)
 	}
 }
 

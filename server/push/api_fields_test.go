@@ -182,10 +182,10 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 	ts.subscribe("channel=a&token=" + token)
 	ts.subscribe("channel=a&token=" + token)
 	all := ts.node.wheel.all()
-	got := ts.call("disconnect", `{"user":"`+all[0].user()+`","whitelist":["`+all[0].id.String()+`"]}`)
-	if got != `{"result":{"num_clients":1}}` || all[0].closing() || !all[1].closing() {
-		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].closing(),
-			all[1].closing())
+	got := ts.call("disconnect", `{"user":"`+all[0].User()+`","whitelist":["`+all[0].id.String()+`"]}`)
+	if got != `{"result":{"num_clients":1}}` || all[0].IsClosing() || !all[1].IsClosing() {
+		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].IsClosing(),
+			all[1].IsClosing())
 	}
 }
 
@@ -287,7 +287,7 @@ func TestEntityTags(t *testing.T) {
 		`"b"`: false, `W/"b"`: false, `"a`: false, `"aa"`: false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("If-None-Match", header)
-		if hasETag(r, "a") != want {
+		if HasETag(r, "a") != want {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}

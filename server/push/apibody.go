@@ -7,30 +7,30 @@ import (
 	"net/http"
 )
 
-// bodyFactor is how many times longer than its data the body of a publish may be, and bodySlack how
+// bodyFactor is how many times longer than its data the body of a publish may be, and BodySlack how
 // much more. They leave room for indentation, the channel and other fields.
 const (
 	bodyFactor = 16
-	bodySlack  = 4 << 10
+	BodySlack  = 4 << 10
 )
 
 // readAPI returns the body of an authorized request, or answers with an error.
 func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body []byte, ok bool) {
-	if !allowMethod(w, r, http.MethodPost) {
+	if !AllowMethod(w, r, http.MethodPost) {
 		return nil, false
 	}
-	if !s.mayCallNow(w, r) {
+	if !s.MayCallNow(w, r) {
 		return nil, false
 	}
 	if !s.hasKey(r) {
-		s.node.refusedRequest(refusedKey, r)
-		writeError(w, http.StatusUnauthorized, failUnauthorized.Code,
+		s.node.refusedRequest(RefusedKey, r)
+		WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		refuseBody(w, err)
+		RefuseBody(w, err)
 		return nil, false
 	}
 	return body, true

@@ -41,8 +41,8 @@ func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error
 			result = append(appendPublished(append(result, `{"result":`...), one.Position), '}')
 			continue
 		}
-		e := s.explain("broadcast", one.Err)
-		result = appendError(result, e.code, e.message)
+		e := s.Explain("broadcast", one.Err)
+		result = appendError(result, e.Code, e.Message)
 	}
 	return append(result, "]}"...), nil
 }

@@ -49,7 +49,7 @@ func TestAttackDeepJSON(t *testing.T) {
 	} {
 		c := n.connected()
 		c.frame([]byte(command))
-		c.wantClosed(t, command[:20], endBadRequest)
+		c.wantClosed(t, command[:20], DisconnectBadRequest)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestAttackFilters(t *testing.T) {
 	}
 	p := protobufClient(n)
 	p.frame(append(binary.AppendUvarint(nil, uint64(len(nested))), nested...))
-	p.wantClosed(t, "a deep filter in Protobuf", endBadRequest)
+	p.wantClosed(t, "a deep filter in Protobuf", DisconnectBadRequest)
 }
 
 // protobufClient opens a connection in Protobuf and connects it.
@@ -91,17 +91,17 @@ func TestAttackManyCommands(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected()
 	c.frame([]byte(strings.Repeat("{\"id\":2,\"ping\":{}}\n", 10_000)))
-	c.wantClosed(t, "JSON", endBadRequest)
+	c.wantClosed(t, "JSON", DisconnectBadRequest)
 	if got := c.take(); len(got) != 1 || strings.Count(got[0], "\n") >= n.limits.Commands {
 		t.Errorf("%d messages", len(got))
 	}
 	p := protobufClient(n)
 	p.frame(bytes.Repeat([]byte("\x04\x08\x02\x5a\x00"), 10_000))
-	p.wantClosed(t, "Protobuf", endBadRequest)
+	p.wantClosed(t, "Protobuf", DisconnectBadRequest)
 	// pongs, which have no answer, are bounded in the same way: only one is due
 	p = protobufClient(n)
 	p.frame(make([]byte, 10_000))
-	p.wantClosed(t, "pongs", endBadRequest)
+	p.wantClosed(t, "pongs", DisconnectBadRequest)
 }
 
 // Lengths that lie do not allocate: a Protobuf length is compared with the frame first.
@@ -115,7 +115,7 @@ func TestAttackLengths(t *testing.T) {
 		} {
 			p := protobufClient(n)
 			p.frame([]byte(frame))
-			p.wantClosed(t, "a length that lies", endBadRequest)
+			p.wantClosed(t, "a length that lies", DisconnectBadRequest)
 			p.hangUp()
 		}
 	})
@@ -197,7 +197,7 @@ func TestAttackEmulationSecrets(t *testing.T) {
 		if code := ts.emulate(string(guess), node, `{"id":2,"ping":{}}`); code != 404 {
 			t.Errorf("a guessed session is answered %d", code)
 		}
-		c.close(ending{})
+		c.Close(Disconnect{})
 		waitFor(t, "the secret to be forgotten", func() bool { return ts.emulate(session, node, "{}") == 404 })
 	}
 }

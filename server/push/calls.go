@@ -24,9 +24,9 @@ import (
 // namespace lacks what the call needs, 112 for a position of another epoch. Other errors come from
 // the Bus, or are ctx's.
 
-func badCall(message string) error { return Error{Code: failBadRequest.Code, Message: message} }
+func badCall(message string) error { return Error{Code: ErrBadRequest.Code, Message: message} }
 
-func overLimit(message string) error { return Error{Code: failLimitExceeded.Code, Message: message} }
+func overLimit(message string) error { return Error{Code: ErrLimitExceeded.Code, Message: message} }
 
 // PublishOptions are what may be said of a publication besides its data.
 type PublishOptions struct {
@@ -123,23 +123,23 @@ func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
 func (s *Server) publishChecked(ctx context.Context, channel string, data []byte, o *PublishOptions) (Position, error) {
 	p := Publication{ID: o.IdempotencyKey, Data: data, Kind: o.Kind, Tags: o.Tags, Version: o.Version}
 	if o.bytes {
-		p.Kind = kindOf(data)
+		p.Kind = KindOf(data)
 	}
 	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory, o.bytes)
 	switch {
 	case errors.Is(err, bus.ErrOutdated):
 		return at, nil // the channel has it already, or something newer
 	case errors.Is(err, bus.ErrNoHistory):
-		return at, Error{Code: failNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
+		return at, Error{Code: ErrNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
 	case errors.Is(err, errBadVersion):
 		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", maxID))
 	case errors.Is(err, errBadChannel):
 		return at, s.checkChannel(channel)
 	case errors.Is(err, errBadID):
 		return at, badCall(fmt.Sprintf("idempotency_key has more than %d bytes", maxID))
-	case errors.Is(err, errBadData) && p.Kind == JSON && !json.Valid(data):
+	case errors.Is(err, ErrBadData) && p.Kind == JSON && !json.Valid(data):
 		return at, badCall("data is not JSON")
-	case errors.Is(err, errBadData):
+	case errors.Is(err, ErrBadData):
 		return at, badCall("data is not UTF-8, as JSON must be")
 	}
 	return at, err
@@ -241,7 +241,7 @@ func (s *Server) Connections(ctx context.Context, user string) ([]ConnectionInfo
 func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 	err := s.checkChannel(name)
 	if err == nil && !has(s.node.rules.of(name)) {
-		return failNotAvailable
+		return ErrNotAvailable
 	}
 	return err
 }
@@ -391,7 +391,7 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 		return 0, err
 	}
 	if why == (Disconnect{}) {
-		why = endForceNoReconnect
+		why = DisconnectForced
 	}
 	if !why.isValid() {
 		return 0, badCall(badDisconnect)

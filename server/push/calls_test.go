@@ -99,11 +99,11 @@ func TestCalls(t *testing.T) {
 	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{4001, "bye"}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	bob.wantClosed(t, "with a code", ending{4001, "bye"})
+	bob.wantClosed(t, "with a code", Disconnect{4001, "bye"})
 	if n, err := ts.Disconnect(ctx, Target{User: "ann"}, Disconnect{}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	ann.wantClosed(t, "without a code", endForceNoReconnect)
+	ann.wantClosed(t, "without a code", DisconnectForced)
 }
 
 // A call that cannot be followed fails with an Error that says why, and has no effect.
@@ -212,7 +212,7 @@ func TestConnectHookHasValues(t *testing.T) {
 	}
 	for s, c := range ts.node.callers.list {
 		if c.values != nil {
-			t.Errorf("the values of %s are kept", s.user())
+			t.Errorf("the values of %s are kept", s.User())
 		}
 	}
 	if f := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`); !f.isClosed() {
@@ -249,10 +249,10 @@ func TestConnectHookHasValuesBySocket(t *testing.T) {
 // A hook's Disconnect that no close frame can carry still ends the connection.
 func TestDisconnectsThatCannotBeSent(t *testing.T) {
 	for _, tt := range []struct{ given, want Disconnect }{
-		{Disconnect{}, endForceNoReconnect},
-		{Disconnect{12, ""}, endServerError},
-		{Disconnect{5000, "x"}, endServerError},
-		{Disconnect{4001, strings.Repeat("r", 124)}, endServerError},
+		{Disconnect{}, DisconnectForced},
+		{Disconnect{12, ""}, DisconnectServerError},
+		{Disconnect{5000, "x"}, DisconnectServerError},
+		{Disconnect{4001, strings.Repeat("r", 124)}, DisconnectServerError},
 		{Disconnect{4001, "bye"}, Disconnect{4001, "bye"}},
 	} {
 		refuse := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {

@@ -19,7 +19,7 @@ var (
 )
 
 // runMessage runs one message of a client.
-func runMessage(s *session, p []byte) {
+func runMessage(s *Session, p []byte) {
 	if s.Form().(centrifugeForm).uni {
 		runConnectRequest(s, p)
 		return
@@ -29,24 +29,24 @@ func runMessage(s *session, p []byte) {
 
 // runCommands runs one message of a client that sends commands. The transport makes one call at a
 // time. runCommands does not keep p.
-func runCommands(s *session, p []byte) {
+func runCommands(s *Session, p []byte) {
 	runBatch(s, func(b *batch) error { return b.runAll(p) })
 }
 
 // runConnectRequest runs the one message of a client that only receives: a connect request. Later
 // messages are pongs, or are ignored.
-func runConnectRequest(s *session, p []byte) {
-	if s.isConnected() {
+func runConnectRequest(s *Session, p []byte) {
+	if s.IsConnected() {
 		return
 	}
 	runBatch(s, func(b *batch) error {
 		request, err := b.form.codec.ParseConnect(p)
 		if err != nil {
-			return errors.Join(endBadRequest, err)
+			return errors.Join(DisconnectBadRequest, err)
 		}
 		err = b.connect(&centrifuge.Command{ID: 1, Connect: &request})
-		if err == nil && b.s.isRefused() {
-			b.s.disconnect(endingOf(b.refusal))
+		if err == nil && b.s.IsRefused() {
+			b.s.Disconnect(endingOf(b.refusal))
 		}
 		return err
 	})
@@ -54,20 +54,20 @@ func runConnectRequest(s *session, p []byte) {
 
 // endingOf returns how a client is told of an error that has no replies. The client comes back unless
 // it may not be here, as with a centrifuge server.
-func endingOf(e Error) ending {
+func endingOf(e Error) Disconnect {
 	switch e.Code {
-	case failTokenExpired.Code:
-		return endExpired
-	case failTooManyRequests.Code:
-		return endTooManyRequests
-	case failPermissionDenied.Code:
-		return endPermissionDenied
+	case ErrTokenExpired.Code:
+		return DisconnectExpired
+	case ErrTooManyRequests.Code:
+		return DisconnectTooManyRequests
+	case ErrPermissionDenied.Code:
+		return DisconnectPermissionDenied
 	}
-	return endServerError
+	return DisconnectServerError
 }
 
-func runBatch(s *session, run func(*batch) error) {
-	if s.closing() {
+func runBatch(s *Session, run func(*batch) error) {
+	if s.IsClosing() {
 		return
 	}
 	b := batches.Get().(*batch)
@@ -77,13 +77,13 @@ func runBatch(s *session, run func(*batch) error) {
 	b.s = nil
 	batches.Put(b)
 	if err != nil {
-		s.refuse(err)
+		s.Refuse(err)
 	}
 }
 
 // A batch collects the replies to one message, so that they leave in one message.
 type batch struct {
-	s    *session
+	s    *Session
 	form centrifugeForm
 	out  []byte
 
@@ -96,17 +96,17 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 func (b *batch) runAll(p []byte) error {
 	for count := 1; ; count++ {
 		if count > b.s.Server().Limits().Commands {
-			return errors.Join(endBadRequest, errTooManyCommands)
+			return errors.Join(DisconnectBadRequest, errTooManyCommands)
 		}
 		n, c, err := b.form.codec.Parse(p)
 		if err != nil {
-			return errors.Join(endBadRequest, err)
+			return errors.Join(DisconnectBadRequest, err)
 		}
 		if err := b.run(&c); err != nil {
 			return err
 		}
 		p = p[n:]
-		if len(p) == 0 || b.s.isRefused() {
+		if len(p) == 0 || b.s.IsRefused() {
 			return nil // the rest of the message relies on the connect that was refused
 		}
 	}
@@ -118,13 +118,13 @@ func (b *batch) run(c *centrifuge.Command) error {
 	if c.Connect != nil && c.ID != 0 {
 		return b.connect(c)
 	}
-	switch err := b.s.mustBeConnected(); {
+	switch err := b.s.MustBeConnected(); {
 	case err != nil:
 		return err
 	case c.IsPong():
-		return b.s.pong()
+		return b.s.Pong()
 	case c.ID == 0 && c.Send == nil:
-		return errors.Join(endBadRequest, errNoID)
+		return errors.Join(DisconnectBadRequest, errNoID)
 	}
 	if refused, err := b.aboveRate(c); refused {
 		return err
@@ -134,13 +134,13 @@ func (b *batch) run(c *centrifuge.Command) error {
 		b.done(c, centrifuge.Ping)
 		return nil
 	case centrifuge.Send:
-		return b.s.message(c.Send.Data) // the protocol has no reply for this
+		return b.s.Message(c.Send.Data) // the protocol has no reply for this
 	case centrifuge.RPC:
 		return b.rpc(c)
 	case centrifuge.Refresh:
 		return b.refresh(c)
 	case centrifuge.None:
-		return errors.Join(endBadRequest, errUnknownMethod)
+		return errors.Join(DisconnectBadRequest, errUnknownMethod)
 	}
 	return b.runInChannel(c)
 }
@@ -155,7 +155,7 @@ func (b *batch) aboveRate(c *centrifuge.Command) (refused bool, _ error) {
 	default:
 		return false, nil
 	}
-	err := b.s.mayCommandNow(m.String())
+	err := b.s.MayCommandNow(m.String())
 	if err == nil || m == centrifuge.Send { // which has no reply
 		return err != nil, nil
 	}
@@ -180,7 +180,7 @@ func (b *batch) runInChannel(c *centrifuge.Command) error {
 	case centrifuge.PresenceStats:
 		return b.presenceStats(c)
 	}
-	b.fail(c, failNotAvailable)
+	b.fail(c, ErrNotAvailable)
 	return nil
 }
 
@@ -189,16 +189,16 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	if reason := new(ending); errors.As(err, reason) {
+	if reason := new(Disconnect); errors.As(err, reason) {
 		return err
 	}
-	answer := failInternal
+	answer := ErrInternal
 	if !errors.As(err, &answer) {
 		b.s.Server().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(), "error",
 			err)
 	}
-	if answer == failPermissionDenied && !b.form.uni && !isHookRefusal(err) {
-		b.s.refused(refusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
+	if answer == ErrPermissionDenied && !b.form.uni && !IsHookRefusal(err) {
+		b.s.Refused(RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}
 	b.fail(c, answer)
@@ -225,9 +225,9 @@ func (b *batch) flush() {
 	if len(b.out) == 0 {
 		return
 	}
-	message := message{payload: b.form.frame(b.out)}
-	if b.s.offer(&message) == offerFull {
-		b.s.tooSlow("", len(message.payload))
+	message := Message{Payload: b.form.frame(b.out)}
+	if b.s.Offer(&message) == OfferFull {
+		b.s.TooSlow("", len(message.Payload))
 	}
 	b.out = b.out[:0]
 }

@@ -14,63 +14,63 @@ import (
 func (b *batch) connect(c *centrifuge.Command) error {
 	s := b.s
 	ask := c.Connect
-	g, err := s.connect(ConnectRequest{Token: ask.Token, Data: ask.Data, Name: ask.Name, Version: ask.Version,
+	g, err := s.Connect(ConnectRequest{Token: ask.Token, Data: ask.Data, Name: ask.Name, Version: ask.Version,
 		Channels: ask.Channels()})
 	if err != nil {
 		return b.failed(c, err)
 	}
 	result := centrifuge.ConnectResult{
 		Client: s.ID(), Version: s.Server().Version(),
-		Expires: !g.ends.IsZero() && !g.hooked, Data: b.form.answerData(g.data),
+		Expires: !g.Ends.IsZero() && !g.Hooked, Data: b.form.answerData(g.Data),
 		Ping: uint32(s.Server().Timing().Ping / time.Second), Pong: s.AnswersPings(),
 	}
 	if result.Expires {
-		result.TTL = s.Server().TTL(g.ends)
+		result.TTL = s.Server().TTL(g.Ends)
 	}
-	if result.Session = s.sessionID(); result.Session != "" && !b.form.uni {
+	if result.Session = s.SessionID(); result.Session != "" && !b.form.uni {
 		result.Node = s.Server().NodeID()
 	}
-	channels := g.channels
-	if b.form.uni && !g.hooked {
-		channels = s.alsoAsked(channels, c.Connect.Channels())
+	channels := g.Channels
+	if b.form.uni && !g.Hooked {
+		channels = s.AlsoAsked(channels, c.Connect.Channels())
 	}
 	if len(channels) == 0 {
 		b.connected(c, &result)
 		return nil
 	}
-	return b.connectWith(c, &result, channels, g.infos)
+	return b.connectWith(c, &result, channels, g.Infos)
 }
 
 // connectWith answers connect when the server has made the client's first subscriptions.
 func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectResult, channels []string,
 	infos map[string][]byte) error {
 	b.flush()
-	b.s.hold()
-	made, err := b.s.subscribeFirst(channels, func(name string) (w subscribeRequest, err error) {
+	b.s.Hold()
+	made, err := b.s.SubscribeFirst(channels, func(name string) (w SubscribeCommand, err error) {
 		if ask := c.Connect.Subs[name]; ask != nil {
 			if w, err = requestOf(ask); err != nil {
-				err = errors.Join(endBadRequest, err)
+				err = errors.Join(DisconnectBadRequest, err)
 			}
 		}
 		if info := infos[name]; info != nil {
-			w.showInfo(info)
+			w.ShowInfo(info)
 		}
 		return w, err
 	})
 	for _, one := range made {
-		result.Subs = append(result.Subs, centrifuge.ServerSubscription{Channel: one.channel,
-			SubscribeResult: b.form.subscribeResult(one.hello)})
+		result.Subs = append(result.Subs, centrifuge.ServerSubscription{Channel: one.Channel,
+			SubscribeResult: b.form.subscribeResult(one.Welcome)})
 	}
 	if err == nil {
 		b.connected(c, result)
 	}
 	first := b.form.frame(b.out)
 	b.out = b.out[:0]
-	if b.s.letGo(first) == offerFull {
-		b.s.tooSlow("", len(first))
+	if b.s.LetGo(first) == OfferFull {
+		b.s.TooSlow("", len(first))
 	}
-	if err != nil && !errors.As(err, new(ending)) {
-		err = errors.Join(endServerError, err)
+	if err != nil && !errors.As(err, new(Disconnect)) {
+		err = errors.Join(DisconnectServerError, err)
 	}
 	return err
 }
@@ -85,7 +85,7 @@ func (b *batch) connected(c *centrifuge.Command, result *centrifuge.ConnectResul
 }
 
 func (b *batch) rpc(c *centrifuge.Command) error {
-	data, err := b.s.rpc(c.RPC.Method, c.RPC.Data)
+	data, err := b.s.RPC(c.RPC.Method, c.RPC.Data)
 	if err == nil {
 		data, err = b.form.checkData(data)
 	}
@@ -99,7 +99,7 @@ func (b *batch) rpc(c *centrifuge.Command) error {
 // checkData returns data of a hook as the codec carries it.
 func (f centrifugeForm) checkData(data []byte) ([]byte, error) {
 	if f.codec == centrifuge.JSON && len(data) > 0 {
-		return oneLineJSON(data)
+		return CompactJSON(data)
 	}
 	return data, nil
 }
@@ -115,7 +115,7 @@ func (f centrifugeForm) answerData(data []byte) []byte {
 
 // refresh replaces the connection's token.
 func (b *batch) refresh(c *centrifuge.Command) error {
-	ttl, err := b.s.refresh(c.Refresh.Token)
+	ttl, err := b.s.Refresh(c.Refresh.Token)
 	if err != nil {
 		return b.failed(c, err)
 	}
@@ -128,20 +128,20 @@ func (b *batch) refresh(c *centrifuge.Command) error {
 func (b *batch) subscribe(c *centrifuge.Command) error {
 	ask := c.Subscribe
 	if ask.Channel == "" {
-		return errors.Join(endBadRequest, errNoChannel)
+		return errors.Join(DisconnectBadRequest, errNoChannel)
 	}
 	if ask.Type != 0 { // a map or a poll
-		b.fail(c, failBadRequest)
+		b.fail(c, ErrBadRequest)
 		return nil
 	}
 	w, err := requestOf(ask)
 	if err == nil {
-		err = b.s.maySubscribeNow()
+		err = b.s.MaySubscribeNow()
 	}
 	if err != nil {
 		return b.failed(c, err)
 	}
-	err = b.s.subscribe(ask.Channel, w, func(hello welcome) {
+	err = b.s.Subscribe(ask.Channel, w, func(hello Welcome) {
 		result := b.form.subscribeResult(hello)
 		b.reply(&centrifuge.Reply{ID: c.ID, Subscribe: &result})
 		b.flush()
@@ -149,52 +149,52 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	return b.failed(c, err)
 }
 
-func requestOf(ask *centrifuge.SubscribeRequest) (w subscribeRequest, err error) {
-	w = subscribeRequest{recover: ask.Recover, since: Position{Offset: ask.Offset, Epoch: ask.Epoch},
-		complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, notices: ask.JoinLeave, token: ask.Token,
-		delta: ask.Delta == "fossil", data: ask.Data}
+func requestOf(ask *centrifuge.SubscribeRequest) (w SubscribeCommand, err error) {
+	w = SubscribeCommand{Recover: ask.Recover, Since: Position{Offset: ask.Offset, Epoch: ask.Epoch},
+		Complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, JoinLeave: ask.JoinLeave, Token: ask.Token,
+		Delta: ask.Delta == "fossil", Data: ask.Data}
 	switch unknown := ask.Flag &^ centrifuge.Flags; {
-	case ask.Delta != "" && !w.delta:
+	case ask.Delta != "" && !w.Delta:
 		return w, notServed(fmt.Sprintf("the delta %q", ask.Delta))
 	case unknown != 0:
 		return w, notServed(fmt.Sprintf("the flag %d", unknown))
 	case ask.Filter != nil:
-		w.filter, err = filterOf(ask.Filter, new(filterSize), 1)
+		w.Filter, err = filterOf(ask.Filter, new(FilterSize), 1)
 	}
 	return w, err
 }
 
 // notServed is the answer to a command that asks for something that the server would not do.
 func notServed(what string) error {
-	return Error{Code: failBadRequest.Code, Message: failBadRequest.Message + ": " + what + " is not served"}
+	return Error{Code: ErrBadRequest.Code, Message: ErrBadRequest.Message + ": " + what + " is not served"}
 }
 
-// filterOf converts a filter. The error is a failBadRequest.
-func filterOf(node *centrifuge.FilterNode, size *filterSize, depth int) (*tagFilter, error) {
+// filterOf converts a filter. The error is a ErrBadRequest.
+func filterOf(node *centrifuge.FilterNode, size *FilterSize, depth int) (*TagFilter, error) {
 	if node == nil {
-		return nil, failBadRequest
+		return nil, ErrBadRequest
 	}
-	if err := size.grow(depth, len(node.Values)); err != nil {
+	if err := size.Grow(depth, len(node.Values)); err != nil {
 		return nil, err
 	}
-	f := &tagFilter{op: node.Op, key: node.Key, compare: node.Compare, value: node.Value, values: node.Values}
+	f := &TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
 	for _, child := range node.Nodes {
 		converted, err := filterOf(child, size, depth+1)
 		if err != nil {
 			return nil, err
 		}
-		f.nodes = append(f.nodes, converted)
+		f.Nodes = append(f.Nodes, converted)
 	}
-	return f, f.prepare()
+	return f, f.Prepare()
 }
 
-func (f centrifugeForm) subscribeResult(hello welcome) centrifuge.SubscribeResult {
+func (f centrifugeForm) subscribeResult(hello Welcome) centrifuge.SubscribeResult {
 	result := centrifuge.SubscribeResult{
-		Expires: hello.expires, TTL: hello.ttl, Recoverable: hello.recoverable, Position: centrifuge.Position(hello.at),
-		WasRecovering: hello.wasRecovering, Recovered: hello.recovered, Publications: f.listed(hello.publications),
-		Delta: hello.delta, Data: f.answerData(hello.data),
+		Expires: hello.Expires, TTL: hello.TTL, Recoverable: hello.Recoverable, Position: centrifuge.Position(hello.At),
+		WasRecovering: hello.WasRecovering, Recovered: hello.Recovered, Publications: f.listed(hello.Publications),
+		Delta: hello.Delta, Data: f.answerData(hello.Data),
 	}
-	if hello.delta {
+	if hello.Delta {
 		for i := range result.Publications {
 			f.quote(&result.Publications[i])
 		}
@@ -205,9 +205,9 @@ func (f centrifugeForm) subscribeResult(hello welcome) centrifuge.SubscribeResul
 func (b *batch) unsubscribe(c *centrifuge.Command) error {
 	name := c.Unsubscribe.Channel
 	if name == "" {
-		return errors.Join(endBadRequest, errNoChannel)
+		return errors.Join(DisconnectBadRequest, errNoChannel)
 	}
-	b.s.unsubscribe(name)
+	b.s.Unsubscribe(name)
 	b.done(c, centrifuge.Unsubscribe)
 	return nil
 }
@@ -215,15 +215,15 @@ func (b *batch) unsubscribe(c *centrifuge.Command) error {
 func (b *batch) publish(c *centrifuge.Command) error {
 	p := c.Publish
 	if p.Channel == "" {
-		return errors.Join(endBadRequest, errNoChannel)
+		return errors.Join(DisconnectBadRequest, errNoChannel)
 	}
 	// Replies to earlier commands go first: the client may receive its own publication.
 	b.flush()
 	if p.Type != 0 { // into a map
-		b.fail(c, failNotAvailable)
+		b.fail(c, ErrNotAvailable)
 		return nil
 	}
-	err := b.s.publish(p.Channel, Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
+	err := b.s.Publish(p.Channel, Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
 		b.form.codec == centrifuge.Protobuf)
 	if err != nil {
 		return b.failed(c, err)
@@ -232,10 +232,10 @@ func (b *batch) publish(c *centrifuge.Command) error {
 	return nil
 }
 
-// kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
+// KindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
 func (f centrifugeForm) kindOf(data []byte) Kind {
 	if f.codec == centrifuge.Protobuf {
-		return kindOf(data)
+		return KindOf(data)
 	}
 	return JSON
 }
@@ -244,13 +244,13 @@ func (f centrifugeForm) kindOf(data []byte) Kind {
 func (b *batch) subRefresh(c *centrifuge.Command) error {
 	ask := c.SubRefresh
 	if ask.Channel == "" {
-		return errors.Join(endBadRequest, errNoChannel)
+		return errors.Join(DisconnectBadRequest, errNoChannel)
 	}
 	if ask.Type != 0 { // of a map or a poll
-		b.fail(c, failBadRequest)
+		b.fail(c, ErrBadRequest)
 		return nil
 	}
-	ttl, err := b.s.refreshSubscription(ask.Channel, ask.Token)
+	ttl, err := b.s.RefreshSubscription(ask.Channel, ask.Token)
 	if err != nil {
 		return b.failed(c, err)
 	}
@@ -261,9 +261,9 @@ func (b *batch) subRefresh(c *centrifuge.Command) error {
 func (b *batch) history(c *centrifuge.Command) error {
 	ask := c.History
 	if ask.Channel == "" {
-		return errors.Join(endBadRequest, errNoChannel)
+		return errors.Join(DisconnectBadRequest, errNoChannel)
 	}
-	h, err := b.s.history(ask.Channel, Query{Since: (*Position)(ask.Since), Limit: int(ask.Limit),
+	h, err := b.s.History(ask.Channel, Query{Since: (*Position)(ask.Since), Limit: int(ask.Limit),
 		Reverse: ask.Reverse})
 	if err != nil {
 		return b.failed(c, err)
@@ -279,9 +279,9 @@ func (f centrifugeForm) historyResult(h History) *centrifuge.HistoryResult {
 func (b *batch) presence(c *centrifuge.Command) error {
 	name := c.Presence.Channel
 	if name == "" {
-		return errors.Join(endBadRequest, errNoChannel)
+		return errors.Join(DisconnectBadRequest, errNoChannel)
 	}
-	there, err := b.s.presence(name, false)
+	there, err := b.s.Presence(name, false)
 	if err != nil {
 		return b.failed(c, err)
 	}
@@ -300,9 +300,9 @@ func shownPresence(list []ClientInfo) *centrifuge.PresenceResult {
 func (b *batch) presenceStats(c *centrifuge.Command) error {
 	name := c.PresenceStats.Channel
 	if name == "" {
-		return errors.Join(endBadRequest, errNoChannel)
+		return errors.Join(DisconnectBadRequest, errNoChannel)
 	}
-	there, err := b.s.presence(name, true)
+	there, err := b.s.Presence(name, true)
 	if err != nil {
 		return b.failed(c, err)
 	}

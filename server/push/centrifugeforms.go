@@ -22,8 +22,8 @@ type centrifugeDoor struct{}
 func newCentrifugeDoor() centrifugeDoor { return centrifugeDoor{} }
 
 // Forms implements Door.
-func (centrifugeDoor) Forms() []form {
-	return []form{
+func (centrifugeDoor) Forms() []Form {
+	return []Form{
 		centrifugeForm{centrifuge.JSON, inSocket, false},
 		centrifugeForm{centrifuge.Protobuf, inSocket, false},
 		centrifugeForm{centrifuge.JSON, inResponse, false},
@@ -48,9 +48,9 @@ func (centrifugeDoor) Open(s *Server) (clients, admin func(*http.ServeMux)) {
 			"/connection/uni_http_stream": streams.serveUniResponse,
 			"/connection/uni_sse":         streams.serveUniEvents,
 		} {
-			mux.HandleFunc(path, s.unlessDraining(s.limitConnections(servesAll(path, serve))))
+			mux.HandleFunc(path, s.UnlessDraining(s.LimitConnections(servesAll(path, serve))))
 		}
-		mux.HandleFunc("/emulation", s.unlessDraining(streams.serveEmulation))
+		mux.HandleFunc("/emulation", s.UnlessDraining(streams.serveEmulation))
 	}, nil
 }
 
@@ -70,7 +70,7 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				writeError(w, http.StatusBadRequest, failBadRequest.Code, fmt.Sprintf("the parameter %s=%s is not served",
+				WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, fmt.Sprintf("the parameter %s=%s is not served",
 					name,
 					values[0]))
 				return
@@ -96,8 +96,8 @@ type centrifugeForm struct {
 	uni     bool // clients send nothing after connect, and read pushes without replies around them
 }
 
-func (f centrifugeForm) publications(channel string, list []Publication) []byte {
-	dst := make([]byte, 0, encodedSize(channel, list))
+func (f centrifugeForm) Publications(channel string, list []Publication) []byte {
+	dst := make([]byte, 0, EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
@@ -105,10 +105,10 @@ func (f centrifugeForm) publications(channel string, list []Publication) []byte 
 	return f.frame(dst)
 }
 
-// deltas implements deltaForm. In JSON the data of such a publication is a string: the delta, or
+// Deltas implements DeltaForm. In JSON the data of such a publication is a string: the delta, or
 // the text of the whole data.
-func (f centrifugeForm) deltas(channel string, list []Publication, base *Publication) []byte {
-	dst := make([]byte, 0, encodedSize(channel, list))
+func (f centrifugeForm) Deltas(channel string, list []Publication, base *Publication) []byte {
+	dst := make([]byte, 0, EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		if whole := shown.Data; base != nil {
@@ -141,7 +141,7 @@ func (f centrifugeForm) quote(p *centrifuge.Publication) {
 func (f centrifugeForm) shown(p *Publication) centrifuge.Publication {
 	data := p.Data
 	if f.codec == centrifuge.JSON {
-		data = jsonOf(p)
+		data = JSONOf(p)
 	}
 	return centrifuge.Publication{Data: data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
@@ -155,7 +155,7 @@ func (f centrifugeForm) listed(list []Publication) []centrifuge.Publication {
 	return shown
 }
 
-func (f centrifugeForm) notice(channel string, n bus.Notice) []byte {
+func (f centrifugeForm) Notice(channel string, n bus.Notice) []byte {
 	push, info := centrifuge.Push{Channel: channel}, centrifuge.ClientInfo(n.ClientInfo)
 	if n.Joined {
 		push.Join = &info
@@ -165,63 +165,63 @@ func (f centrifugeForm) notice(channel string, n bus.Notice) []byte {
 	return f.frame(f.appendPush(nil, &push))
 }
 
-func (f centrifugeForm) unsubscribed(channel string, why unsubscription) []byte {
+func (f centrifugeForm) Unsubscribed(channel string, why Unsubscription) []byte {
 	told := centrifuge.Unsubscribed(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Channel: channel, Unsubscribe: &told}))
 }
 
-func (f centrifugeForm) ping() (payload []byte, answered bool) {
+func (f centrifugeForm) Ping() (payload []byte, answered bool) {
 	return f.frame([]byte(f.codec.Ping())), !f.uni
 }
 
-// subscribed implements form. The push has no place for publications that the client has missed:
+// Subscribed implements form. The push has no place for publications that the client has missed:
 // they follow it, and the position is the one before them.
-func (f centrifugeForm) subscribed(channel string, hello welcome) []byte {
-	told := centrifuge.SubscribeResult{Recoverable: hello.recoverable, Position: centrifuge.Position(hello.at),
-		Data: f.answerData(hello.data)}
-	if len(hello.publications) > 0 {
-		told.Offset = hello.publications[0].Offset - 1
+func (f centrifugeForm) Subscribed(channel string, hello Welcome) []byte {
+	told := centrifuge.SubscribeResult{Recoverable: hello.Recoverable, Position: centrifuge.Position(hello.At),
+		Data: f.answerData(hello.Data)}
+	if len(hello.Publications) > 0 {
+		told.Offset = hello.Publications[0].Offset - 1
 	}
 	dst := f.appendPush(nil, &centrifuge.Push{Channel: channel, Subscribe: &told})
-	for i := range hello.publications {
-		shown := f.shown(&hello.publications[i])
+	for i := range hello.Publications {
+		shown := f.shown(&hello.Publications[i])
 		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
 	}
 	return f.frame(dst)
 }
 
-func (f centrifugeForm) refreshed(ttl uint32) []byte {
+func (f centrifugeForm) Refreshed(ttl uint32) []byte {
 	told := centrifuge.RefreshResult{Expires: ttl > 0, TTL: ttl}
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Refresh: &told}))
 }
 
 // lastMessage says why a response ends. A WebSocket's close frame says it by itself.
-func (f centrifugeForm) lastMessage(why ending) []byte {
+func (f centrifugeForm) lastMessage(why Disconnect) []byte {
 	told := centrifuge.Disconnect(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Disconnect: &told}))
 }
 
-func (f centrifugeForm) share(payload []byte) shared {
+func (f centrifugeForm) Share(payload []byte) Shared {
 	switch {
 	case f.framing != inSocket:
 		return web.NewChunk(payload)
 	case f.codec == centrifuge.Protobuf:
-		return prepare(websocket.OpBinary, payload)
+		return PrepareMessage(websocket.OpBinary, payload)
 	}
-	return prepare(websocket.OpText, payload)
+	return PrepareMessage(websocket.OpText, payload)
 }
 
 // socket returns the transport for a WebSocket.
-func (f centrifugeForm) socket(c *websocket.Conn) transport {
+func (f centrifugeForm) socket(c *websocket.Conn) Transport {
 	if f.codec == centrifuge.Protobuf {
-		return binarySocket{textSocket{c}}
+		return BinarySocket{TextSocket{c}}
 	}
-	return textSocket{c}
+	return TextSocket{c}
 }
 
-func (f centrifugeForm) oneWay() bool { return f.uni }
+func (f centrifugeForm) OneWay() bool { return f.uni }
 
-func (f centrifugeForm) kind() (transport, protocol string) {
+func (f centrifugeForm) Kind() (transport, protocol string) {
 	transport = [...]string{"websocket", "http_stream", "sse"}[f.framing]
 	if f.uni {
 		transport = "uni_" + transport

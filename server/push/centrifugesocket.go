@@ -25,12 +25,12 @@ func newCentrifugeSockets(server *Server) *centrifugeSockets {
 			o.OnOpen = func(c *websocket.Conn) {
 				s := server.Start(f.socket(c), f)
 				if asking, ok := c.Value().(*Asking); ok {
-					s.Introduce(asking, grant{})
+					s.Introduce(asking, Grant{})
 				}
 				c.SetValue(s)
 			}
-			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { runMessage(c.Value().(*session), p) }
-			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*session).ended() }
+			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { runMessage(c.Value().(*Session), p) }
+			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*Session).Ended() }
 			options[codec] = o
 		}
 	}

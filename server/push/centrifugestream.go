@@ -20,7 +20,7 @@ type centrifugeStreams struct {
 
 // An emulated is a client whose commands come in requests of their own.
 type emulated struct {
-	s       *session
+	s       *Session
 	running sync.Mutex // held while commands of one request run
 }
 
@@ -66,7 +66,7 @@ func requestCodec(r *http.Request) centrifuge.Codec {
 
 // readFrame returns what the client sends, at most Limits.Frame bytes, or answers with an error.
 func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, methods ...string) ([]byte, bool) {
-	if !allowMethod(w, r, methods...) {
+	if !AllowMethod(w, r, methods...) {
 		return nil, false
 	}
 	limit := c.server.Limits().Frame
@@ -74,17 +74,17 @@ func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, me
 		asked := r.URL.Query().Get("cf_connect")
 		switch {
 		case len(asked) > limit:
-			writeTooLarge(w, limit)
+			WriteTooLarge(w, limit)
 			return nil, false
 		case asked == "":
-			writeError(w, http.StatusBadRequest, failBadRequest.Code, "cf_connect in the query is missing")
+			WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, "cf_connect in the query is missing")
 			return nil, false
 		}
 		return []byte(asked), true
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		refuseBody(w, err)
+		RefuseBody(w, err)
 		return nil, false
 	}
 	return body, true
@@ -98,32 +98,32 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 	h.Set("Cache-Control", "private, no-cache, no-store, must-revalidate, max-age=0")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep messages back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	client := &streamClient{lastMessage: f.lastMessage}
+	client := &StreamClient{LastMessage: f.lastMessage}
 	if !f.uni {
-		client.secret = c.server.NewID()
+		client.Secret = c.server.NewID()
 	}
-	t := newStreamTransport(r.RemoteAddr, client)
+	t := NewStreamTransport(r.RemoteAddr, client)
 	s := c.server.Start(t, f)
-	s.Introduce(c.server.Asking(r), grant{})
-	c.add(client.secret, s)
+	s.Introduce(c.server.Asking(r), Grant{})
+	c.add(client.Secret, s)
 	runMessage(s, first)
 	stream, err := c.server.Detach(w)
 	if err != nil {
-		c.remove(client.secret)
-		s.ended()
-		c.server.notDetached(w, r, err)
+		c.remove(client.Secret)
+		s.Ended()
+		c.server.NotDetached(w, r, err)
 		return
 	}
-	if t.open(stream, nil) == errFull {
-		s.tooSlow("", 0)
+	if t.Open(stream, nil) == ErrQueueFull {
+		s.TooSlow("", 0)
 	}
-	stream.onClose(func() {
-		c.remove(client.secret)
-		s.ended()
+	stream.OnClose(func() {
+		c.remove(client.Secret)
+		s.Ended()
 	})
 }
 
-func (c *centrifugeStreams) add(secret string, s *session) {
+func (c *centrifugeStreams) add(secret string, s *Session) {
 	if secret == "" {
 		return
 	}
@@ -156,12 +156,12 @@ func (c *centrifugeStreams) serveEmulation(w http.ResponseWriter, r *http.Reques
 	}
 	request, err := requestCodec(r).ParseEmulation(body)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, err.Error())
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, err.Error())
 		return
 	}
 	e := c.find(request.Session)
 	if e == nil {
-		writeError(w, http.StatusNotFound, failBadRequest.Code, errNoSession.Error())
+		WriteError(w, http.StatusNotFound, ErrBadRequest.Code, errNoSession.Error())
 		return
 	}
 	e.running.Lock()

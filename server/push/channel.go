@@ -31,13 +31,13 @@ type channel struct {
 	deltas   int                  // members that get deltas
 	base     *Publication         // the last publication, if deltas > 0
 
-	window window // for sessions that are reading the history: see recover.go
+	window Window // for sessions that are reading the history: see recover.go
 }
 
 // A member is one subscription of one session. The session's mu guards evicted, the channel's mu
 // guards at.
 type member struct {
-	s     *session
+	s     *Session
 	ch    *channel
 	grant *memberGrant // of the subscription's token, usually nil
 	at    int32        // its index in ch.members, or nowhere
@@ -45,7 +45,7 @@ type member struct {
 	notices bool // receives join and leave notices
 	server  bool // the server has made the subscription
 	special bool // it is in ch.specials
-	evicted bool // the channel removed it, possibly before session.settle
+	evicted bool // the channel removed it, possibly before Session.settle
 }
 
 const nowhere = -1 // it is no longer a member
@@ -71,42 +71,42 @@ func (m *member) info() ClientInfo {
 	return info
 }
 
-// A reservation stands for a subscription from the first check until it is made. Between them the
+// A Reservation stands for a subscription from the first check until it is made. Between them the
 // session may wait for a hook and for the bus. A session has one in a channel, so that it cannot
 // become a member twice, and it can be ended like a subscription.
-type reservation struct {
-	subscribeRequest
-	s     *session
+type Reservation struct {
+	SubscribeCommand
+	s     *Session
 	ch    *channel
 	ended bool // ch.mu guards it: the server has ended the subscription before it was made
 }
 
 // reservations are those of a channel. Usually there is one at a time, which needs no map.
 type reservations struct {
-	one  *reservation
-	more map[*session]*reservation // nil without any
+	one  *Reservation
+	more map[*Session]*Reservation // nil without any
 }
 
 // of returns the session's reservation, or nil.
-func (l *reservations) of(s *session) *reservation {
+func (l *reservations) of(s *Session) *Reservation {
 	if l.one != nil && l.one.s == s {
 		return l.one
 	}
 	return l.more[s]
 }
 
-func (l *reservations) add(r *reservation) {
+func (l *reservations) add(r *Reservation) {
 	if l.one == nil {
 		l.one = r
 		return
 	}
 	if l.more == nil {
-		l.more = make(map[*session]*reservation)
+		l.more = make(map[*Session]*Reservation)
 	}
 	l.more[r.s] = r
 }
 
-func (l *reservations) remove(r *reservation) {
+func (l *reservations) remove(r *Reservation) {
 	if l.one == r {
 		l.one = nil
 		return
@@ -118,34 +118,34 @@ func (l *reservations) remove(r *reservation) {
 }
 
 // reserve adds a reservation, or returns nil if the session has one. The caller has acquired ch.
-func (ch *channel) reserve(s *session) *reservation {
+func (ch *channel) reserve(s *Session) *Reservation {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.joining.of(s) != nil {
 		return nil
 	}
-	r := &reservation{s: s, ch: ch}
+	r := &Reservation{s: s, ch: ch}
 	ch.joining.add(r)
 	return r
 }
 
 // settle ends the reservation of a subscription that was made. It reports whether the server has
 // ended the subscription meanwhile.
-func (r *reservation) settle() (ended bool) {
+func (r *Reservation) settle() (ended bool) {
 	r.ch.mu.Lock()
 	defer r.ch.mu.Unlock()
 	r.ch.joining.remove(r)
 	return r.ended
 }
 
-// cancel ends the reservation of a subscription that is not made.
-func (r *reservation) cancel() {
+// Cancel ends the reservation of a subscription that is not made.
+func (r *Reservation) Cancel() {
 	r.settle()
 	r.ch.hub.release(r.ch)
 }
 
 // end ends the subscription when it is made.
-func (r *reservation) end() {
+func (r *Reservation) end() {
 	r.ch.mu.Lock()
 	defer r.ch.mu.Unlock()
 	r.ended = true
@@ -247,11 +247,11 @@ const frameBytes = 32 << 10
 // call at a time.
 func (ch *channel) Receive(_ string, list []Publication) {
 	ch.mu.Lock()
-	ch.window.keep(list)
+	ch.window.Keep(list)
 	slow := ch.spread(list)
 	ch.mu.Unlock()
 	for _, m := range slow {
-		m.s.tooSlow(ch.name, largest(list))
+		m.s.TooSlow(ch.name, largest(list))
 	}
 }
 
@@ -325,7 +325,7 @@ func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent
 		if m == nil {
 			continue
 		}
-		var message *message
+		var message *Message
 		if !m.special {
 			message = e.message(m.s.formID)
 		} else if message = e.specialMessage(ch, m); message == nil {
@@ -334,10 +334,10 @@ func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent
 		if drops {
 			sent += ch.offer(m, message)
 		} else {
-			switch m.s.offer(message) {
-			case offerTaken:
+			switch m.s.Offer(message) {
+			case OfferTaken:
 				sent += m.s.counted()
-			case offerFull:
+			case OfferFull:
 				slow = append(slow, m)
 			}
 		}
@@ -386,7 +386,7 @@ type noticeEncoder struct {
 	node   *node
 	name   string
 	notice bus.Notice
-	made   [maxForms]*message
+	made   [maxForms]*Message
 }
 
 // tell sends m the notice if it asked for notices.
@@ -397,20 +397,20 @@ func (e *noticeEncoder) tell(m *member) {
 	made := e.made[m.s.formID]
 	if made == nil {
 		f := m.s.form()
-		payload := f.notice(e.name, e.notice)
+		payload := f.Notice(e.name, e.notice)
 		if payload == nil {
 			return
 		}
-		made = &message{payload, f.share(payload)}
+		made = &Message{payload, f.Share(payload)}
 		e.made[m.s.formID] = made
 	}
-	m.s.offer(made) // if its queue is full, the next publication handles that
+	m.s.Offer(made) // if its queue is full, the next publication handles that
 }
 
 func (e *noticeEncoder) release() {
 	for _, m := range e.made {
 		if m != nil {
-			m.release()
+			m.Release()
 		}
 	}
 }

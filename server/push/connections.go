@@ -43,10 +43,10 @@ func (n *node) connectionsHere(op operation) connectionList {
 	var found []foundSession
 	l := connectionList{Connections: []ConnectionInfo{}}
 	for _, s := range n.wheel.all() {
-		if s.watcher || !s.isConnected() {
+		if s.watcher || !s.IsConnected() {
 			continue
 		}
-		one := foundSession{s, s.user(), s.id.String()}
+		one := foundSession{s, s.User(), s.id.String()}
 		if !op.selects(one.user, one.client) {
 			continue
 		}
@@ -68,7 +68,7 @@ func (n *node) connectionsHere(op operation) connectionList {
 
 // A foundSession is a session with what sorts it.
 type foundSession struct {
-	s            *session
+	s            *Session
 	user, client string
 }
 
@@ -90,10 +90,10 @@ func (op *operation) selects(user, client string) bool {
 }
 
 // describe returns what operators may know of the session.
-func (s *session) describe() ConnectionInfo {
-	info := ConnectionInfo{Client: s.id.String(), User: s.user(), Node: s.node.name, Remote: s.t.remote(),
-		Queued: s.t.queued(), Channels: []string{}}
-	info.Transport, info.Protocol = s.form().kind()
+func (s *Session) describe() ConnectionInfo {
+	info := ConnectionInfo{Client: s.id.String(), User: s.User(), Node: s.node.name, Remote: s.t.Remote(),
+		Queued: s.t.Queued(), Channels: []string{}}
+	info.Transport, info.Protocol = s.form().Kind()
 	s.mu.Lock()
 	for _, m := range s.members {
 		info.Channels = append(info.Channels, m.ch.name)

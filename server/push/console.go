@@ -38,14 +38,14 @@ func (s *Server) routeConsole(mux *http.ServeMux) {
 		}
 		mux.Handle(pattern, consoleFile(name))
 	}
-	mux.HandleFunc("GET /console/stats", s.forOperator(s.serveStats))
-	mux.HandleFunc("GET /console/channels", s.forOperator(s.serveChannels))
-	mux.HandleFunc("GET /console/channel", s.forOperator(s.serveChannel))
-	mux.HandleFunc("GET /console/connections", s.forOperator(s.serveConnections))
-	mux.HandleFunc("GET /console/namespaces", s.forOperator(s.serveNamespaces))
-	mux.HandleFunc("GET /console/refusals", s.forOperator(s.serveRefusals))
-	mux.HandleFunc("POST /console/token", s.forOperator(s.serveToken))
-	mux.HandleFunc("GET /console/cluster", s.forOperator(s.serveCluster))
+	mux.HandleFunc("GET /console/stats", s.ForOperator(s.serveStats))
+	mux.HandleFunc("GET /console/channels", s.ForOperator(s.serveChannels))
+	mux.HandleFunc("GET /console/channel", s.ForOperator(s.serveChannel))
+	mux.HandleFunc("GET /console/connections", s.ForOperator(s.serveConnections))
+	mux.HandleFunc("GET /console/namespaces", s.ForOperator(s.serveNamespaces))
+	mux.HandleFunc("GET /console/refusals", s.ForOperator(s.serveRefusals))
+	mux.HandleFunc("POST /console/token", s.ForOperator(s.serveToken))
+	mux.HandleFunc("GET /console/cluster", s.ForOperator(s.serveCluster))
 }
 
 // consoleFile serves one file. Its ETag is its hash: a browser gets a new version at once, and an
@@ -112,7 +112,7 @@ func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: stats are always JSON: " + err.Error())
 	}
-	writeJSON(w, http.StatusOK, body)
+	WriteJSON(w, http.StatusOK, body)
 }
 
 func loopsOf(engine *myriad.Engine) []loopStats {

@@ -16,14 +16,14 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
 	list, err := s.node.allChannels(r.Context(), operation{Pattern: r.URL.Query().Get("match"), Contains: true,
 		Most: listedChannels})
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, failInternal.Code, s.explain("console", err).message)
+		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, s.Explain("console", err).Message)
 		return
 	}
 	body, err := json.Marshal(list)
 	if err != nil {
 		panic("push: names of channels are always JSON: " + err.Error())
 	}
-	writeJSON(w, http.StatusOK, body)
+	WriteJSON(w, http.StatusOK, body)
 }
 
 // shownHistory is how many of a channel's latest publications the console shows.
@@ -34,7 +34,7 @@ const shownHistory = 20
 func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if s.node.checkChannel(name) != nil {
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, s.node.channelRule("the channel", name))
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, s.node.channelRule("the channel", name))
 		return
 	}
 	rules := s.node.rules.of(name)
@@ -54,8 +54,8 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err == nil:
 			*part.to = result
-		case !errors.Is(err, failNotAvailable) && !errors.Is(err, failLimitExceeded):
-			writeError(w, http.StatusInternalServerError, failInternal.Code, s.explain("console", err).message)
+		case !errors.Is(err, ErrNotAvailable) && !errors.Is(err, ErrLimitExceeded):
+			WriteError(w, http.StatusInternalServerError, ErrInternal.Code, s.Explain("console", err).Message)
 			return
 		}
 	}
@@ -63,7 +63,7 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: the description of a channel is always JSON: " + err.Error())
 	}
-	writeJSON(w, http.StatusOK, body)
+	WriteJSON(w, http.StatusOK, body)
 }
 
 // serveConnections lists the connections of all nodes of which the query's "match" is a part of the
@@ -72,7 +72,7 @@ func (s *Server) serveConnections(w http.ResponseWriter, r *http.Request) {
 	list, err := s.node.allConnections(r.Context(), operation{User: r.URL.Query().Get("match"), Contains: true,
 		Most: shownConnections})
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, failInternal.Code, s.explain("console", err).message)
+		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, s.Explain("console", err).Message)
 		return
 	}
 	writeShown(w, list)

@@ -23,7 +23,7 @@ func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
 		shown.Nodes = append(shown.Nodes, n)
 	})
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, failInternal.Code, s.explain("console", err).message)
+		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, s.Explain("console", err).Message)
 		return
 	}
 	slices.SortFunc(shown.Nodes, func(a, b nodeView) int { return cmp.Compare(a.Name+a.ID, b.Name+b.ID) })
@@ -31,25 +31,25 @@ func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: the state of a cluster is always JSON: " + err.Error())
 	}
-	writeJSON(w, http.StatusOK, body)
+	WriteJSON(w, http.StatusOK, body)
 }
 
 // serveRemove makes the cluster forget the node that is named in the query.
 func (s *Server) serveRemove(w http.ResponseWriter, r *http.Request) {
-	if !allowMethod(w, r, http.MethodPost) {
+	if !AllowMethod(w, r, http.MethodPost) {
 		return
 	}
 	name := r.URL.Query().Get("node")
 	switch {
 	case s.removeNode == nil:
-		writeError(w, http.StatusNotFound, failMethodNotFound.Code, "this server is no part of a cluster that it runs itself")
+		WriteError(w, http.StatusNotFound, ErrMethodNotFound.Code, "this server is no part of a cluster that it runs itself")
 	case name == "":
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, "node is missing")
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, "node is missing")
 	default:
 		if err := s.removeNode(r.Context(), name); err != nil {
-			writeError(w, http.StatusConflict, failBadRequest.Code, err.Error())
+			WriteError(w, http.StatusConflict, ErrBadRequest.Code, err.Error())
 			return
 		}
-		writeJSON(w, http.StatusOK, []byte("{}"))
+		WriteJSON(w, http.StatusOK, []byte("{}"))
 	}
 }

@@ -24,7 +24,7 @@
 //     and Server-Sent Events (events.go).
 //   - channel.go receives publications from the bus, encodes them once for each form of a door, and
 //     offers the bytes to its sessions by reference; hub.go finds the channel.
-//   - session.go is one client over a transport: a WebSocket (websocket.go) or a response that does
+//   - Session.go is one client over a transport: a WebSocket (websocket.go) or a response that does
 //     not end (streamtransport.go). The wheel (wheel.go) calls sessions at their deadlines.
 //   - recover.go sends returning clients what they have missed; slow.go drops publications for slow
 //     clients.

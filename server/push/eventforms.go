@@ -14,7 +14,7 @@ type eventsDoor struct{ *Server }
 func newEventsDoor() *eventsDoor { return new(eventsDoor) }
 
 // Forms implements Door.
-func (*eventsDoor) Forms() (forms []form) {
+func (*eventsDoor) Forms() (forms []Form) {
 	for _, named := range []bool{false, true} {
 		for _, numbered := range []bool{false, true} {
 			forms = append(forms, eventForm{named: named, numbered: numbered})
@@ -27,10 +27,10 @@ func (*eventsDoor) Forms() (forms []form) {
 func (d *eventsDoor) Open(s *Server) (clients, admin func(*http.ServeMux)) {
 	d.Server = s
 	return func(mux *http.ServeMux) {
-			mux.HandleFunc("/events", s.unlessDraining(s.limitConnections(d.serveEvents)))
+			mux.HandleFunc("/events", s.UnlessDraining(s.LimitConnections(d.serveEvents)))
 		}, func(mux *http.ServeMux) {
 			if s.HasConsole() {
-				mux.HandleFunc("GET /console/events", s.unlessDraining(s.forOperator(d.serveConsoleEvents)))
+				mux.HandleFunc("GET /console/events", s.UnlessDraining(s.ForOperator(d.serveConsoleEvents)))
 			}
 		}
 }
@@ -38,15 +38,15 @@ func (d *eventsDoor) Open(s *Server) (clients, admin func(*http.ServeMux)) {
 // An eventForm writes each publication as an event with the publication's data. An EventSource cannot
 // be told that a subscription has ended; when it reconnects, the status of the answer has the reason.
 type eventForm struct {
-	quietForm
+	QuietForm
 	named    bool // events are named after their channel
 	numbered bool // events have an id, which is the position: for streams of one channel
 }
 
-func (eventForm) kind() (transport, protocol string) { return "events", "json" }
+func (eventForm) Kind() (transport, protocol string) { return "events", "json" }
 
-func (f eventForm) publications(channel string, list []Publication) []byte {
-	dst := make([]byte, 0, encodedSize(channel, list))
+func (f eventForm) Publications(channel string, list []Publication) []byte {
+	dst := make([]byte, 0, EncodedSize(channel, list))
 	for _, p := range list {
 		if f.numbered && p.Epoch != "" {
 			dst = appendID(dst, p.Position)
@@ -54,7 +54,7 @@ func (f eventForm) publications(channel string, list []Publication) []byte {
 		if f.named {
 			dst = append(append(append(dst, "event: "...), channel...), '\n')
 		}
-		dst = append(append(append(dst, "data: "...), jsonOf(&p)...), "\n\n"...)
+		dst = append(append(append(dst, "data: "...), JSONOf(&p)...), "\n\n"...)
 	}
 	return dst
 }
@@ -65,6 +65,6 @@ func appendID(dst []byte, at Position) []byte {
 	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
 
-func (f eventForm) ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
+func (f eventForm) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
-func (f eventForm) share(payload []byte) shared { return web.NewChunk(payload) }
+func (f eventForm) Share(payload []byte) Shared { return web.NewChunk(payload) }

@@ -20,30 +20,30 @@ import (
 // missed. If the server cannot tell what that is, it sends an event named "gap" with the data
 // {"channel":"…"} instead. Streams of several channels have no ids.
 func (s *eventsDoor) serveEvents(w http.ResponseWriter, r *http.Request) {
-	if !allowMethod(w, r, http.MethodGet) {
+	if !AllowMethod(w, r, http.MethodGet) {
 		return
 	}
 	channels, ok := s.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	g, err := s.AuthenticateRequest(r, eventForm{}, bearer(r), channels)
+	g, err := s.AuthenticateRequest(r, eventForm{}, Bearer(r), channels)
 	switch {
 	case errors.As(err, new(Error)), errors.As(err, new(Disconnect)):
-		refuseByHook(w, err)
+		RefuseByHook(w, err)
 		return
 	case err != nil:
-		s.refuseToken(w, r, err)
+		s.RefuseToken(w, r, err)
 		return
 	}
-	if wait := s.mayConnectNow(g); wait > 0 {
-		s.refuseRate(w, r, wait)
+	if wait := s.MayConnectNow(g); wait > 0 {
+		s.RefuseRate(w, r, wait)
 		return
 	}
 	for _, name := range channels {
 		if problem := s.refusesEvents(name, g); problem != "" {
-			s.RefusedRequest(refusedPermission, r, "user", g.user, "channel", name)
-			writeError(w, http.StatusForbidden, failPermissionDenied.Code, problem)
+			s.RefusedRequest(RefusedPermission, r, "user", g.User, "channel", name)
+			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code, problem)
 			return
 		}
 	}
@@ -51,12 +51,12 @@ func (s *eventsDoor) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusesEvents returns why a client with that grant may not have the channel's events, or "".
-func (s *eventsDoor) refusesEvents(channel string, g grant) string {
+func (s *eventsDoor) refusesEvents(channel string, g Grant) string {
 	ns := s.Rules(channel)
 	switch {
-	case ns.SubscribeHook && !ns.forUsers(channel):
+	case ns.SubscribeHook && !ns.IsForUsers(channel):
 		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
-	case ns.forUsers(channel) && s.Lacks(g, channel):
+	case ns.IsForUsers(channel) && s.Lacks(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
 	case s.Lacks(g, channel):
 		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
@@ -70,7 +70,7 @@ func (s *eventsDoor) eventChannels(w http.ResponseWriter, r *http.Request) (chan
 	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
 	err := s.checkChannels(channels)
 	if err == nil {
-		err = checkQuery(query, "channel", "named", "token", "last_event_id")
+		err = CheckQuery(query, "channel", "named", "token", "last_event_id")
 	}
 	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
 		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
@@ -78,7 +78,7 @@ func (s *eventsDoor) eventChannels(w http.ResponseWriter, r *http.Request) (chan
 		err = checkEventNames(channels)
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, err.Error())
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, err.Error())
 		return nil, false
 	}
 	return channels, true
@@ -98,22 +98,22 @@ func checkEventNames(channels []string) error {
 
 // holdEvents answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
-func (s *eventsDoor) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g grant, channels []string) {
+func (s *eventsDoor) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g Grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	t := newStreamTransport(r.RemoteAddr, nil)
+	t := NewStreamTransport(r.RemoteAddr, nil)
 	session := s.startEvents(t, s.eventForm(named, channels), g, channels, resumption(r))
 	session.Introduce(s.Asking(r), g)
 	stream, err := s.Detach(w)
 	if err != nil {
-		session.ended()
-		s.notDetached(w, r, err)
+		session.Ended()
+		s.NotDetached(w, r, err)
 		return
 	}
-	session.openEvents(t, stream, session.ended)
+	session.OpenEvents(t, stream, session.Ended)
 }
 
 // eventForm returns the form of a stream's events.
@@ -122,13 +122,13 @@ func (s *eventsDoor) eventForm(named bool, channels []string) eventForm {
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
-func resumption(r *http.Request) subscribeRequest {
+func resumption(r *http.Request) SubscribeCommand {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last_event_id")
 	}
 	if id == "" {
-		return subscribeRequest{}
+		return SubscribeCommand{}
 	}
 	epoch, offset, _ := strings.Cut(id, ":")
 	n, err := strconv.ParseUint(offset, 10, 64)
@@ -136,7 +136,7 @@ func resumption(r *http.Request) subscribeRequest {
 		// an id of another server: nothing can be recovered, and the client gets a gap
 		epoch = "?"
 	}
-	return subscribeRequest{recover: true, since: Position{Offset: n, Epoch: epoch}}
+	return SubscribeCommand{Recover: true, Since: Position{Offset: n, Epoch: epoch}}
 }
 
 func (s *eventsDoor) checkChannels(channels []string) error {
@@ -150,7 +150,7 @@ func (s *eventsDoor) checkChannels(channels []string) error {
 		if s.CheckChannel(name) != nil {
 			return errors.New(s.ChannelRule(fmt.Sprintf("channel %q", name), name))
 		}
-		if ns := s.Rules(name); !ns.allowsName(name) {
+		if ns := s.Rules(name); !ns.AllowsName(name) {
 			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)
 		}
 	}
@@ -159,26 +159,26 @@ func (s *eventsDoor) checkChannels(channels []string) error {
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
 // openEvents or end the session.
-func (d *eventsDoor) startEvents(t *streamTransport, f eventForm, g grant, channels []string, w subscribeRequest) *session {
+func (d *eventsDoor) startEvents(t *StreamTransport, f eventForm, g Grant, channels []string, w SubscribeCommand) *Session {
 	s := d.StartConnected(t, f, g)
 	if !f.numbered {
-		w = subscribeRequest{}
+		w = SubscribeCommand{}
 	}
 	for _, name := range channels {
 		// the node, and its bus, may have closed before this session existed
-		if s.closing() {
+		if s.IsClosing() {
 			break
 		}
-		err := s.subscribe(name, w, func(hello welcome) {
+		err := s.Subscribe(name, w, func(hello Welcome) {
 			if f.numbered {
 				// the transport keeps it until it is open, so there is no error
-				t.send(&message{payload: f.appendWelcome(nil, name, hello)})
+				t.Send(&Message{Payload: f.appendWelcome(nil, name, hello)})
 			}
 		})
 		if err != nil {
 			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
 				"error", err)
-			s.disconnect(endServerError)
+			s.Disconnect(DisconnectServerError)
 		}
 	}
 	return s
@@ -186,15 +186,15 @@ func (d *eventsDoor) startEvents(t *streamTransport, f eventForm, g grant, chann
 
 // appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the
 // channel's position.
-func (f eventForm) appendWelcome(dst []byte, channel string, hello welcome) []byte {
-	if len(hello.publications) > 0 {
-		return append(dst, f.publications(channel, hello.publications)...)
+func (f eventForm) appendWelcome(dst []byte, channel string, hello Welcome) []byte {
+	if len(hello.Publications) > 0 {
+		return append(dst, f.Publications(channel, hello.Publications)...)
 	}
-	if hello.wasRecovering && !hello.recovered {
+	if hello.WasRecovering && !hello.Recovered {
 		name, _ := json.Marshal(channel) // a string has no error
 		dst = fmt.Appendf(dst, "event: gap\ndata: {\"channel\":%s}\n", name)
 	}
-	return append(appendID(dst, hello.at), '\n')
+	return append(appendID(dst, hello.At), '\n')
 }
 
 // serveConsoleEvents serves an operator's own subscription, for the console. It needs no token, because forOperator
@@ -205,5 +205,5 @@ func (s *eventsDoor) serveConsoleEvents(w http.ResponseWriter, r *http.Request) 
 	if !ok {
 		return
 	}
-	s.holdEvents(w, r, true, watcherGrant, channels)
+	s.holdEvents(w, r, true, WatcherGrant, channels)
 }

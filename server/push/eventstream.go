@@ -18,33 +18,33 @@ import (
 // longest is twice that. The spread keeps clients from reconnecting all at once after a restart.
 const retryAfter = 2 * time.Second
 
-// openEvents sends what is queued for s, and opens the transport for what follows. ended is called
+// OpenEvents sends what is queued for s, and opens the transport for what follows. ended is called
 // when the stream has ended; it must call s.ended.
-func (s *session) openEvents(t *streamTransport, stream responseStream, ended func()) {
+func (s *Session) OpenEvents(t *StreamTransport, stream ResponseStream, ended func()) {
 	// on any other error onClose is called, too
 	first := fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())
-	if t.open(stream, first) == errFull {
-		s.tooSlow("", len(first))
+	if t.Open(stream, first) == ErrQueueFull {
+		s.TooSlow("", len(first))
 	}
-	stream.onClose(ended)
+	stream.OnClose(ended)
 }
 
 func (n *node) retry() time.Duration { return retryAfter + n.upTo(retryAfter) }
 
-// notDetached handles a stream that could not be opened: the client has disconnected, or the
+// NotDetached handles a stream that could not be opened: the client has disconnected, or the
 // server's program does not use web.Server.
-func (s *Server) notDetached(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Server) NotDetached(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, web.ErrNotMyriad) {
 		s.node.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
 		return
 	}
 	s.node.log.Error("push: events need a web.Server: serve push.Server with one", "error", err)
-	writeError(w, http.StatusInternalServerError, failInternal.Code, "events cannot be served here")
+	WriteError(w, http.StatusInternalServerError, ErrInternal.Code, "events cannot be served here")
 }
 
-// bearer returns the token of r, from the query or from Authorization. An EventSource cannot set
+// Bearer returns the token of r, from the query or from Authorization. An EventSource cannot set
 // headers.
-func bearer(r *http.Request) string {
+func Bearer(r *http.Request) string {
 	if token := r.URL.Query().Get("token"); token != "" {
 		return token
 	}
@@ -55,46 +55,46 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// refuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not
+// RefuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not
 // known yet.
-func (s *Server) refuseToken(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Server) RefuseToken(w http.ResponseWriter, r *http.Request, err error) {
 	var claim claimError
-	why := refusedToken
+	why := RefusedToken
 	if errors.Is(err, errKeyNotYetKnown) {
-		s.node.refusedRequest(refusedUnknownKey, r, "error", oneLine(err))
+		s.node.refusedRequest(RefusedUnknownKey, r, "error", OneLine(err))
 		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
-		writeError(w, http.StatusServiceUnavailable, failInternal.Code, strings.TrimPrefix(errKeyNotYetKnown.Error(),
+		WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, strings.TrimPrefix(errKeyNotYetKnown.Error(),
 			"push: "))
 		return
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	switch {
 	case errors.Is(err, errTokenExpired):
-		why = refusedExpired
-		writeError(w, http.StatusUnauthorized, failTokenExpired.Code, failTokenExpired.Message)
-	case errors.Is(err, errNoToken):
-		why = refusedNoToken
-		writeError(w, http.StatusUnauthorized, failUnauthorized.Code,
+		why = RefusedExpired
+		WriteError(w, http.StatusUnauthorized, ErrTokenExpired.Code, ErrTokenExpired.Message)
+	case errors.Is(err, ErrNoToken):
+		why = RefusedNoToken
+		WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
 			"a token is needed: ?token=… or Authorization: Bearer …")
 	case errors.As(err, &claim):
-		writeError(w, http.StatusUnauthorized, uint32(endInvalidToken.Code),
-			endInvalidToken.Reason+": "+claim.Error())
+		WriteError(w, http.StatusUnauthorized, uint32(DisconnectInvalidToken.Code),
+			DisconnectInvalidToken.Reason+": "+claim.Error())
 	default:
-		writeError(w, http.StatusUnauthorized, uint32(endInvalidToken.Code), endInvalidToken.Reason)
+		WriteError(w, http.StatusUnauthorized, uint32(DisconnectInvalidToken.Code), DisconnectInvalidToken.Reason)
 	}
-	s.node.refusedRequest(why, r, "error", oneLine(err))
+	s.node.refusedRequest(why, r, "error", OneLine(err))
 }
 
-// refuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
-func refuseByHook(w http.ResponseWriter, err error) {
-	status, answer, why := http.StatusForbidden, Error{}, ending{}
+// RefuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
+func RefuseByHook(w http.ResponseWriter, err error) {
+	status, answer, why := http.StatusForbidden, Error{}, Disconnect{}
 	if errors.As(err, &why) {
-		answer = Error{uint32(why.Code), why.Reason, why.reconnects()}
+		answer = Error{uint32(why.Code), why.Reason, why.Reconnects()}
 	} else {
 		errors.As(err, &answer)
 	}
 	if answer.Temporary {
 		status = http.StatusServiceUnavailable
 	}
-	writeError(w, status, answer.Code, answer.Message)
+	WriteError(w, status, answer.Code, answer.Message)
 }

@@ -163,45 +163,45 @@ func mustRules(t *testing.T, list ...Namespace) *ruleTable {
 // A fakeTransport records what the peer receives. While stuck is set, the peer does not read.
 type fakeTransport struct {
 	mu     sync.Mutex
-	s      *session
+	s      *Session
 	sent   []string
 	stuck  bool // the peer does not read
 	bytes  int  // queued while stuck
 	max    int  // the maximum of bytes
 	full   bool
-	closed *ending
+	closed *Disconnect
 	hung   bool
 }
 
-func (f *fakeTransport) send(m *message) error {
+func (f *fakeTransport) Send(m *Message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.hung:
 		return net.ErrClosed
 	case f.full:
-		return errFull
+		return ErrQueueFull
 	case f.stuck:
-		f.bytes += len(m.payload)
+		f.bytes += len(m.Payload)
 		f.max = max(f.max, f.bytes)
 		return nil
 	}
-	f.sent = append(f.sent, string(m.payload))
+	f.sent = append(f.sent, string(m.Payload))
 	return nil
 }
 
 // frame is a message from the peer.
 func (f *fakeTransport) frame(p []byte) { runCommands(f.s, p) }
 
-func (f *fakeTransport) queued() int {
+func (f *fakeTransport) Queued() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bytes
 }
 
-func (f *fakeTransport) remote() string { return "192.0.2.1:1234" }
+func (f *fakeTransport) Remote() string { return "192.0.2.1:1234" }
 
-func (f *fakeTransport) close(d ending) {
+func (f *fakeTransport) Close(d Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed == nil {
@@ -217,7 +217,7 @@ func (f *fakeTransport) hangUp() {
 	f.bytes = 0
 	f.mu.Unlock()
 	if !hung {
-		f.s.ended()
+		f.s.Ended()
 	}
 }
 
@@ -267,7 +267,7 @@ func (f *fakeTransport) isClosed() bool {
 }
 
 // wantClosed checks that the server has closed the connection with d.
-func (f *fakeTransport) wantClosed(t *testing.T, what string, d ending) {
+func (f *fakeTransport) wantClosed(t *testing.T, what string, d Disconnect) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()

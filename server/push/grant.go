@@ -37,25 +37,25 @@ func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (*token.Verifier,
 	return token.New(t)
 }
 
-// A grant is what a client may do, as its token or Hooks.Connect says.
-type grant struct {
-	user     string    // never empty
-	ends     time.Time // zero: never
+// A Grant is what a client may do, as its token or Hooks.Connect says.
+type Grant struct {
+	User     string    // never empty
+	Ends     time.Time // zero: never
 	info     []byte
-	channels []string          // to which the server subscribes the bearer, sorted
-	infos    map[string][]byte // by channel; nil without one
+	Channels []string          // to which the server subscribes the bearer, sorted
+	Infos    map[string][]byte // by channel; nil without one
 	id       clientID          // that a hook was asked about; zero: the session gets one
 	watcher  bool              // an operator with the console's key instead of a token
-	hooked   bool              // Hooks.Connect has granted it
+	Hooked   bool              // Hooks.Connect has granted it
 	meta     []byte            // JSON for hooks
 	given    []Capability      // not checked yet
 	caps     capabilities      // given, after node.checkGrant
-	data     []byte            // for the reply, from Hooks.Connect
+	Data     []byte            // for the reply, from Hooks.Connect
 }
 
 // grantOf returns what a token for a connection grants, before node.checkGrant.
-func grantOf(c token.Connection) grant {
-	return grant{user: c.User, ends: c.Ends, info: c.Info, channels: c.Channels, infos: c.Infos, meta: c.Meta,
+func grantOf(c token.Connection) Grant {
+	return Grant{User: c.User, Ends: c.Ends, info: c.Info, Channels: c.Channels, Infos: c.Infos, meta: c.Meta,
 		given: c.Capabilities}
 }
 

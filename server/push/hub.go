@@ -42,12 +42,12 @@ func (h *hub) shard(name string) *shard { return &h.shards[maphash.String(h.seed
 // join makes a session a member of the channel that it has reserved. It calls announce after the
 // last publication that the session does not get, and before the first that it gets. announce must
 // only queue bytes for the session. join may wait for the bus.
-func (h *hub) join(r *reservation, announce func(welcome)) (*member, error) {
-	return r.ch.addMember(r.s, r.subscribeRequest, announce)
+func (h *hub) join(r *Reservation, announce func(Welcome)) (*member, error) {
+	return r.ch.addMember(r.s, r.SubscribeCommand, announce)
 }
 
 // reserved returns the reservation that s has for the channel of that name, or nil.
-func (h *hub) reserved(s *session, name string) *reservation {
+func (h *hub) reserved(s *Session, name string) *Reservation {
 	sh := h.shard(name)
 	sh.mu.Lock()
 	ch := sh.channels[name]

@@ -43,28 +43,28 @@ func (s *Server) hasKey(r *http.Request) bool {
 	return s.apiKey == nil || s.apiKey.matches(r)
 }
 
-// forOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
+// ForOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
 // channels and clients, and what is published.
-func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
+func (s *Server) ForOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		switch {
-		case s.isOperator(r):
+		case s.IsOperator(r):
 			next(w, r)
 		case s.operatorKey() == nil:
-			writeError(w, http.StatusForbidden, failPermissionDenied.Code,
+			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
 				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
 					"--api-key")
 		default:
-			s.node.refusedRequest(refusedKey, r)
-			writeError(w, http.StatusUnauthorized, failUnauthorized.Code, "the header X-API-Key is missing or wrong")
+			s.node.refusedRequest(RefusedKey, r)
+			WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code, "the header X-API-Key is missing or wrong")
 		}
 	}
 }
 
-// isOperator reports whether the request has the operator's key, or needs none because the server
+// IsOperator reports whether the request has the operator's key, or needs none because the server
 // requires neither keys nor tokens.
-func (s *Server) isOperator(r *http.Request) bool { return s.operatorKey().matches(r) || s.isOpen() }
+func (s *Server) IsOperator(r *http.Request) bool { return s.operatorKey().matches(r) || s.isOpen() }
 
 func (s *Server) operatorKey() *secretKey {
 	if s.consoleKey != nil {

@@ -49,7 +49,7 @@ func TestBytesStayAsTheyAre(t *testing.T) {
 	f := new(fakeTransport)
 	f.s = ts.node.start(f, centrifugeForm{centrifuge.Protobuf, inSocket, false})
 	t.Cleanup(f.hangUp)
-	if _, err := f.s.connect(ConnectRequest{}); err != nil {
+	if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	// The command publish (7) with a channel (1) and data (2).

@@ -72,7 +72,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Batch, 4<<20)
 	setDefault(&l.IdempotencyKeys, membus.DefaultIdempotencyKeys)
 	l.Publication = min(l.Publication, 8<<20)
-	l.Batch = max(l.Batch, 2*l.Publication+bodySlack) // base64 takes four bytes for three
+	l.Batch = max(l.Batch, 2*l.Publication+BodySlack) // base64 takes four bytes for three
 	return l
 }
 

@@ -37,7 +37,7 @@ func (c MercureConfig) withDefaults() MercureConfig {
 	if c.HistoryAge <= 0 {
 		c.HistoryAge = time.Hour
 	}
-	c.HistorySize = min(c.HistorySize, maxHistorySize)
+	c.HistorySize = min(c.HistorySize, MaxHistorySize)
 	return c
 }
 
@@ -55,11 +55,11 @@ type mercureHub struct {
 	opened  bool       // until the bus is closed
 
 	mu       sync.Mutex // also orders a new subscriber among the updates
-	router   mercure.Router[*session]
-	payloads map[*session]mercureSubscriber // nil without Subscriptions
-	window   window
+	router   mercure.Router[*Session]
+	payloads map[*Session]mercureSubscriber // nil without Subscriptions
+	window   Window
 
-	receivers []*session // of one update; reused by Receive, whose calls do not overlap
+	receivers []*Session // of one update; reused by Receive, whose calls do not overlap
 }
 
 // open prepares the hub for its server.
@@ -70,7 +70,7 @@ func (h *mercureHub) open(s *Server) {
 		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.Clock().Now})
 	}
 	if h.config.Subscriptions {
-		h.payloads = make(map[*session]mercureSubscriber)
+		h.payloads = make(map[*Session]mercureSubscriber)
 		h.serveQuestion()
 	}
 }
@@ -118,7 +118,7 @@ type resume struct {
 // join makes s a subscriber. With an id of the last event, which may be "earliest", it calls
 // announce with what s has missed, after the last update that s does not get otherwise, and before
 // the first one that it gets. announce must only queue bytes for s.
-func (h *mercureHub) join(s *session, want mercure.Interest, last string, announce func(resume)) error {
+func (h *mercureHub) join(s *Session, want mercure.Interest, last string, announce func(resume)) error {
 	if err := h.connect(); err != nil {
 		return err
 	}
@@ -128,12 +128,12 @@ func (h *mercureHub) join(s *session, want mercure.Interest, last string, announ
 		return h.router.Join(s, want)
 	}
 	h.mu.Lock()
-	h.window.open()
+	h.window.Open()
 	h.mu.Unlock()
 	past, found, err := h.after(want, last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	rest, missed := h.window.close()
+	rest, missed := h.window.Close()
 	if err != nil {
 		return err
 	}
@@ -143,8 +143,8 @@ func (h *mercureHub) join(s *session, want mercure.Interest, last string, announ
 	if err := h.router.Join(s, want); err != nil {
 		return err
 	}
-	from := newJoinPoint(past, rest)
-	list := slices.Concat(past.Publications, from.rest)
+	from := NewJoinPoint(past, rest)
+	list := slices.Concat(past.Publications, from.Rest)
 	announce(h.resumption(want, list, found))
 	return nil
 }
@@ -205,7 +205,7 @@ func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found
 		if !want.Has(mercure.FromTags(p.Tags, "")) {
 			continue
 		}
-		bytes += encodedSize("", list[i:i+1])
+		bytes += EncodedSize("", list[i:i+1])
 		if len(selected) == h.Limits().Recovered || bytes > h.Limits().Queue {
 			found = updateOf(p).ID
 			break
@@ -217,7 +217,7 @@ func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found
 }
 
 // leave ends a subscription. It does nothing for a session that is not subscribed.
-func (h *mercureHub) leave(s *session) {
+func (h *mercureHub) leave(s *Session) {
 	h.mu.Lock()
 	h.router.Leave(s)
 	h.mu.Unlock()
@@ -235,22 +235,22 @@ func (h *mercureHub) Receive(_ string, list []Publication) {
 func (h *mercureHub) spread(one []Publication) {
 	u := mercure.FromTags(one[0].Tags, "")
 	h.mu.Lock()
-	h.window.keep(one)
+	h.window.Keep(one)
 	h.receivers = h.router.Select(u.Topics, u.Private, h.receivers[:0])
 	h.mu.Unlock()
 	if len(h.receivers) == 0 {
 		return
 	}
-	payload := mercureForm{}.publications("", one)
-	m := &message{payload, mercureForm{}.share(payload)}
-	defer m.release()
+	payload := mercureForm{}.Publications("", one)
+	m := &Message{payload, mercureForm{}.Share(payload)}
+	defer m.Release()
 	sent := 0
 	for _, s := range h.receivers {
-		switch s.offer(m) {
-		case offerTaken:
+		switch s.Offer(m) {
+		case OfferTaken:
 			sent++
-		case offerFull:
-			s.tooSlow(u.Topics[0], len(m.payload))
+		case OfferFull:
+			s.TooSlow(u.Topics[0], len(m.Payload))
 		}
 	}
 	h.CountMessages(sent)
@@ -260,11 +260,11 @@ func (h *mercureHub) spread(one []Publication) {
 // Lost ends all streams: their clients come back with the id of their last event.
 func (h *mercureHub) Lost(string) {
 	h.mu.Lock()
-	h.window.lose()
+	h.window.Lose()
 	all := h.router.All()
 	h.mu.Unlock()
 	for _, s := range all {
-		s.disconnect(endInsufficient)
+		s.Disconnect(DisconnectInsufficientState)
 	}
 }
 

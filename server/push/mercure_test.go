@@ -95,7 +95,7 @@ func TestMercureUpdates(t *testing.T) {
 	if got := exact.take() + template.take(); got != "id: chosen\ndata: x\n\n" {
 		t.Errorf("after an update of another topic: %q", got)
 	}
-	exact.close(ending{})
+	exact.Close(Disconnect{})
 	waitFor(t, "the subscriber to leave", func() bool { return m.node.count.connections.Load() == 2 })
 }
 
@@ -351,7 +351,7 @@ func TestAttackMercureIDs(t *testing.T) {
 				list = append(list, text)
 			}
 		}
-		stream.close(ending{})
+		stream.Close(Disconnect{})
 		return list, header.Get("Last-Event-ID")
 	}
 	want := func(query, from string, want ...string) {
@@ -493,7 +493,7 @@ func TestMercureSubscriptions(t *testing.T) {
 			t.Errorf("with the token %q: %d %s", token, w.Code, w.Body)
 		}
 	}
-	books.close(ending{})
+	books.Close(Disconnect{})
 	if event().Active {
 		t.Error("the end of the subscription is active")
 	}

@@ -20,29 +20,29 @@ const (
 func newMercureDoor(c MercureConfig) *mercureHub { return &mercureHub{config: c.withDefaults()} }
 
 // Forms implements Door.
-func (*mercureHub) Forms() []form { return []form{mercureForm{}} }
+func (*mercureHub) Forms() []Form { return []Form{mercureForm{}} }
 
 // Open implements Door. The hub costs nothing until it is used.
 func (h *mercureHub) Open(s *Server) (clients, admin func(*http.ServeMux)) {
 	h.open(s)
 	return func(mux *http.ServeMux) {
-		mux.HandleFunc(mercurePath, s.unlessDraining(h.limited(s.limitConnections(h.serve))))
+		mux.HandleFunc(mercurePath, s.UnlessDraining(h.limited(s.LimitConnections(h.serve))))
 		if !h.config.Subscriptions {
 			return
 		}
 		for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
-			mux.HandleFunc(subscriptionsPath+path, s.unlessDraining(h.limitedLists))
+			mux.HandleFunc(subscriptionsPath+path, s.UnlessDraining(h.limitedLists))
 		}
 	}, nil
 }
 
 // A mercureForm writes each update as an event. The publications are those of the hub's log.
-type mercureForm struct{ quietForm }
+type mercureForm struct{ QuietForm }
 
-func (mercureForm) kind() (transport, protocol string) { return "mercure", "events" }
+func (mercureForm) Kind() (transport, protocol string) { return "mercure", "events" }
 
-func (mercureForm) publications(_ string, list []Publication) []byte {
-	dst := make([]byte, 0, encodedSize("", list))
+func (mercureForm) Publications(_ string, list []Publication) []byte {
+	dst := make([]byte, 0, EncodedSize("", list))
 	for i := range list {
 		u := updateOf(&list[i])
 		dst = u.AppendEvent(dst)
@@ -59,6 +59,6 @@ func updateOf(p *Publication) mercure.Update {
 	return u
 }
 
-func (mercureForm) ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
+func (mercureForm) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
-func (mercureForm) share(payload []byte) shared { return web.NewChunk(payload) }
+func (mercureForm) Share(payload []byte) Shared { return web.NewChunk(payload) }

@@ -21,27 +21,27 @@ func (h *mercureHub) servePublish(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	if err := checkQuery(r.URL.Query(), "authorization"); err != nil {
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, err.Error())
+	if err := CheckQuery(r.URL.Query(), "authorization"); err != nil {
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, err.Error())
 		return
 	}
-	limit := formFactor*h.Limits().Publication + bodySlack
+	limit := formFactor*h.Limits().Publication + BodySlack
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		refuseBody(w, err)
+		RefuseBody(w, err)
 		return
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, "the body is not application/x-www-form-urlencoded")
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, "the body is not application/x-www-form-urlencoded")
 		return
 	}
 	u, err := mercure.ParseUpdate(form)
 	switch {
 	case err != nil:
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, mercureText(err))
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, mercureText(err))
 	case len(u.Data) > h.Limits().Publication:
-		writeTooLarge(w, h.Limits().Publication)
+		WriteTooLarge(w, h.Limits().Publication)
 	default:
 		h.publishFor(w, r, may, u)
 	}
@@ -67,17 +67,17 @@ func (h *mercureHub) publishFor(w http.ResponseWriter, r *http.Request, may []me
 	}
 	id, err := h.publish(r.Context(), u)
 	switch {
-	case errors.Is(err, errBadData):
-		writeTooLarge(w, h.Limits().Publication)
+	case errors.Is(err, ErrBadData):
+		WriteTooLarge(w, h.Limits().Publication)
 	case errors.Is(err, errMercureID):
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
 	case err != nil:
-		e := h.explain("mercure publish", err)
-		status := e.status
+		e := h.Explain("mercure publish", err)
+		status := e.Status
 		if status == 0 {
 			status = http.StatusInternalServerError
 		}
-		writeError(w, status, e.code, e.message)
+		WriteError(w, status, e.Code, e.Message)
 	default:
 		header := w.Header()
 		header.Set("Content-Type", "text/plain; charset=utf-8")

@@ -15,7 +15,7 @@ import (
 // serve answers requests to the hub: GET subscribes, POST publishes.
 func (h *mercureHub) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Link", "<"+mercurePath+`>; rel="mercure"`)
-	if !allowMethod(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
+	if !AllowMethod(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
 		return
 	}
 	if r.Method == http.MethodPost {
@@ -34,7 +34,7 @@ func checkMercureQuery(query url.Values) error {
 				name)
 		}
 	}
-	return checkQuery(query, "topic", "lastEventID", "Last-Event-ID", "authorization")
+	return CheckQuery(query, "topic", "lastEventID", "Last-Event-ID", "authorization")
 }
 
 // serveSubscribe answers with a stream of events that outlives the handler. It subscribes before it
@@ -49,7 +49,7 @@ func (h *mercureHub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("the parameter topic is missing: " + mercurePath + "?topic=https://example.com/books/{id}")
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, failBadRequest.Code, err.Error())
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, err.Error())
 		return
 	}
 	who, err := h.subscriber(r)
@@ -85,17 +85,17 @@ func lastEventID(r *http.Request, query map[string][]string) string {
 
 func (h *mercureHub) hold(w http.ResponseWriter, r *http.Request, who mercureToken, want mercure.Interest,
 	last string) {
-	t := newStreamTransport(r.RemoteAddr, nil)
-	s := h.StartConnected(t, mercureForm{}, who.grant)
+	t := NewStreamTransport(r.RemoteAddr, nil)
+	s := h.StartConnected(t, mercureForm{}, who.Grant)
 	var from resume
 	err := h.join(s, want, last, func(found resume) {
 		if from = found; len(from.missed) > 0 {
 			// the transport keeps it until it is open, so there is no error
-			t.send(&message{payload: mercureForm{}.publications("", from.missed)})
+			t.Send(&Message{Payload: mercureForm{}.Publications("", from.missed)})
 		}
 	})
 	if err != nil {
-		s.ended()
+		s.Ended()
 		h.refuseJoin(w, err)
 		return
 	}
@@ -106,24 +106,24 @@ func (h *mercureHub) hold(w http.ResponseWriter, r *http.Request, who mercureTok
 	stream, err := h.Detach(w)
 	if err != nil {
 		end()
-		s.ended()
-		h.notDetached(w, r, err)
+		s.Ended()
+		h.NotDetached(w, r, err)
 		return
 	}
-	s.openEvents(t, stream, func() {
+	s.OpenEvents(t, stream, func() {
 		end()
-		s.ended()
+		s.Ended()
 	})
 }
 
 // refuseJoin answers a client that could not be subscribed.
 func (h *mercureHub) refuseJoin(w http.ResponseWriter, err error) {
 	if errors.Is(err, mercure.ErrTooMany) {
-		writeError(w, http.StatusTooManyRequests, failLimitExceeded.Code, mercureText(err))
+		WriteError(w, http.StatusTooManyRequests, ErrLimitExceeded.Code, mercureText(err))
 		return
 	}
 	h.Logger().Error("push: a Mercure subscriber could not be subscribed", "error", err)
-	writeError(w, http.StatusServiceUnavailable, failInternal.Code,
+	WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code,
 		"the subscription failed; the server's log has the reason")
 }
 
@@ -133,7 +133,7 @@ func (h *mercureHub) limited(next http.HandlerFunc) http.HandlerFunc {
 		switch {
 		case r.Method != http.MethodPost:
 			next(w, r)
-		case h.mayCallNow(w, r):
+		case h.MayCallNow(w, r):
 			h.serve(w, r)
 		}
 	}
@@ -141,7 +141,7 @@ func (h *mercureHub) limited(next http.HandlerFunc) http.HandlerFunc {
 
 // limitedLists counts lists of subscriptions as calls.
 func (h *mercureHub) limitedLists(w http.ResponseWriter, r *http.Request) {
-	if h.mayCallNow(w, r) {
+	if h.MayCallNow(w, r) {
 		h.serveSubscriptions(w, r)
 	}
 }

@@ -43,7 +43,7 @@ type mercureSubscription struct {
 	Payload     json.RawMessage `json:"payload,omitempty"`
 }
 
-func newMercureSubscription(s *session, topic string, payload json.RawMessage) mercureSubscription {
+func newMercureSubscription(s *Session, topic string, payload json.RawMessage) mercureSubscription {
 	name := "urn:uuid:" + s.ID()
 	return mercureSubscription{ID: subscriptionsPath + "/" + escaped(topic) + "/" + escaped(name),
 		Type:       "Subscription",
@@ -54,7 +54,7 @@ func newMercureSubscription(s *session, topic string, payload json.RawMessage) m
 func escaped(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
 
 // announced announces that a session has subscribed, and returns what to call when it has ended.
-func (h *mercureHub) announced(s *session, topics []mercure.Selector, payload []byte) (end func()) {
+func (h *mercureHub) announced(s *Session, topics []mercure.Selector, payload []byte) (end func()) {
 	if h.payloads == nil {
 		return func() { h.leave(s) }
 	}
@@ -79,7 +79,7 @@ func (h *mercureHub) announced(s *session, topics []mercure.Selector, payload []
 }
 
 // tell publishes a private update about each subscription. It does not retry.
-func (h *mercureHub) tell(s *session, one mercureSubscriber, active bool) {
+func (h *mercureHub) tell(s *Session, one mercureSubscriber, active bool) {
 	for _, topic := range one.topics {
 		about := newMercureSubscription(s, topic, one.payload)
 		about.Context, about.Active = mercureContext, active
@@ -89,7 +89,7 @@ func (h *mercureHub) tell(s *session, one mercureSubscriber, active bool) {
 		}
 		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
 			Private: true})
-		if err != nil && !errors.Is(err, errDraining) && !errors.Is(err, bus.ErrClosed) {
+		if err != nil && !errors.Is(err, ErrDraining) && !errors.Is(err, bus.ErrClosed) {
 			h.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
 		}
 	}
@@ -138,7 +138,7 @@ func firstSubscriptions(list []mercureSubscription) []mercureSubscription {
 
 // serveSubscriptions answers with the subscriptions of all nodes, those for one topic, or one.
 func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
-	if !allowMethod(w, r, http.MethodGet, http.MethodHead) {
+	if !AllowMethod(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}
 	if err := h.mayList(r); err != nil {
@@ -149,7 +149,7 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 	defer cancel()
 	past, err := h.Bus().History(ctx, h.topic(), Query{})
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, failInternal.Code, h.explain("mercure subscriptions", err).message)
+		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
 		return
 	}
 	last := mercure.Earliest
@@ -160,7 +160,7 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 	header.Set("Link", "<"+mercurePath+`>; rel="mercure"`)
 	header.Set("ETag", fmt.Sprintf("%q", last))
 	header.Set("Cache-Control", "must-revalidate")
-	if hasETag(r, last) {
+	if HasETag(r, last) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -170,12 +170,12 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 // mayList checks that a selector of the token selects the URL, or that the key of the API or the
 // console is given.
 func (h *mercureHub) mayList(r *http.Request) error {
-	if !h.Authenticates() && !h.NeedsKey() || h.ShowsKey(r) || h.isOperator(r) {
+	if !h.Authenticates() && !h.NeedsKey() || h.ShowsKey(r) || h.IsOperator(r) {
 		return nil
 	}
 	token, _ := tokenOf(r)
 	if token == "" || h.Tokens() == nil {
-		return errNoToken
+		return ErrNoToken
 	}
 	t, err := verifyMercure(h.Tokens(), token, h.Limits().Channels)
 	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {
@@ -206,10 +206,10 @@ func (h *mercureHub) answerSubscriptions(ctx context.Context, w http.ResponseWri
 	}{mercureContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
 	switch {
 	case err != nil:
-		writeError(w, http.StatusInternalServerError, failInternal.Code, h.explain("mercure subscriptions", err).message)
+		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
 		return
 	case q.Subscriber != "" && len(list) == 0:
-		writeError(w, http.StatusNotFound, failMethodNotFound.Code, "there is no such subscription")
+		WriteError(w, http.StatusNotFound, ErrMethodNotFound.Code, "there is no such subscription")
 		return
 	case q.Subscriber != "":
 		list[0].Context, list[0].LastEventID = mercureContext, last

@@ -61,7 +61,7 @@ func (r *mercureRights) UnmarshalJSON(text []byte) (err error) {
 
 // A mercureToken is what a valid token allows. The zero value is a subscriber's without a token.
 type mercureToken struct {
-	grant
+	Grant
 	publish, allowed []mercure.Selector
 	payload          []byte // JSON, or nil
 }
@@ -76,9 +76,9 @@ func verifyMercure(v *token.Verifier, text string, most int) (t mercureToken, er
 	case len(c.Channel) > 0:
 		return t, fmt.Errorf("%w: it is for a subscription to one channel", token.ErrInvalid)
 	}
-	t.user = c.Subject
+	t.User = c.Subject
 	if c.ExpiresAt != nil {
-		t.ends = c.ExpiresAt.Time
+		t.Ends = c.ExpiresAt.Time
 	}
 	rights := c.Mercure
 	if rights == nil {
@@ -154,7 +154,7 @@ func (h *mercureHub) subscriber(r *http.Request) (mercureToken, error) {
 	case !h.Authenticates(), token == "" && h.config.Anonymous:
 		return mercureToken{}, nil
 	case token == "" || h.Tokens() == nil:
-		return mercureToken{}, errNoToken
+		return mercureToken{}, ErrNoToken
 	}
 	return verifyMercure(h.Tokens(), token, h.Limits().Channels)
 }
@@ -167,14 +167,14 @@ func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
 	}
 	if h.publishers == nil {
 		if h.NeedsKey() || h.Authenticates() {
-			return nil, errNoToken
+			return nil, ErrNoToken
 		}
 		return nil, nil
 	}
 	token, cookie := tokenOf(r)
 	switch {
 	case token == "":
-		return nil, errNoToken
+		return nil, ErrNoToken
 	case cookie && !h.ComesFromAllowedPage(r):
 		return nil, errMercureOrigin
 	}
@@ -189,14 +189,14 @@ func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
 func (h *mercureHub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errMercureDenied), errors.Is(err, errMercureOrigin):
-		h.RefusedRequest(refusedPermission, r, "error", oneLine(err))
-		writeError(w, http.StatusForbidden, failPermissionDenied.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
-	case errors.Is(err, errNoToken):
-		h.RefusedRequest(refusedNoToken, r)
+		h.RefusedRequest(RefusedPermission, r, "error", OneLine(err))
+		WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
+	case errors.Is(err, ErrNoToken):
+		h.RefusedRequest(RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		writeError(w, http.StatusUnauthorized, failUnauthorized.Code,
+		WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
 			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+mercureCookie)
 	default:
-		h.refuseToken(w, r, err)
+		h.RefuseToken(w, r, err)
 	}
 }

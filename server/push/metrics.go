@@ -21,7 +21,7 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 	whole := metricsPage(figures, prometheus.Gatherers{figures, names})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		if s.isOperator(r) {
+		if s.IsOperator(r) {
 			whole.ServeHTTP(w, r)
 			return
 		}

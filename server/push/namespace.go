@@ -113,7 +113,7 @@ const (
 
 const (
 	maxNamespaceName = 64
-	maxHistorySize   = 1 << 16
+	MaxHistorySize   = 1 << 16
 	defaultAge       = 5 * time.Minute
 	defaultSlowQueue = 64 << 10
 )
@@ -220,8 +220,8 @@ func (ns Namespace) check(tokens bool) error {
 	switch {
 	case len(ns.Name) > maxNamespaceName || strings.ContainsFunc(ns.Name, notInName):
 		return ns.wrong(fmt.Sprintf("a name is 1 to %d letters, digits, '-', '_' and '.'", maxNamespaceName))
-	case ns.HistorySize < 0 || ns.HistorySize > maxHistorySize:
-		return ns.wrong(fmt.Sprintf("history size %d: use 0 to %d", ns.HistorySize, maxHistorySize))
+	case ns.HistorySize < 0 || ns.HistorySize > MaxHistorySize:
+		return ns.wrong(fmt.Sprintf("history size %d: use 0 to %d", ns.HistorySize, MaxHistorySize))
 	case ns.HistoryAge < 0:
 		return ns.wrong(fmt.Sprintf("history age %v: use a positive one, or 0 for %v", ns.HistoryAge, defaultAge))
 	case ns.HistoryAge > 0 && ns.HistorySize == 0:

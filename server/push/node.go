@@ -20,28 +20,28 @@ import (
 	"github.com/myriad-go/myriad/server/push/token"
 )
 
-// errFull is returned by a transport's send when the transport's queue is full.
-var errFull = errors.New("push: the transport's queue is full")
+// ErrQueueFull is returned by a transport's send when the transport's queue is full.
+var ErrQueueFull = errors.New("push: the transport's queue is full")
 
 // publish returns these for an invalid publication. A client is answered "bad request".
 var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
-		"characters: %w", failBadRequest)
+		"characters: %w", ErrBadRequest)
 	errUnknownChannel = fmt.Errorf("push: the part of the channel's name before the colon names no namespace, and the "+
-		"rule known-only refuses that: %w", failUnknownChannel)
-	errBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, failBadRequest)
-	errBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, failBadRequest)
+		"rule known-only refuses that: %w", ErrUnknownChannel)
+	errBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, ErrBadRequest)
+	errBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, ErrBadRequest)
 	errBadName    = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
-		failBadRequest)
-	errBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
-		failBadRequest)
+		ErrBadRequest)
+	ErrBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
+		ErrBadRequest)
 )
 
 // maxID bounds Publication.ID, in bytes.
 const maxID = 256
 
-// errDraining is returned by publish while the server shuts down.
-var errDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
+// ErrDraining is returned by publish while the server shuts down.
+var ErrDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
 
 // A node is the part of a server below HTTP: sessions, channels, bus and time.
 type node struct {
@@ -169,10 +169,10 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	}
 	var ok bool
 	if p.Data, ok = checked(&p, exact); !ok || p.Size() > n.limits.Publication {
-		return Position{}, errBadData
+		return Position{}, ErrBadData
 	}
 	if !n.gate.enter() {
-		return Position{}, errDraining
+		return Position{}, ErrDraining
 	}
 	defer n.gate.leave()
 	return n.publishTopic(ctx, bus.Topic{Name: channel, Keep: keep}, p)
@@ -204,12 +204,12 @@ func checked(p *Publication, exact bool) (data []byte, ok bool) {
 	if exact && !bytes.ContainsAny(p.Data, "\r\n") {
 		return bytes.Clone(p.Data), json.Valid(p.Data)
 	}
-	data, err := oneLineJSON(p.Data)
+	data, err := CompactJSON(p.Data)
 	return data, err == nil
 }
 
-// oneLineJSON returns JSON without spaces and newlines between its tokens.
-func oneLineJSON(text []byte) ([]byte, error) {
+// CompactJSON returns JSON without spaces and newlines between its tokens.
+func CompactJSON(text []byte) ([]byte, error) {
 	var compact bytes.Buffer
 	compact.Grow(len(text))
 	err := json.Compact(&compact, text)
@@ -295,31 +295,31 @@ func (n *node) authenticates() bool { return n.tokens != nil || n.hooks.Connect 
 
 // authenticate returns what the token grants. If clients need not show who they are, it returns the
 // zero grant.
-func (n *node) authenticate(token string) (grant, error) {
+func (n *node) authenticate(token string) (Grant, error) {
 	switch {
 	case !n.authenticates():
-		return grant{}, nil
+		return Grant{}, nil
 	case token == "" || n.tokens == nil:
-		return grant{}, errNoToken
+		return Grant{}, ErrNoToken
 	}
 	c, err := n.tokens.Connection(token)
 	if err != nil {
-		return grant{}, err
+		return Grant{}, err
 	}
 	g := grantOf(c)
 	return g, n.checkGrant(&g)
 }
 
 // checkGrant returns an error for channels that no client may be subscribed to.
-func (n *node) checkGrant(g *grant) error {
-	for _, name := range g.channels {
+func (n *node) checkGrant(g *Grant) error {
+	for _, name := range g.Channels {
 		if n.checkChannel(name) != nil {
 			return claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name), name))
 		}
 	}
-	if len(g.channels) > n.limits.Channels {
+	if len(g.Channels) > n.limits.Channels {
 		return claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
-			len(g.channels), n.limits.Channels))
+			len(g.Channels), n.limits.Channels))
 	}
 	var err error
 	g.caps, err = n.regexes.capabilities(g.given)
@@ -338,7 +338,7 @@ func (n *node) refuse(ctx context.Context) error {
 func (n *node) drain(ctx context.Context) error {
 	_ = n.refuse(ctx) // if publications still run then, ctx has ended
 	list := n.wheel.all()
-	if err := n.spread(ctx, len(list), func(i int) { list[i].disconnect(endShutdown) }); err != nil {
+	if err := n.spread(ctx, len(list), func(i int) { list[i].Disconnect(DisconnectShutdown) }); err != nil {
 		return err
 	}
 	n.checkGone()
@@ -379,7 +379,7 @@ func (n *node) spread(ctx context.Context, count int, f func(int)) error {
 func (n *node) isDraining() bool { return n.gate.isShut.Load() }
 
 // gone counts a session that has ended.
-func (n *node) gone(s *session) {
+func (n *node) gone(s *Session) {
 	n.count.connections.Add(-s.counted())
 	n.sessions.Add(-1)
 	if n.isDraining() {
@@ -407,7 +407,7 @@ func (n *node) close() error {
 	n.wheel.sweeping.Lock() // waits for a running sweep
 	defer n.wheel.sweeping.Unlock()
 	for _, f := range n.forms {
-		f.pings.release()
+		f.pings.Release()
 	}
 	return n.bus.Close()
 }

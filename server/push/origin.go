@@ -228,7 +228,7 @@ func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Ha
 		h.Add("Vary", "Origin")
 		if !v.allowed {
 			refused(r)
-			writeError(w, http.StatusForbidden, failPermissionDenied.Code,
+			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
 				"pages of the origin "+v.foreign+" are not allowed here: see --allowed-origin")
 			return
 		}

@@ -83,12 +83,12 @@ func TestPersonalChannels(t *testing.T) {
 		"42,43": "other users could have its personal channel", "a#42": "other users could have",
 		strings.Repeat("x", 255): "is not a name of 1 to 255 bytes", "a\x01": "without control characters",
 	} {
-		connect(jwt.MapClaims{"sub": user}).wantClosed(t, want, endInvalidToken)
+		connect(jwt.MapClaims{"sub": user}).wantClosed(t, want, DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
 	}
-	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).wantClosed(t, "many", endInvalidToken)
+	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).wantClosed(t, "many", DisconnectInvalidToken)
 	if _, err := New(Config{Namespaces: []Namespace{{Personal: true}}}); err == nil ||
 		!strings.Contains(err.Error(), "no client has a user") {
 		t.Errorf("without users: %v", err)
@@ -136,7 +136,7 @@ func TestKnownOnly(t *testing.T) {
 	if !strings.Contains(note.Subscribe, "(102)") || !strings.Contains(note.Publish, "(102)") {
 		t.Errorf("the token's explanation says %+v", note)
 	}
-	if g := (grant{channels: []string{"o:a"}}); n.checkGrant(&g) == nil {
+	if g := (Grant{Channels: []string{"o:a"}}); n.checkGrant(&g) == nil {
 		t.Error("a token with an unknown channel is accepted")
 	}
 	ts := newTestServer(t, Config{Namespaces: rules})
@@ -248,7 +248,7 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	} {
 		c := n.dial()
 		c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "caps": list}) + `"}}`))
-		c.wantClosed(t, want, endInvalidToken)
+		c.wantClosed(t, want, DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
@@ -283,7 +283,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 	rules := []Namespace{{SubscribeToken: true, PublishHook: true}}
 	n := newTestNode(t, withTokens, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
-	c.s.Introduce(new(Asking), grant{})
+	c.s.Introduce(new(Asking), Grant{})
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
 		"meta": map[string]int{"m": 1}}) +
 		`"}}`))
@@ -344,7 +344,7 @@ func TestSubRefreshHook(t *testing.T) {
 	e := n.connected("r:1")
 	failure = Disconnect{4501, "banned"}
 	n.clock.advance(62 * time.Second)
-	e.wantClosed(t, "banned", ending{4501, "banned"})
+	e.wantClosed(t, "banned", Disconnect{4501, "banned"})
 	err := (&Hooks{}).check([]Namespace{{SubRefreshHook: true}})
 	if err == nil || !strings.Contains(err.Error(), "set --proxy-sub-refresh (Hooks.SubRefresh)") {
 		t.Errorf("the rule without its hook: %v", err)

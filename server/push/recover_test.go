@@ -300,10 +300,10 @@ func TestPublicationsBesideTheHistory(t *testing.T) {
 		return Publication{Data: []byte("1"), Position: Position{Offset: offset, Epoch: "e"}}
 	}
 	beside := Publication{Data: []byte("2")}
-	ch := &channel{rules: &Namespace{Recovery: true}, window: window{readers: 1}}
-	ch.window.keep([]Publication{beside, at(2), beside, at(9), beside})
-	from := newJoinPoint(History{Top: Position{Offset: 2, Epoch: "e"}}, ch.window.list)
-	if len(ch.window.list) != 2 || len(from.rest) != 1 || from.at != (Position{Offset: 9, Epoch: "e"}) {
-		t.Errorf("the window of a joining client has %v, of which it gets %v", ch.window.list, from.rest)
+	ch := &channel{rules: &Namespace{Recovery: true}, window: Window{readers: 1}}
+	ch.window.Keep([]Publication{beside, at(2), beside, at(9), beside})
+	from := NewJoinPoint(History{Top: Position{Offset: 2, Epoch: "e"}}, ch.window.list)
+	if len(ch.window.list) != 2 || len(from.Rest) != 1 || from.at != (Position{Offset: 9, Epoch: "e"}) {
+		t.Errorf("the window of a joining client has %v, of which it gets %v", ch.window.list, from.Rest)
 	}
 }

@@ -33,10 +33,10 @@ type redisServer struct {
 // Shutdown of the push server is called. The door must be one of a server's.
 func (d *redisServer) Listener(engine *myriad.Engine) *resp.Server {
 	l := d.Limits()
-	largest := l.Publication + queueSlack
+	largest := l.Publication + QueueSlack
 	server := &resp.Server{
 		Handler: d.handler(), Engine: engine, Logger: d.Logger(),
-		WriteLimit: l.Queue + queueSlack, Overflow: resp.OverflowFail,
+		WriteLimit: l.Queue + QueueSlack, Overflow: resp.OverflowFail,
 		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
 		OnOpen: func(c *resp.Conn) {
 			if d.IsDraining() || !d.MayOpen(c.RemoteAddr().String()) {
@@ -58,9 +58,9 @@ const queueHeader = 16
 type redisClient struct {
 	mu        sync.Mutex
 	ended     bool // with its connection, or by RESET
-	grant     grant
+	grant     Grant
 	publisher bool        // it has the API key
-	sessions  [2]*session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
+	sessions  [2]*Session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
 	patterns  map[string]struct{}
 	channels  [2]map[string]struct{}
 
@@ -106,7 +106,7 @@ func (d *redisServer) end(k *redisClient) {
 	d.patterns.drop(k, mine...)
 	for _, s := range sessions {
 		if s != nil {
-			s.ended()
+			s.Ended()
 		}
 	}
 }
@@ -114,20 +114,20 @@ func (d *redisServer) end(k *redisClient) {
 // authenticate checks the password of AUTH: the API key, or a token.
 func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
 	key := d.IsKey(password)
-	var g grant
+	var g Grant
 	if !key {
 		if d.Tokens() == nil {
-			d.Refused(refusedKey, c.RemoteAddr().String())
+			d.Refused(RefusedKey, c.RemoteAddr().String())
 			return false
 		}
 		var err error
 		if g, err = d.Authenticate(password); errors.Is(err, token.ErrKeyNotYetKnown) {
-			d.Refused(refusedUnknownKey, c.RemoteAddr().String(), "error", oneLine(err))
+			d.Refused(RefusedUnknownKey, c.RemoteAddr().String(), "error", OneLine(err))
 			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
 			return false
 		}
 		if err != nil {
-			d.Refused(refusedToken, c.RemoteAddr().String(), "error", oneLine(err))
+			d.Refused(RefusedToken, c.RemoteAddr().String(), "error", OneLine(err))
 			return false
 		}
 	}
@@ -138,18 +138,18 @@ func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
 // the same user renews what the client has, as the command refresh does. Another user has none of
 // it: a client that has subscribed as the former one is disconnected, and comes back as the new
 // one.
-func (d *redisServer) become(c *resp.Conn, g grant, key bool) bool {
+func (d *redisServer) become(c *resp.Conn, g Grant, key bool) bool {
 	k := d.client(c)
 	k.mu.Lock()
 	if k.ended { // and so have its sessions
 		k.mu.Unlock()
 		return false
 	}
-	same := g.user == k.grant.user
+	same := g.User == k.grant.User
 	subscribed := k.count(false)+k.count(true) > 0
 	sessions := k.sessions
 	if !same && !subscribed {
-		k.sessions = [2]*session{}
+		k.sessions = [2]*Session{}
 	}
 	k.grant, k.publisher = g, key
 	k.mu.Unlock()
@@ -161,9 +161,9 @@ func (d *redisServer) become(c *resp.Conn, g grant, key bool) bool {
 		switch {
 		case s == nil:
 		case same:
-			s.renew(g)
+			s.Renew(g)
 		default:
-			s.ended()
+			s.Ended()
 		}
 	}
 	return true
@@ -179,12 +179,12 @@ var errOtherRedisUser = errors.New("push: redis: AUTH as another user than the o
 func (k *redisClient) isExpired(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.sessions == [2]*session{} && !k.grant.ends.IsZero() && !now.Before(k.grant.ends)
+	return k.sessions == [2]*Session{} && !k.grant.Ends.IsZero() && !now.Before(k.grant.Ends)
 }
 
-// session returns the client's session, and starts it if there is none. The form is that of the
+// Session returns the client's session, and starts it if there is none. The form is that of the
 // protocol which the client speaks now.
-func (d *redisServer) session(c *resp.Conn, sharded bool) *session {
+func (d *redisServer) session(c *resp.Conn, sharded bool) *Session {
 	k := d.client(c)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -195,7 +195,7 @@ func (d *redisServer) session(c *resp.Conn, sharded bool) *session {
 	if k.sessions[i] == nil {
 		k.sessions[i] = d.StartConnected(redisTransport{c}, redisForm{protocol: c.Protocol(), sharded: sharded}, k.grant)
 		if k.ended {
-			k.sessions[i].ended()
+			k.sessions[i].Ended()
 		}
 	}
 	return k.sessions[i]
@@ -217,7 +217,7 @@ func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 	if d.isOperator(c.Conn) {
 		err = d.PublishExact(context.Background(), channel, data, redisKind(data))
 	} else {
-		err = d.session(c.Conn, false).publish(channel, Publication{Data: data, Kind: redisKind(data)}, true)
+		err = d.session(c.Conn, false).Publish(channel, Publication{Data: data, Kind: redisKind(data)}, true)
 	}
 	if answer := d.badPublication(channel, data); err != nil && answer != "" {
 		w.Error(answer)
@@ -259,8 +259,8 @@ func redisKind(data []byte) Kind {
 // fail answers with an error.
 func (d *redisServer) fail(w *resp.Reply, method string, err error) {
 	code := "ERR "
-	if errors.Is(err, failPermissionDenied) {
+	if errors.Is(err, ErrPermissionDenied) {
 		code = "NOPERM "
 	}
-	w.Error(code + d.explain(method, err).message)
+	w.Error(code + d.Explain(method, err).Message)
 }

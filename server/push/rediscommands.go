@@ -95,7 +95,7 @@ func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	for _, name := range c.Args[1:] {
 		names = append(names, string(name))
 	}
-	wanted, err := s.admitAll(names)
+	wanted, err := s.AdmitAll(names)
 	if err != nil {
 		if slices.ContainsFunc(names, func(name string) bool { return !d.IsChannelName(name) }) {
 			w.Error(badRedisChannel)
@@ -108,13 +108,13 @@ func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	for at, name := range names {
 		if r, isNew := wanted[name]; isNew {
 			delete(wanted, name) // a name may come twice
-			err = s.join(r, func(welcome) { k.add(c.Conn, i, c.Args[1+at]) })
+			err = s.Join(r, func(Welcome) { k.add(c.Conn, i, c.Args[1+at]) })
 		} else {
 			k.add(c.Conn, i, c.Args[1+at])
 		}
 		if err != nil { // the bus could not; what the client has is not known to it
 			for _, r := range wanted {
-				r.cancel()
+				r.Cancel()
 			}
 			d.fail(w, "redis subscribe", err)
 			c.Conn.Close()
@@ -150,7 +150,7 @@ func (d *redisServer) unsubscribe(w *resp.Reply, c *resp.Command, sharded bool) 
 	}
 	for _, name := range names {
 		if s != nil && name != nil {
-			s.unsubscribe(string(name))
+			s.Unsubscribe(string(name))
 		}
 		k.mu.Lock()
 		delete(k.channels[i], string(name))
@@ -178,7 +178,7 @@ func (d *redisServer) mayList(w *resp.Reply, c *resp.Command) bool {
 	if d.isOperator(c.Conn) {
 		return true
 	}
-	d.fail(w, "redis pubsub", failPermissionDenied)
+	d.fail(w, "redis pubsub", ErrPermissionDenied)
 	return false
 }
 

@@ -11,7 +11,7 @@ import (
 func newRedisDoor() *redisServer { return new(redisServer) }
 
 // Forms implements Door.
-func (*redisServer) Forms() (forms []form) {
+func (*redisServer) Forms() (forms []Form) {
 	for _, protocol := range []resp.Protocol{resp.RESP2, resp.RESP3} {
 		for _, sharded := range []bool{false, true} {
 			forms = append(forms, redisForm{protocol: protocol, sharded: sharded})
@@ -30,24 +30,24 @@ func (d *redisServer) Open(s *Server) (clients, admin func(*http.ServeMux)) {
 // SSUBSCRIBE; they differ in one word. Clients of Redis do not expect subscriptions that they have
 // not asked for; and the message for the end of one counts what is left, which a form does not know.
 type redisForm struct {
-	quietForm
+	QuietForm
 	protocol resp.Protocol
 	sharded  bool
 }
 
-func (f redisForm) kind() (transport, protocol string) {
+func (f redisForm) Kind() (transport, protocol string) {
 	if f.protocol == resp.RESP3 {
 		return "redis", "resp3"
 	}
 	return "redis", "resp2"
 }
 
-func (f redisForm) publications(channel string, list []Publication) []byte {
+func (f redisForm) Publications(channel string, list []Publication) []byte {
 	word := "message"
 	if f.sharded {
 		word = "smessage"
 	}
-	dst := make([]byte, 0, encodedSize(channel, list))
+	dst := make([]byte, 0, EncodedSize(channel, list))
 	for _, p := range list {
 		dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 3, f.protocol), word), channel)
 		dst = resp.AppendBulk(dst, p.Data)
@@ -65,30 +65,30 @@ func (f redisForm) matches(pattern, channel string, list []Publication) (dst []b
 }
 
 // Clients of Redis do not expect a message that they have not asked for; they ping by themselves.
-func (f redisForm) ping() (payload []byte, answered bool) { return nil, false }
+func (f redisForm) Ping() (payload []byte, answered bool) { return nil, false }
 
-func (f redisForm) share(payload []byte) shared { return buf.From(payload) }
+func (f redisForm) Share(payload []byte) Shared { return buf.From(payload) }
 
 // redisTransport writes to a connection of package resp.
 type redisTransport struct{ *resp.Conn }
 
-func (t redisTransport) send(m *message) error {
-	if len(m.payload) == 0 {
+func (t redisTransport) Send(m *Message) error {
+	if len(m.Payload) == 0 {
 		return nil // a ping
 	}
-	if b, ok := m.shared.(*buf.Block); ok {
-		return full(t.TryPush(b.Retain()))
+	if b, ok := m.Shared.(*buf.Block); ok {
+		return FullOf(t.TryPush(b.Retain()))
 	}
-	return full(t.TryPush(buf.From(m.payload)))
+	return FullOf(t.TryPush(buf.From(m.Payload)))
 }
 
-func (t redisTransport) queued() int { return t.Conn.Queued() }
+func (t redisTransport) Queued() int { return t.Conn.Queued() }
 
-func (t redisTransport) remote() string { return t.RemoteAddr().String() }
+func (t redisTransport) Remote() string { return t.RemoteAddr().String() }
 
-// close ends the connection. Redis has no message for the reason.
-func (t redisTransport) close(why ending) {
-	if why == endSlow {
+// Close ends the connection. Redis has no message for the reason.
+func (t redisTransport) Close(why Disconnect) {
+	if why == DisconnectSlow {
 		t.Conn.Abort(why)
 		return
 	}

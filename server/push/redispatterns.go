@@ -18,7 +18,7 @@ const maxPatterns = 1000
 type patterns struct {
 	used atomic.Bool  // there are any
 	mu   sync.RWMutex // held for reading while publications are sent
-	all  map[string]map[*redisClient]*session
+	all  map[string]map[*redisClient]*Session
 	stop func() // ends the tap; nil: there are none
 }
 
@@ -46,7 +46,7 @@ func (t *patterns) matching(channel string) (n int) {
 
 // join adds subscriptions of a client, and then calls joined. Its first publication comes after
 // that. join returns false, and has added nothing, if there would be more than maxPatterns.
-func (t *patterns) join(d *redisServer, k *redisClient, s *session, list []string, joined func()) bool {
+func (t *patterns) join(d *redisServer, k *redisClient, s *Session, list []string, joined func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	added := make(map[string]struct{})
@@ -59,11 +59,11 @@ func (t *patterns) join(d *redisServer, k *redisClient, s *session, list []strin
 		return false
 	}
 	if t.all == nil {
-		t.all = make(map[string]map[*redisClient]*session)
+		t.all = make(map[string]map[*redisClient]*Session)
 	}
 	for _, pattern := range list {
 		if t.all[pattern] == nil {
-			t.all[pattern] = make(map[*redisClient]*session)
+			t.all[pattern] = make(map[*redisClient]*Session)
 		}
 		t.all[pattern][k] = s
 	}
@@ -105,16 +105,16 @@ func (t *patterns) deliver(d *redisServer, channel string, list []Publication) {
 			continue
 		}
 		for _, s := range clients {
-			if s.needsToken(channel) || !s.mayName(channel) {
+			if s.NeedsToken(channel) || !s.MayName(channel) {
 				continue
 			}
 			f := s.Form().(redisForm)
-			m := &message{payload: f.matches(pattern, channel, list)}
-			switch s.offer(m) {
-			case offerTaken:
+			m := &Message{Payload: f.matches(pattern, channel, list)}
+			switch s.Offer(m) {
+			case OfferTaken:
 				d.CountMessages(len(list))
-			case offerFull:
-				s.tooSlow(channel, len(m.payload))
+			case OfferFull:
+				s.TooSlow(channel, len(m.Payload))
 			}
 		}
 	}
@@ -132,12 +132,12 @@ func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !d.joinPatterns(k, s, c) {
-		d.fail(w, "redis psubscribe", failLimitExceeded)
+		d.fail(w, "redis psubscribe", ErrLimitExceeded)
 	}
 }
 
 // joinPatterns subscribes the client to the patterns of a command. The caller holds k.mu.
-func (d *redisServer) joinPatterns(k *redisClient, s *session, c *resp.Command) bool {
+func (d *redisServer) joinPatterns(k *redisClient, s *Session, c *resp.Command) bool {
 	var list []string
 	fresh := make(map[string]struct{})
 	for _, a := range c.Args[1:] {

@@ -178,7 +178,7 @@ func (h *redisHandler) mayPublish(w *resp.Reply, c *resp.Command) bool {
 	if h.isOperator(c.Conn) {
 		return true
 	}
-	if err := h.session(c.Conn, false).mayPublishTo(channel); err != nil {
+	if err := h.session(c.Conn, false).MayPublishTo(channel); err != nil {
 		h.fail(w, "redis publish", err)
 		return false
 	}

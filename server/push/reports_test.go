@@ -129,7 +129,7 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 	}
 	ts.do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
 	for _, s := range ts.node.wheel.all() {
-		s.disconnect(ending{Code: 4000, Reason: "over"})
+		s.Disconnect(Disconnect{Code: 4000, Reason: "over"})
 	}
 	for name, s := range streams {
 		got := s.take()

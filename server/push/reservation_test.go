@@ -120,7 +120,7 @@ func TestRightIsLostDuringASubscription(t *testing.T) {
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":"own:a"}}`))
 	}()
 	<-bus.asked
-	if _, err := c.s.refresh(n.signed(caps(`[{"channels":["own:b"],"allow":["sub"]}]`))); err != nil {
+	if _, err := c.s.Refresh(n.signed(caps(`[{"channels":["own:b"],"allow":["sub"]}]`))); err != nil {
 		t.Fatal(err)
 	}
 	close(bus.goOn)

@@ -109,7 +109,7 @@ func TestSubscriptionTokens(t *testing.T) {
 	d.asks(t, "subscribes", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1"}),
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
 	d.frame([]byte(`{"id":6,"sub_refresh":{"channel":"p:1","token":"` + old + `"}}`))
-	d.wantClosed(t, "refreshed by an expired token", ending{3006, "subscription expired"}) // its client comes back
+	d.wantClosed(t, "refreshed by an expired token", Disconnect{3006, "subscription expired"}) // its client comes back
 	later := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(2 * time.Minute).Unix()})
 	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`,
 		`{"id":6,"sub_refresh":{"expires":true,"ttl":120}}`)

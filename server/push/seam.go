@@ -57,10 +57,10 @@ func (s *Server) BusDeadline(ctx context.Context) (context.Context, context.Canc
 // limit, and ErrDraining while the server shuts down.
 func (s *Server) PublishLog(ctx context.Context, log bus.Topic, p Publication) (Position, error) {
 	if p.Size() > s.node.limits.Publication {
-		return Position{}, errBadData
+		return Position{}, ErrBadData
 	}
 	if !s.node.gate.enter() {
-		return Position{}, errDraining
+		return Position{}, ErrDraining
 	}
 	defer s.node.gate.leave()
 	return s.node.publishTopic(ctx, log, p)
@@ -100,10 +100,10 @@ func (s *Server) ChannelsHere(wanted func(name string) bool, most int) []Channel
 
 // Start begins a session of a client whose connection has just opened. Its first operation must be
 // connect.
-func (s *Server) Start(t transport, f form) *session { return s.node.start(t, f) }
+func (s *Server) Start(t Transport, f Form) *Session { return s.node.start(t, f) }
 
 // StartConnected begins a session of a client that has shown who it is.
-func (s *Server) StartConnected(t transport, f form, g grant) *session {
+func (s *Server) StartConnected(t Transport, f Form, g Grant) *Session {
 	return s.node.startConnected(t, f, g)
 }
 
@@ -112,15 +112,15 @@ func (s *Server) Authenticates() bool { return s.node.authenticates() }
 
 // Authenticate returns what a token grants. If clients need not show who they are, the grant is
 // zero.
-func (s *Server) Authenticate(token string) (grant, error) { return s.node.authenticate(token) }
+func (s *Server) Authenticate(token string) (Grant, error) { return s.node.authenticate(token) }
 
 // AuthenticateRequest returns what the token of a request grants, or what Hooks.Connect says of a
 // client without one. It asks about the channels that the client wants. f is the form of its
 // session.
-func (s *Server) AuthenticateRequest(r *http.Request, f form, token string, channels []string) (grant, error) {
+func (s *Server) AuthenticateRequest(r *http.Request, f Form, token string, channels []string) (Grant, error) {
 	n := s.node
 	g, err := n.authenticate(token)
-	if !errors.Is(err, errNoToken) || n.hooks.Connect == nil {
+	if !errors.Is(err, ErrNoToken) || n.hooks.Connect == nil {
 		return g, err
 	}
 	id := n.newClientID()
@@ -150,9 +150,9 @@ func (s *Server) Asking(r *http.Request) *Asking {
 func (a *Asking) KeepsValues() bool { return a != nil && a.values != nil }
 
 // caller returns what hooks learn of a client with that form.
-func (a *Asking) caller(f form) Caller {
+func (a *Asking) caller(f Form) Caller {
 	c := Caller{Encoding: "json"}
-	if c.Transport, c.Protocol = f.kind(); c.Protocol == "protobuf" {
+	if c.Transport, c.Protocol = f.Kind(); c.Protocol == "protobuf" {
 		c.Encoding = "binary"
 	}
 	if a != nil {
@@ -163,25 +163,25 @@ func (a *Asking) caller(f form) Caller {
 
 // Introduce tells hooks of the client: a is nil without one. A session that is connected already has
 // the grant g.
-func (s *session) Introduce(a *Asking, g grant) {
+func (s *Session) Introduce(a *Asking, g Grant) {
 	if a == nil {
 		return
 	}
-	c := a.caller(s.form().form)
+	c := a.caller(s.form().Form)
 	c.Meta = g.meta
-	if s.isConnected() {
+	if s.IsConnected() {
 		c.values = nil
 	}
 	s.node.callers.add(s, c)
 }
 
 // Refused counts a refusal, and logs it with details, which are names and values in turn.
-func (s *Server) Refused(why refusal, remote string, details ...any) {
+func (s *Server) Refused(why Refusal, remote string, details ...any) {
 	s.node.refused(why, remote, details...)
 }
 
 // RefusedRequest is Refused for a request that gets an error response.
-func (s *Server) RefusedRequest(why refusal, r *http.Request, details ...any) {
+func (s *Server) RefusedRequest(why Refusal, r *http.Request, details ...any) {
 	s.node.refusedRequest(why, r, details...)
 }
 
@@ -192,37 +192,37 @@ func (s *Server) Tokens() *token.Verifier { return s.node.tokens }
 func (s *Server) TTL(ends time.Time) uint32 { return s.node.ttl(ends) }
 
 // ID returns the client's id, a UUID that names it in the whole cluster.
-func (s *session) ID() string { return s.id.String() }
+func (s *Session) ID() string { return s.id.String() }
 
 // Form returns the form in which the client gets messages.
-func (s *session) Form() form { return s.form().form }
+func (s *Session) Form() Form { return s.form().Form }
 
 // AnswersPings reports whether the client must answer pings.
-func (s *session) AnswersPings() bool { return s.form().answered }
+func (s *Session) AnswersPings() bool { return s.form().answered }
 
 // Server returns the session's server.
-func (s *session) Server() *Server { return s.node.server }
+func (s *Session) Server() *Server { return s.node.server }
 
 // HasConsole reports whether the server has a console.
 func (s *Server) HasConsole() bool { return s.node.sampler != nil }
 
-// watcherGrant is that of an operator with the console's key instead of a token. Clients do not see
+// WatcherGrant is that of an operator with the console's key instead of a token. Clients do not see
 // the subscriptions, and no counter includes them.
-var watcherGrant = grant{watcher: true}
+var WatcherGrant = Grant{watcher: true}
 
 // Detach begins a response that outlives its handler. For an error see NotDetached.
-func (s *Server) Detach(w http.ResponseWriter) (responseStream, error) { return s.detach(w) }
+func (s *Server) Detach(w http.ResponseWriter) (ResponseStream, error) { return s.detach(w) }
 
 // Lacks reports whether a client with g needs a token for the channel that it does not have.
-func (s *Server) Lacks(g grant, channel string) bool {
+func (s *Server) Lacks(g Grant, channel string) bool {
 	return s.Rules(channel).needsToken(channel, g.access())
 }
 
 // IsDraining reports whether Drain or Shutdown was called.
 func (s *Server) IsDraining() bool { return s.node.isDraining() }
 
-// mayConnectNow returns how long the user of g has to wait; 0: it may connect. It counts it.
-func (s *Server) mayConnectNow(g grant) time.Duration { return s.node.mayConnectNow(g.user) }
+// MayConnectNow returns how long the user of g has to wait; 0: it may connect. It counts it.
+func (s *Server) MayConnectNow(g Grant) time.Duration { return s.node.mayConnectNow(g.User) }
 
 // MayOpen reports whether a client of that address may open another connection now. It counts it.
 func (s *Server) MayOpen(remote string) bool {

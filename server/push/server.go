@@ -121,7 +121,7 @@ type Server struct {
 	pool              *workers.Pool // for commands
 	doors, adminDoors []func(mux *http.ServeMux)
 
-	detach func(w http.ResponseWriter) (responseStream, error) // calls web.Detached, except in tests
+	detach func(w http.ResponseWriter) (ResponseStream, error) // calls web.Detached, except in tests
 }
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
@@ -152,7 +152,7 @@ func New(c Config) (*Server, error) {
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
 		return s.origins.guard(plainBodies(s.routes(parts...)), func(r *http.Request) {
-			n.refusedRequest(refusedOrigin, r, "origin", r.Header.Get("Origin"))
+			n.refusedRequest(RefusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}
 	s.handler = guard(s.routeClients, s.routeAdmin)
@@ -216,7 +216,7 @@ func checkUsers(list []Namespace, authenticates bool) (err error) {
 // routes returns a handler of /health and of the paths that parts add.
 func (s *Server) routes(parts ...func(*http.ServeMux)) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
+	mux.HandleFunc("GET /health", s.UnlessDraining(s.serveHealth))
 	for _, add := range parts {
 		add(mux)
 	}
@@ -235,7 +235,7 @@ func (s *Server) routeAdmin(mux *http.ServeMux) {
 	}
 	s.routeAPI(mux)
 	s.routeMetrics(mux)
-	mux.HandleFunc("/cluster/remove", s.forOperator(s.serveRemove))
+	mux.HandleFunc("/cluster/remove", s.ForOperator(s.serveRemove))
 	if s.node.sampler != nil {
 		s.routeConsole(mux)
 	}
@@ -256,16 +256,16 @@ func (s *Server) Admin() http.Handler { return s.admin }
 // sending clients. It also answers 503 while this node does not have what other nodes publish.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if problem := s.node.bus.State().Problem; problem != "" {
-		writeError(w, http.StatusServiceUnavailable, failInternal.Code, problem)
+		WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
 		return
 	}
-	writeJSON(w, http.StatusOK, []byte(`{}`))
+	WriteJSON(w, http.StatusOK, []byte(`{}`))
 }
 
-func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
+func (s *Server) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.node.isDraining() {
-			writeError(w, http.StatusServiceUnavailable, failInternal.Code, "the server is shutting down")
+			WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down")
 			return
 		}
 		next(w, r)

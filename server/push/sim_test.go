@@ -71,7 +71,7 @@ func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
 	for _, session := range s.server.node.wheel.all() {
-		session.disconnect(endShutdown)
+		session.Disconnect(DisconnectShutdown)
 	}
 	s.run(15 * time.Second)
 	if err := s.web.Shutdown(context.Background()); err != nil {

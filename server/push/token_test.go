@@ -77,16 +77,16 @@ func TestConnectWithToken(t *testing.T) {
 			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 			c.wantOpen(t, name)
 			c.connect(token)
-			c.wantClosed(t, name+", and the client goes on", endBadRequest)
+			c.wantClosed(t, name+", and the client goes on", DisconnectBadRequest)
 		default:
 			c.want(t, name)
-			c.wantClosed(t, name, endInvalidToken)
+			c.wantClosed(t, name, DisconnectInvalidToken)
 		}
 		c.hangUp()
 	}
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{}}`))
-	c.wantClosed(t, "missing", endBadRequest)
+	c.wantClosed(t, "missing", DisconnectBadRequest)
 	if n.hub.held() != 0 {
 		t.Error("a client without a valid token was accepted")
 	}
@@ -118,7 +118,7 @@ func TestTokenEnds(t *testing.T) {
 	answer(64 * time.Second)
 	c.wantOpen(t, "refreshed")
 	answer(2 * time.Second)
-	c.wantClosed(t, "not refreshed again", endExpired)
+	c.wantClosed(t, "not refreshed again", DisconnectExpired)
 }
 
 // A token's exp may be beyond the times that the server can represent. Such a token never expires.
@@ -159,12 +159,12 @@ func TestTokenOfManyYears(t *testing.T) {
 func TestRefreshRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, token string
-		want        ending
+		want        Disconnect
 	}{
-		{"expired", "expired", endExpired},
-		{"forged", "another secret", endInvalidToken},
-		{"another user's", "", endInvalidToken},
-		{"missing", "missing", endBadRequest},
+		{"expired", "expired", DisconnectExpired},
+		{"forged", "another secret", DisconnectInvalidToken},
+		{"another user's", "", DisconnectInvalidToken},
+		{"missing", "missing", DisconnectBadRequest},
 	} {
 		n := newTestNode(t, withTokens)
 		all := tokens(t, n.clock.Now())
@@ -211,7 +211,7 @@ func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, again) {
 		t.Errorf("connect: %s", got)
 	}
-	if n := ts.node.refusals.counts[refusedUnknownKey].Load(); n != 5 {
+	if n := ts.node.refusals.counts[RefusedUnknownKey].Load(); n != 5 {
 		t.Errorf("%d refusals are counted, want 5", n)
 	}
 	n := newTestNode(t, withTokens, withRules(t, Namespace{SubscribeToken: true}))
@@ -262,7 +262,7 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 			c.wantOpen(t, tt.claim)
 			continue
 		}
-		c.wantClosed(t, tt.claim, endInvalidToken)
+		c.wantClosed(t, tt.claim, DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), tt.want) {
 			t.Errorf("%s %v: the log says\n%s, want %s", tt.claim, tt.value, n.log, tt.want)
 		}

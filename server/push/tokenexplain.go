@@ -83,7 +83,7 @@ func (n *node) explainToken(token string, channels []string) (e TokenExplanation
 func (n *node) notes(e *TokenExplanation, refused error, issuer, audience string, channels []string) error {
 	given, notes, wrong := token.Explain(e.Claims, issuer, audience)
 	e.Notes = notes
-	g := grant{user: given.User, channels: given.Channels}
+	g := Grant{User: given.User, Channels: given.Channels}
 	if wrong == nil {
 		g.caps, wrong = new(regexCache).capabilities(given.Capabilities)
 	}
@@ -122,18 +122,18 @@ func (ns *Namespace) explainSubscribe(name string, a access) string {
 	switch {
 	case slices.Contains(a.channels, name):
 		return "yes: the server subscribes the bearer"
-	case !ns.allowsName(name):
+	case !ns.AllowsName(name):
 		return fmt.Sprintf("no: the name does not match channel-regex %s (107)", ns.ChannelRegex)
-	case ns.forUsers(name) && listsUser(name, a.user):
+	case ns.IsForUsers(name) && listsUser(name, a.user):
 		return "yes: the name lists the user"
-	case ns.SubscribeHook && !ns.forUsers(name):
+	case ns.SubscribeHook && !ns.IsForUsers(name):
 		return "asks the backend of --proxy-subscribe"
 	case !ns.needsToken(name, a):
-		if ns.isOpen() || !ns.SubscribeToken && !ns.forUsers(name) {
+		if ns.isOpen() || !ns.SubscribeToken && !ns.IsForUsers(name) {
 			return "yes: every client may"
 		}
 		return "yes: by the claim caps"
-	case ns.forUsers(name):
+	case ns.IsForUsers(name):
 		return "no: the name lists other users (103)"
 	}
 	return "no: the rule subscribe-token wants a token with the claim channel, or the channel in channels or caps (103)"
@@ -143,7 +143,7 @@ func (n *node) explainPublish(rules *Namespace, name string, given *TokenReport,
 	switch {
 	case n.denyClientPublish:
 		return "no: --deny-client-publish (103)"
-	case !rules.allowsName(name):
+	case !rules.AllowsName(name):
 		return fmt.Sprintf("no: the name does not match channel-regex %s (107)", rules.ChannelRegex)
 	case rules.PublishHook:
 		return "asks the backend of --proxy-publish"
@@ -151,7 +151,7 @@ func (n *node) explainPublish(rules *Namespace, name string, given *TokenReport,
 		return "yes: by the claim caps"
 	case rules.Publish == PublishToken && given.Channel == name && given.Publish:
 		return "yes, when subscribed: by the claim allow"
-	case rules.Publish == PublishClients && (!rules.forUsers(name) || listsUser(name, a.user)):
+	case rules.Publish == PublishClients && (!rules.IsForUsers(name) || listsUser(name, a.user)):
 		return "yes: every client may"
 	case rules.Publish == PublishClients || rules.Publish == PublishSubscribers:
 		return "yes, when subscribed"
