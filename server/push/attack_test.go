@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // The tests in this file do what an attacker with a connection may try. Each names what bounds it.
@@ -80,7 +78,7 @@ func TestAttackFilters(t *testing.T) {
 // protobufClient opens a connection in Protobuf and connects it.
 func protobufClient(n *testNode) *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.start(f, centrifugeForm{centrifuge.Protobuf, inSocket, false})
+	f.s = n.start(f, protobufForm)
 	f.frame([]byte("\x04\x08\x01\x22\x00"))
 	f.take()
 	return f

@@ -113,7 +113,7 @@ func BenchmarkSubscriberMemory(b *testing.B) {
 		before := heap()
 		for range subscribers {
 			s := n.start(sink, jsonForm)
-			runCommands(s, []byte(connectAndSubscribe))
+			runMessage(s, []byte(connectAndSubscribe))
 		}
 		b.ReportMetric(float64(heap()-before)/subscribers, "B/subscriber")
 		for _, s := range n.wheel.all() {

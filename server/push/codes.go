@@ -28,14 +28,11 @@ var (
 	ErrUnrecoverable     = Error{Code: 112, Message: "unrecoverable position"}
 )
 
-// A Disconnect is the error of a hook that ends the client's connection. Clients reconnect after
-// the codes 4000 to 4499, and stay away after 4500 to 4999. The zero value is 3503 "force
-// disconnect", after which they stay away. One that no close frame can carry is logged, and the
-// connection is closed with 3004.
-
-// An Disconnect is why the server ends a connection. The reason stays below 124 bytes, because a close
-// frame carries it. After 3000–3499 and 4000–4499 clients reconnect, after the other codes they do
-// not.
+// A Disconnect is why a connection ends, for the server's own reasons or as the error of a hook.
+// Clients reconnect after the codes 3000 to 3499 and 4000 to 4499, and stay away after the others. A
+// hook uses 4000 to 4999. The reason stays below 124 bytes, because a close frame carries it. A hook's
+// zero value is 3503 "force disconnect", after which clients stay away. One that no close frame can
+// carry is logged, and the connection is closed with 3004.
 type Disconnect struct {
 	Code   uint16
 	Reason string
@@ -45,7 +42,9 @@ type Disconnect struct {
 func (e Disconnect) Reconnects() bool { return e.Code < 3500 || e.Code >= 4000 && e.Code < 4500 }
 
 // isValid reports whether a close frame can carry it (RFC 6455 §7.4.2).
-func (e Disconnect) isValid() bool { return e.Code >= 3000 && e.Code <= 4999 && len(e.Reason) <= maxReason }
+func (e Disconnect) isValid() bool {
+	return e.Code >= 3000 && e.Code <= 4999 && len(e.Reason) <= maxReason
+}
 
 func (e Disconnect) Error() string { return fmt.Sprintf("push: disconnect %d: %s", e.Code, e.Reason) }
 
@@ -56,13 +55,13 @@ var (
 	DisconnectExpired             = Disconnect{3005, "connection expired"}
 	DisconnectSubscriptionExpired = Disconnect{3006, "subscription expired"}
 	DisconnectSlow                = Disconnect{3008, "slow"}
-	DisconnectInsufficientState        = Disconnect{3010, "insufficient state"}
+	DisconnectInsufficientState   = Disconnect{3010, "insufficient state"}
 	DisconnectNoPong              = Disconnect{3012, "no pong"}
 	DisconnectTooManyRequests     = Disconnect{3013, "too many requests"}
 	DisconnectInvalidToken        = Disconnect{3500, "invalid token"}
 	DisconnectBadRequest          = Disconnect{3501, "bad request"}
 	DisconnectStale               = Disconnect{3502, "stale"}
-	DisconnectForced    = Disconnect{3503, "force disconnect"}
+	DisconnectForced              = Disconnect{3503, "force disconnect"}
 	DisconnectPermissionDenied    = Disconnect{3507, "permission denied"}
 	DisconnectNotAvailable        = Disconnect{3508, "not available"}
 )

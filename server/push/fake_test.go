@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -78,9 +77,6 @@ func (c *fakeClock) advance(d time.Duration) {
 
 // seeded returns a source of reproducible randomness.
 func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
-
-// jsonForm is the form of most tests' clients.
-var jsonForm = centrifugeForm{centrifuge.JSON, inSocket, false}
 
 // A testNode is a node with fake time and a recorded log.
 type testNode struct {
@@ -191,7 +187,7 @@ func (f *fakeTransport) Send(m *Message) error {
 }
 
 // frame is a message from the peer.
-func (f *fakeTransport) frame(p []byte) { runCommands(f.s, p) }
+func (f *fakeTransport) frame(p []byte) { runMessage(f.s, p) }
 
 func (f *fakeTransport) Queued() int {
 	f.mu.Lock()
@@ -286,9 +282,4 @@ func (f *fakeTransport) wantOpen(t *testing.T, what string) {
 	if f.closed != nil {
 		t.Errorf("%s: closed with %v", what, *f.closed)
 	}
-}
-
-// testDoors returns all doors.
-func testDoors(c MercureConfig) []Door {
-	return []Door{newCentrifugeDoor(), newEventsDoor(), newRedisDoor(), newMercureDoor(c)}
 }

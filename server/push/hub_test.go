@@ -163,10 +163,6 @@ func TestForms(t *testing.T) {
 	for f, want := range map[Form]string{
 		jsonForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
 			`{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
-		eventForm{}:                            "data: {\"a\":1}\n\ndata: 2\n\n",
-		eventForm{named: true}:                 "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
-		eventForm{numbered: true}:              "data: {\"a\":1}\n\nid: e:7\ndata: 2\n\n",
-		eventForm{named: true, numbered: true}: "event: news\ndata: {\"a\":1}\n\nid: e:7\nevent: news\ndata: 2\n\n",
 	} {
 		payload := f.Publications("news", list)
 		if got := string(payload); got != want {

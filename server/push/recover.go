@@ -11,15 +11,15 @@ import (
 
 // A SubscribeCommand is what a client requests when it subscribes.
 type SubscribeCommand struct {
-	Recover  bool
-	Since    Position
-	Complete bool       // refuse the subscription if not everything can be recovered
-	Delta    bool       // the client can apply deltas
-	Filter   *TagFilter // selects publications; nil: all
-	JoinLeave  bool
-	server   bool   // the server makes the subscription, which needs no token
-	Token    string // for the subscription; usually ""
-	Data     []byte // for a hook
+	Recover   bool
+	Since     Position
+	Complete  bool       // refuse the subscription if not everything can be recovered
+	Delta     bool       // the client can apply deltas
+	Filter    *TagFilter // selects publications; nil: all
+	JoinLeave bool
+	server    bool   // the server makes the subscription, which needs no token
+	Token     string // for the subscription; usually ""
+	Data      []byte // for a hook
 
 	pushed       bool // notices, also where the rules have none
 	unpositioned bool // the client gets no position, also where the rules have recovery

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -198,12 +197,5 @@ func TestRedisClientThatHangsUp(t *testing.T) {
 	}
 	if got := s.node.sessions.Load(); got != 0 {
 		t.Errorf("%d sessions left", got)
-	}
-	d := s.redisDoor()
-	if !d.joinPatterns(&redisClient{ended: true}, nil, &resp.Command{Args: [][]byte{nil, []byte("a*")}}) {
-		t.Error("a pattern is refused")
-	}
-	if got := d.patterns.count(); got != 0 {
-		t.Errorf("%d patterns left", got)
 	}
 }

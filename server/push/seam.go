@@ -38,6 +38,9 @@ func (s *Server) NodeID() string { return s.node.id.String() }
 // NewID returns a random UUID (RFC 9562 §5.4).
 func (s *Server) NewID() string { return s.node.newClientID().String() }
 
+// Doors returns Config.Doors.
+func (s *Server) Doors() []Door { return s.given }
+
 // Workers returns the pool that runs slow commands.
 func (s *Server) Workers() *workers.Pool { return s.pool }
 

@@ -119,7 +119,8 @@ type Server struct {
 	origins origins
 
 	pool              *workers.Pool // for commands
-	doors, adminDoors []func(mux *http.ServeMux)
+	given             []Door
+	doors, adminDoors []func(mux *http.ServeMux) // the paths of given
 
 	detach func(w http.ResponseWriter) (ResponseStream, error) // calls web.Detached, except in tests
 }
@@ -140,6 +141,7 @@ func New(c Config) (*Server, error) {
 	if !c.DisableConsole {
 		n.sampler = newSampler(n, c.Engine)
 	}
+	s.given = c.Doors
 	n.open(c.Doors)
 	for _, d := range c.Doors {
 		clients, admin := d.Open(s)

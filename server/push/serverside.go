@@ -10,7 +10,7 @@ import (
 // A ServerSubscription is one of them, as the client is told of it.
 type ServerSubscription struct {
 	Channel string
-	Welcome   Welcome
+	Welcome Welcome
 }
 
 // SubscribeFirst makes the subscriptions that the client's token asks for. The caller holds back

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 func TestConnectAndSubscribeInOneFrame(t *testing.T) {
@@ -31,11 +29,11 @@ func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 // are those of client.proto 0.23 and one of tomorrow.
 func TestOffersAreReadPast(t *testing.T) {
 	n := newTestNode(t)
-	for _, form := range []centrifugeForm{jsonForm, {centrifuge.Protobuf, inSocket, false}} {
+	for _, form := range []Form{jsonForm, protobufForm} {
 		connect := `{"id":1,"tomorrow":{},"connect":{"headers":{"X-A":"b"},"flag":1,"profile":"p","dict":"d",` +
 			`"tomorrow":[1]}}`
 		subscribe := `{"id":2,"subscribe":{"channel":"news","positioned":true,"recoverable":true,"tomorrow":1}}`
-		if form.codec == centrifuge.Protobuf {
+		if form == protobufForm {
 			connect = "\x1b\x08\x01\x22\x17\x32\x0a\x0a\x03X-A\x12\x03b=c\x38\x01\x42\x01d\x4a\x01p\xa2\x06\x00"
 			subscribe = "\x11\x08\x02\x2a\x0d\x0a\x04news\x48\x01\x50\x01\xa0\x06\x01"
 		}
@@ -45,7 +43,7 @@ func TestOffersAreReadPast(t *testing.T) {
 		f.frame([]byte(subscribe))
 		got := f.take()
 		if len(got) != 2 || !strings.Contains(got[0], f.s.id.String()) || strings.Contains(got[0]+got[1], "flag") {
-			t.Errorf("%v: %q", form.codec, got)
+			t.Errorf("%v: %q", form, got)
 		}
 		f.wantOpen(t, "after offers")
 	}
@@ -380,7 +378,10 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Errorf("the node's end: %v", err)
 	}
 	late, q := NewStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
-	opened := (&eventsDoor{n.server}).startEvents(late, eventForm{}, Grant{}, []string{"news", "sports"}, SubscribeCommand{})
+	opened := n.startConnected(late, eventForm, Grant{})
+	if !opened.IsClosing() { // else the door would subscribe it
+		t.Error("a late session is not closing")
+	}
 	opened.OpenEvents(late, q, opened.Ended)
 	q.wantClosed(t, "a late stream", DisconnectShutdown)
 	q.ended()

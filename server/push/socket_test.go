@@ -30,11 +30,7 @@ type liveServer struct {
 	log  *syncBuffer
 
 	engine *myriad.Engine
-	doors  []Door
 }
-
-// redisDoor returns the server's door for Redis.
-func (s *liveServer) redisDoor() *redisServer { return s.doors[2].(*redisServer) }
 
 func newLiveServer(t *testing.T, c Config) *liveServer {
 	t.Helper()
@@ -76,7 +72,7 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 			t.Errorf("engine: %v", err)
 		}
 	})
-	return &liveServer{s, t, listener.Addr().String(), log, engine, c.Doors}
+	return &liveServer{s, t, listener.Addr().String(), log, engine}
 }
 
 // A rawClient reads and writes raw bytes, without a goroutine.

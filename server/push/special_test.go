@@ -115,7 +115,7 @@ func TestRecoveryWithDeltas(t *testing.T) {
 		!strings.Contains(got[0], `"delta":true`) {
 		t.Errorf("received %q", got)
 	}
-	f := centrifugeForm{centrifuge.Protobuf, inSocket, false}
+	f := protobufForm.(DeltaForm)
 	base := Publication{Data: []byte(strings.Repeat("\xff\x00 base ", 20)), Kind: Binary}
 	next := Publication{Data: append([]byte("\xfe"), base.Data...), Kind: Binary}
 	payload := f.Deltas("news", []Publication{next}, &base)
@@ -221,6 +221,25 @@ func filterIn(t *testing.T, text string) (*TagFilter, error) {
 		t.Fatal(err)
 	}
 	return filterOf(&node, new(FilterSize), 1)
+}
+
+// filterOf converts a filter, as a door does.
+func filterOf(node *centrifuge.FilterNode, size *FilterSize, depth int) (*TagFilter, error) {
+	if node == nil {
+		return nil, ErrBadRequest
+	}
+	if err := size.Grow(depth, len(node.Values)); err != nil {
+		return nil, err
+	}
+	f := &TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
+	for _, child := range node.Nodes {
+		one, err := filterOf(child, size, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		f.Nodes = append(f.Nodes, one)
+	}
+	return f, f.Prepare()
 }
 
 // A client that asks for everything that it has missed, or for nothing, gets error 112.

@@ -28,7 +28,7 @@ type StreamClient struct {
 type opening struct {
 	remote string
 	mu     sync.Mutex
-	sent   []byte  // Session.Offer bounds it, by queued
+	sent   []byte      // Session.Offer bounds it, by queued
 	reason *Disconnect // of the first close; nil if close was not called
 }
 

@@ -235,8 +235,8 @@ type Bus interface {
 	Close() error
 }
 
-// A Local is a bus within this process. Its methods do not wait for others, and need no deadline; it
-// sees all publications. A server asserts at its start whether its Bus is one.
+// A Local is a bus within this process. Its methods do not wait for others, and need no deadline;
+// it sees all publications. A server asserts at its start whether its Bus is one.
 type Local interface {
 	Bus
 	// Tap has f called with what is published from now on, in all channels. f is called after the

@@ -1,4 +1,4 @@
-package push
+package mercure
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
@@ -15,20 +17,20 @@ import (
 
 var (
 	// errMercureDenied says that the token is valid and does not allow what the client wants.
-	errMercureDenied = errors.New("push: mercure")
+	errDenied = errors.New("push: mercure")
 	// errMercureOrigin is for publications with a cookie: any page makes a browser send cookies.
-	errMercureOrigin = errors.New("push: mercure: a publication with a cookie needs the header Origin or Referer, " +
+	errOrigin = errors.New("push: mercure: a publication with a cookie needs the header Origin or Referer, " +
 		"with an allowed origin: see --allowed-origin")
 )
 
 // mercureCookie is the cookie that carries a token, set by the application on the hub's path.
-const mercureCookie = "mercureAuthorization"
+const cookieName = "mercureAuthorization"
 
 // mercureClaims are the claims of Mercure's tokens. They need neither sub nor exp.
-type mercureClaims struct {
+type claims struct {
 	jwt.RegisteredClaims
-	Mercure    *mercureRights  `json:"mercure"`
-	Namespaced *mercureRights  `json:"https://mercure.rocks/"` // instead of mercure, where names must be URLs
+	Mercure    *rights         `json:"mercure"`
+	Namespaced *rights         `json:"https://mercure.rocks/"` // instead of mercure, where names must be URLs
 	Channel    json.RawMessage `json:"channel"`                // of another door's tokens for one subscription
 
 	// Details are the rights of Mercure 1.0, beside those of other services (RFC 9396).
@@ -40,11 +42,11 @@ type mercureClaims struct {
 // These are the types of entries of authorization_details that are for a Mercure hub, in the drafts
 // of Mercure 1.0: an earlier one, and the last.
 const (
-	mercureDetail     = "https://mercure.rocks/authorization-detail"
-	mercureLastDetail = "mercure"
+	detailType     = "https://mercure.rocks/authorization-detail"
+	lastDetailType = "mercure"
 )
 
-type mercureRights struct {
+type rights struct {
 	Publish   []string        `json:"publish"`
 	Subscribe []string        `json:"subscribe"`
 	Payload   json.RawMessage `json:"payload"`
@@ -53,23 +55,23 @@ type mercureRights struct {
 }
 
 // UnmarshalJSON notes a member that the hub does not act on, which verifyMercure refuses.
-func (r *mercureRights) UnmarshalJSON(text []byte) (err error) {
-	type plain mercureRights
+func (r *rights) UnmarshalJSON(text []byte) (err error) {
+	type plain rights
 	r.unserved, err = strict.UnmarshalSome(text, (*plain)(r))
 	return err
 }
 
 // A mercureToken is what a valid token allows. The zero value is a subscriber's without a token.
-type mercureToken struct {
-	Grant
+type access struct {
+	push.Grant
 	publish, allowed []mercure.Selector
 	payload          []byte // JSON, or nil
 }
 
 // verifyMercure returns what a token allows. The errors are those of [token.Verifier.Read], and a
 // token.ClaimError.
-func verifyMercure(v *token.Verifier, text string, most int) (t mercureToken, err error) {
-	var c mercureClaims
+func verify(v *token.Verifier, text string, most int) (t access, err error) {
+	var c claims
 	switch err = v.Read(text, &c); {
 	case err != nil:
 		return t, err
@@ -86,7 +88,7 @@ func verifyMercure(v *token.Verifier, text string, most int) (t mercureToken, er
 	}
 	if rights == nil {
 		for _, d := range c.Details {
-			if d.Type == mercureDetail || d.Type == mercureLastDetail {
+			if d.Type == detailType || d.Type == lastDetailType {
 				return t, token.ClaimError("the claim authorization_details is of Mercure 1.0, which is not served: " +
 					"use the claim mercure")
 			}
@@ -116,7 +118,7 @@ func compileAll(texts []string, most int) ([]mercure.Selector, error) {
 	for i, text := range texts {
 		var err error
 		if list[i], err = mercure.Compile(text); err != nil {
-			return nil, errors.New(mercureText(err))
+			return nil, errors.New(textOf(err))
 		}
 	}
 	return list, nil
@@ -140,7 +142,7 @@ func tokenOf(r *http.Request) (token string, cookie bool) {
 	if token := r.URL.Query().Get("authorization"); token != "" {
 		return token, false
 	}
-	if c, err := r.Cookie(mercureCookie); err == nil {
+	if c, err := r.Cookie(cookieName); err == nil {
 		return c.Value, true
 	}
 	return "", false
@@ -148,54 +150,54 @@ func tokenOf(r *http.Request) (token string, cookie bool) {
 
 // subscriber returns what a subscriber may have. Without a token it may have public updates, if the
 // hub or the server allows clients without tokens.
-func (h *mercureHub) subscriber(r *http.Request) (mercureToken, error) {
+func (h *Hub) subscriber(r *http.Request) (access, error) {
 	token, _ := tokenOf(r)
 	switch {
 	case !h.Authenticates(), token == "" && h.config.Anonymous:
-		return mercureToken{}, nil
+		return access{}, nil
 	case token == "" || h.Tokens() == nil:
-		return mercureToken{}, ErrNoToken
+		return access{}, push.ErrNoToken
 	}
-	return verifyMercure(h.Tokens(), token, h.Limits().Channels)
+	return verify(h.Tokens(), token, h.Limits().Channels)
 }
 
 // publisher returns the topics to which the sender of r may publish; nil: to all. The API's key
 // allows all, as in the HTTP API.
-func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
+func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
 	if h.ShowsKey(r) {
 		return nil, nil
 	}
 	if h.publishers == nil {
 		if h.NeedsKey() || h.Authenticates() {
-			return nil, ErrNoToken
+			return nil, push.ErrNoToken
 		}
 		return nil, nil
 	}
 	token, cookie := tokenOf(r)
 	switch {
 	case token == "":
-		return nil, ErrNoToken
+		return nil, push.ErrNoToken
 	case cookie && !h.ComesFromAllowedPage(r):
-		return nil, errMercureOrigin
+		return nil, errOrigin
 	}
-	t, err := verifyMercure(h.publishers, token, h.Limits().Channels)
+	t, err := verify(h.publishers, token, h.Limits().Channels)
 	if err == nil && len(t.publish) == 0 {
-		err = fmt.Errorf("%w: the token has no claim mercure.publish", errMercureDenied)
+		err = fmt.Errorf("%w: the token has no claim mercure.publish", errDenied)
 	}
 	return t.publish, err
 }
 
 // refuse answers a request that is not authorized.
-func (h *mercureHub) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
-	case errors.Is(err, errMercureDenied), errors.Is(err, errMercureOrigin):
-		h.RefusedRequest(RefusedPermission, r, "error", OneLine(err))
-		WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
-	case errors.Is(err, ErrNoToken):
-		h.RefusedRequest(RefusedNoToken, r)
+	case errors.Is(err, errDenied), errors.Is(err, errOrigin):
+		h.RefusedRequest(push.RefusedPermission, r, "error", push.OneLine(err))
+		push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
+	case errors.Is(err, push.ErrNoToken):
+		h.RefusedRequest(push.RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
-			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+mercureCookie)
+		push.WriteError(w, http.StatusUnauthorized, push.ErrUnauthorized.Code,
+			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+cookieName)
 	default:
 		h.RefuseToken(w, r, err)
 	}

@@ -1,4 +1,4 @@
-package push
+package centrifuge
 
 import (
 	"errors"
@@ -6,13 +6,15 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/myriad-go/myriad/server/push"
+
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // centrifugeStreams serves the protocol over responses that do not end. What the client sends comes
 // in requests to /emulation.
-type centrifugeStreams struct {
-	server *Server
+type streams struct {
+	server *push.Server
 
 	mu       sync.Mutex
 	sessions map[string]*emulated // by secret; as many as there are such clients
@@ -20,40 +22,40 @@ type centrifugeStreams struct {
 
 // An emulated is a client whose commands come in requests of their own.
 type emulated struct {
-	s       *Session
+	s       *push.Session
 	running sync.Mutex // held while commands of one request run
 }
 
-func newCentrifugeStreams(s *Server) *centrifugeStreams {
-	return &centrifugeStreams{server: s, sessions: make(map[string]*emulated)}
+func newStreams(s *push.Server) *streams {
+	return &streams{server: s, sessions: make(map[string]*emulated)}
 }
 
 // serveResponse serves http_stream. The body of the request holds the first commands.
-func (c *centrifugeStreams) serveResponse(w http.ResponseWriter, r *http.Request) {
-	f := centrifugeForm{requestCodec(r), inResponse, false}
+func (c *streams) serveResponse(w http.ResponseWriter, r *http.Request) {
+	f := form{requestCodec(r), inResponse, false}
 	if body, ok := c.readFrame(w, r, http.MethodPost); ok {
 		c.hold(w, r, f, body)
 	}
 }
 
 // serveEvents serves sse. cf_connect in the query, or the body, holds the first commands.
-func (c *centrifugeStreams) serveEvents(w http.ResponseWriter, r *http.Request) {
+func (c *streams) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if body, ok := c.readFrame(w, r, http.MethodGet, http.MethodPost); ok {
-		c.hold(w, r, centrifugeForm{centrifuge.JSON, inEvents, false}, body)
+		c.hold(w, r, form{centrifuge.JSON, inEvents, false}, body)
 	}
 }
 
 // serveUniResponse serves uni_http_stream. The body is a connect request.
-func (c *centrifugeStreams) serveUniResponse(w http.ResponseWriter, r *http.Request) {
+func (c *streams) serveUniResponse(w http.ResponseWriter, r *http.Request) {
 	if body, ok := c.readFrame(w, r, http.MethodPost); ok {
-		c.hold(w, r, centrifugeForm{centrifuge.JSON, inResponse, true}, body)
+		c.hold(w, r, form{centrifuge.JSON, inResponse, true}, body)
 	}
 }
 
 // serveUniEvents serves uni_sse. cf_connect in the query, or the body, is a connect request.
-func (c *centrifugeStreams) serveUniEvents(w http.ResponseWriter, r *http.Request) {
+func (c *streams) serveUniEvents(w http.ResponseWriter, r *http.Request) {
 	if body, ok := c.readFrame(w, r, http.MethodGet, http.MethodPost); ok {
-		c.hold(w, r, centrifugeForm{centrifuge.JSON, inEvents, true}, body)
+		c.hold(w, r, form{centrifuge.JSON, inEvents, true}, body)
 	}
 }
 
@@ -65,8 +67,8 @@ func requestCodec(r *http.Request) centrifuge.Codec {
 }
 
 // readFrame returns what the client sends, at most Limits.Frame bytes, or answers with an error.
-func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, methods ...string) ([]byte, bool) {
-	if !AllowMethod(w, r, methods...) {
+func (c *streams) readFrame(w http.ResponseWriter, r *http.Request, methods ...string) ([]byte, bool) {
+	if !push.AllowMethod(w, r, methods...) {
 		return nil, false
 	}
 	limit := c.server.Limits().Frame
@@ -74,17 +76,17 @@ func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, me
 		asked := r.URL.Query().Get("cf_connect")
 		switch {
 		case len(asked) > limit:
-			WriteTooLarge(w, limit)
+			push.WriteTooLarge(w, limit)
 			return nil, false
 		case asked == "":
-			WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, "cf_connect in the query is missing")
+			push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, "cf_connect in the query is missing")
 			return nil, false
 		}
 		return []byte(asked), true
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		RefuseBody(w, err)
+		push.RefuseBody(w, err)
 		return nil, false
 	}
 	return body, true
@@ -92,21 +94,21 @@ func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, me
 
 // hold answers with a response that outlives the handler. It runs the first message before it sends
 // the head; the replies wait in the transport.
-func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centrifugeForm, first []byte) {
+func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []byte) {
 	h := w.Header()
 	h.Set("Content-Type", f.contentType())
 	h.Set("Cache-Control", "private, no-cache, no-store, must-revalidate, max-age=0")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep messages back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	client := &StreamClient{LastMessage: f.lastMessage}
+	client := &push.StreamClient{LastMessage: f.lastMessage}
 	if !f.uni {
 		client.Secret = c.server.NewID()
 	}
-	t := NewStreamTransport(r.RemoteAddr, client)
+	t := push.NewStreamTransport(r.RemoteAddr, client)
 	s := c.server.Start(t, f)
-	s.Introduce(c.server.Asking(r), Grant{})
+	s.Introduce(c.server.Asking(r), push.Grant{})
 	c.add(client.Secret, s)
-	runMessage(s, first)
+	RunMessage(s, first)
 	stream, err := c.server.Detach(w)
 	if err != nil {
 		c.remove(client.Secret)
@@ -114,7 +116,7 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 		c.server.NotDetached(w, r, err)
 		return
 	}
-	if t.Open(stream, nil) == ErrQueueFull {
+	if t.Open(stream, nil) == push.ErrQueueFull {
 		s.TooSlow("", 0)
 	}
 	stream.OnClose(func() {
@@ -123,7 +125,7 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 	})
 }
 
-func (c *centrifugeStreams) add(secret string, s *Session) {
+func (c *streams) add(secret string, s *push.Session) {
 	if secret == "" {
 		return
 	}
@@ -132,13 +134,13 @@ func (c *centrifugeStreams) add(secret string, s *Session) {
 	c.sessions[secret] = &emulated{s: s}
 }
 
-func (c *centrifugeStreams) remove(secret string) {
+func (c *streams) remove(secret string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.sessions, secret)
 }
 
-func (c *centrifugeStreams) find(secret string) *emulated {
+func (c *streams) find(secret string) *emulated {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sessions[secret]
@@ -149,19 +151,19 @@ var errNoSession = errors.New("there is no such session on this node: connect ag
 
 // serveEmulation runs commands of a client that reads a response. The session in the request is the
 // secret in the reply to connect.
-func (c *centrifugeStreams) serveEmulation(w http.ResponseWriter, r *http.Request) {
+func (c *streams) serveEmulation(w http.ResponseWriter, r *http.Request) {
 	body, ok := c.readFrame(w, r, http.MethodPost)
 	if !ok {
 		return
 	}
 	request, err := requestCodec(r).ParseEmulation(body)
 	if err != nil {
-		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, err.Error())
+		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
 		return
 	}
 	e := c.find(request.Session)
 	if e == nil {
-		WriteError(w, http.StatusNotFound, ErrBadRequest.Code, errNoSession.Error())
+		push.WriteError(w, http.StatusNotFound, push.ErrBadRequest.Code, errNoSession.Error())
 		return
 	}
 	e.running.Lock()

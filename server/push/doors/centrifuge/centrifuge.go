@@ -1,4 +1,12 @@
-package push
+// Package centrifuge is the door for the Centrifuge client protocol v2, in JSON and Protobuf, over
+// WebSockets and over responses that do not end.
+//
+// commands.go turns what clients send into operations of a session. centrifuge.go has the paths, and
+// the forms in which clients get publications. socket.go and stream.go are the transports. The codec
+// is package push/internal/centrifuge.
+//
+// Not implemented: map subscriptions and shared polls.
+package centrifuge
 
 import (
 	"bytes"
@@ -8,6 +16,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/fossil"
@@ -16,29 +26,29 @@ import (
 )
 
 // A centrifugeDoor is the Centrifuge client protocol over its transports.
-type centrifugeDoor struct{}
+type Door struct{}
 
 // newCentrifugeDoor returns the door.
-func newCentrifugeDoor() centrifugeDoor { return centrifugeDoor{} }
+func New() Door { return Door{} }
 
 // Forms implements Door.
-func (centrifugeDoor) Forms() []Form {
-	return []Form{
-		centrifugeForm{centrifuge.JSON, inSocket, false},
-		centrifugeForm{centrifuge.Protobuf, inSocket, false},
-		centrifugeForm{centrifuge.JSON, inResponse, false},
-		centrifugeForm{centrifuge.Protobuf, inResponse, false},
-		centrifugeForm{centrifuge.JSON, inEvents, false},
-		centrifugeForm{centrifuge.JSON, inSocket, true},
-		centrifugeForm{centrifuge.Protobuf, inSocket, true},
-		centrifugeForm{centrifuge.JSON, inResponse, true},
-		centrifugeForm{centrifuge.JSON, inEvents, true},
+func (Door) Forms() []push.Form {
+	return []push.Form{
+		form{centrifuge.JSON, inSocket, false},
+		form{centrifuge.Protobuf, inSocket, false},
+		form{centrifuge.JSON, inResponse, false},
+		form{centrifuge.Protobuf, inResponse, false},
+		form{centrifuge.JSON, inEvents, false},
+		form{centrifuge.JSON, inSocket, true},
+		form{centrifuge.Protobuf, inSocket, true},
+		form{centrifuge.JSON, inResponse, true},
+		form{centrifuge.JSON, inEvents, true},
 	}
 }
 
 // Open implements Door. The paths are below /connection/, and /emulation.
-func (centrifugeDoor) Open(s *Server) (clients, admin func(*http.ServeMux)) {
-	sockets, streams := newCentrifugeSockets(s), newCentrifugeStreams(s)
+func (Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+	sockets, streams := newSockets(s), newStreams(s)
 	return func(mux *http.ServeMux) {
 		for path, serve := range map[string]http.HandlerFunc{
 			"/connection/websocket":       sockets.serve,
@@ -70,7 +80,7 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, fmt.Sprintf("the parameter %s=%s is not served",
+				push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, fmt.Sprintf("the parameter %s=%s is not served",
 					name,
 					values[0]))
 				return
@@ -90,14 +100,14 @@ const (
 )
 
 // A centrifugeForm writes replies and pushes.
-type centrifugeForm struct {
+type form struct {
 	codec   centrifuge.Codec
 	framing framing
 	uni     bool // clients send nothing after connect, and read pushes without replies around them
 }
 
-func (f centrifugeForm) Publications(channel string, list []Publication) []byte {
-	dst := make([]byte, 0, EncodedSize(channel, list))
+func (f form) Publications(channel string, list []push.Publication) []byte {
+	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
@@ -107,8 +117,8 @@ func (f centrifugeForm) Publications(channel string, list []Publication) []byte 
 
 // Deltas implements DeltaForm. In JSON the data of such a publication is a string: the delta, or
 // the text of the whole data.
-func (f centrifugeForm) Deltas(channel string, list []Publication, base *Publication) []byte {
-	dst := make([]byte, 0, EncodedSize(channel, list))
+func (f form) Deltas(channel string, list []push.Publication, base *push.Publication) []byte {
+	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		if whole := shown.Data; base != nil {
@@ -126,28 +136,28 @@ func (f centrifugeForm) Deltas(channel string, list []Publication, base *Publica
 }
 
 // carries reports whether data can be in a message.
-func (f centrifugeForm) carries(data []byte) bool {
+func (f form) carries(data []byte) bool {
 	return f.codec == centrifuge.Protobuf || utf8.Valid(data)
 }
 
 // quote turns the data of a publication into the string that clients expect that get deltas.
-func (f centrifugeForm) quote(p *centrifuge.Publication) {
+func (f form) quote(p *centrifuge.Publication) {
 	if f.codec == centrifuge.JSON {
 		p.Data = centrifuge.AppendString(nil, p.Data)
 	}
 }
 
 // shown returns p as clients see it. JSON has no bytes, so that other kinds of data become strings.
-func (f centrifugeForm) shown(p *Publication) centrifuge.Publication {
+func (f form) shown(p *push.Publication) centrifuge.Publication {
 	data := p.Data
 	if f.codec == centrifuge.JSON {
-		data = JSONOf(p)
+		data = push.JSONOf(p)
 	}
 	return centrifuge.Publication{Data: data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
 
 // listed returns publications for a reply.
-func (f centrifugeForm) listed(list []Publication) []centrifuge.Publication {
+func (f form) listed(list []push.Publication) []centrifuge.Publication {
 	shown := make([]centrifuge.Publication, len(list))
 	for i := range list {
 		shown[i] = f.shown(&list[i])
@@ -155,7 +165,7 @@ func (f centrifugeForm) listed(list []Publication) []centrifuge.Publication {
 	return shown
 }
 
-func (f centrifugeForm) Notice(channel string, n bus.Notice) []byte {
+func (f form) Notice(channel string, n bus.Notice) []byte {
 	push, info := centrifuge.Push{Channel: channel}, centrifuge.ClientInfo(n.ClientInfo)
 	if n.Joined {
 		push.Join = &info
@@ -165,18 +175,18 @@ func (f centrifugeForm) Notice(channel string, n bus.Notice) []byte {
 	return f.frame(f.appendPush(nil, &push))
 }
 
-func (f centrifugeForm) Unsubscribed(channel string, why Unsubscription) []byte {
+func (f form) Unsubscribed(channel string, why push.Unsubscription) []byte {
 	told := centrifuge.Unsubscribed(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Channel: channel, Unsubscribe: &told}))
 }
 
-func (f centrifugeForm) Ping() (payload []byte, answered bool) {
+func (f form) Ping() (payload []byte, answered bool) {
 	return f.frame([]byte(f.codec.Ping())), !f.uni
 }
 
 // Subscribed implements form. The push has no place for publications that the client has missed:
 // they follow it, and the position is the one before them.
-func (f centrifugeForm) Subscribed(channel string, hello Welcome) []byte {
+func (f form) Subscribed(channel string, hello push.Welcome) []byte {
 	told := centrifuge.SubscribeResult{Recoverable: hello.Recoverable, Position: centrifuge.Position(hello.At),
 		Data: f.answerData(hello.Data)}
 	if len(hello.Publications) > 0 {
@@ -190,38 +200,38 @@ func (f centrifugeForm) Subscribed(channel string, hello Welcome) []byte {
 	return f.frame(dst)
 }
 
-func (f centrifugeForm) Refreshed(ttl uint32) []byte {
+func (f form) Refreshed(ttl uint32) []byte {
 	told := centrifuge.RefreshResult{Expires: ttl > 0, TTL: ttl}
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Refresh: &told}))
 }
 
 // lastMessage says why a response ends. A WebSocket's close frame says it by itself.
-func (f centrifugeForm) lastMessage(why Disconnect) []byte {
+func (f form) lastMessage(why push.Disconnect) []byte {
 	told := centrifuge.Disconnect(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Disconnect: &told}))
 }
 
-func (f centrifugeForm) Share(payload []byte) Shared {
+func (f form) Share(payload []byte) push.Shared {
 	switch {
 	case f.framing != inSocket:
 		return web.NewChunk(payload)
 	case f.codec == centrifuge.Protobuf:
-		return PrepareMessage(websocket.OpBinary, payload)
+		return push.PrepareMessage(websocket.OpBinary, payload)
 	}
-	return PrepareMessage(websocket.OpText, payload)
+	return push.PrepareMessage(websocket.OpText, payload)
 }
 
 // socket returns the transport for a WebSocket.
-func (f centrifugeForm) socket(c *websocket.Conn) Transport {
+func (f form) socket(c *websocket.Conn) push.Transport {
 	if f.codec == centrifuge.Protobuf {
-		return BinarySocket{TextSocket{c}}
+		return push.BinarySocket{TextSocket: push.TextSocket{Conn: c}}
 	}
-	return TextSocket{c}
+	return push.TextSocket{Conn: c}
 }
 
-func (f centrifugeForm) OneWay() bool { return f.uni }
+func (f form) OneWay() bool { return f.uni }
 
-func (f centrifugeForm) Kind() (transport, protocol string) {
+func (f form) Kind() (transport, protocol string) {
 	transport = [...]string{"websocket", "http_stream", "sse"}[f.framing]
 	if f.uni {
 		transport = "uni_" + transport
@@ -233,7 +243,7 @@ func (f centrifugeForm) Kind() (transport, protocol string) {
 }
 
 // contentType is the type of a response.
-func (f centrifugeForm) contentType() string {
+func (f form) contentType() string {
 	switch {
 	case f.framing == inEvents:
 		return "text/event-stream"
@@ -245,7 +255,7 @@ func (f centrifugeForm) contentType() string {
 
 const octetStream = "application/octet-stream"
 
-func (f centrifugeForm) appendPush(dst []byte, push *centrifuge.Push) []byte {
+func (f form) appendPush(dst []byte, push *centrifuge.Push) []byte {
 	if f.uni {
 		return f.codec.AppendPush(dst, push)
 	}
@@ -253,7 +263,7 @@ func (f centrifugeForm) appendPush(dst []byte, push *centrifuge.Push) []byte {
 }
 
 // frame makes messages of the replies that the codec has appended. It may change them.
-func (f centrifugeForm) frame(replies []byte) []byte {
+func (f form) frame(replies []byte) []byte {
 	switch {
 	case f.framing == inResponse && f.codec == centrifuge.JSON:
 		return append(replies, '\n')

@@ -1,4 +1,4 @@
-package push
+package centrifuge
 
 import (
 	"context"
@@ -6,45 +6,47 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push"
+
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/websocket"
 )
 
 // centrifugeSockets serves the protocol over WebSocket.
-type centrifugeSockets struct {
-	server       *Server
+type sockets struct {
+	server       *push.Server
 	both, pushes [2]*websocket.Options // by codec: for clients that send commands, and for others
 }
 
-func newCentrifugeSockets(server *Server) *centrifugeSockets {
-	s := &centrifugeSockets{server: server}
+func newSockets(server *push.Server) *sockets {
+	s := &sockets{server: server}
 	for codec, subprotocol := range []string{"centrifuge-json", "centrifuge-protobuf"} {
 		for uni, options := range map[bool]*[2]*websocket.Options{false: &s.both, true: &s.pushes} {
-			f := centrifugeForm{centrifuge.Codec(codec), inSocket, uni}
+			f := form{centrifuge.Codec(codec), inSocket, uni}
 			o := server.WebSocketOptions(subprotocol)
 			o.OnOpen = func(c *websocket.Conn) {
 				s := server.Start(f.socket(c), f)
-				if asking, ok := c.Value().(*Asking); ok {
-					s.Introduce(asking, Grant{})
+				if asking, ok := c.Value().(*push.Asking); ok {
+					s.Introduce(asking, push.Grant{})
 				}
 				c.SetValue(s)
 			}
-			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { runMessage(c.Value().(*Session), p) }
-			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*Session).Ended() }
+			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*push.Session), p) }
+			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*push.Session).Ended() }
 			options[codec] = o
 		}
 	}
 	return s
 }
 
-func (s *centrifugeSockets) serve(w http.ResponseWriter, r *http.Request) { s.accept(w, r, &s.both) }
+func (s *sockets) serve(w http.ResponseWriter, r *http.Request) { s.accept(w, r, &s.both) }
 
 // serveUni serves clients that send one message, the connect request, and then only receive.
-func (s *centrifugeSockets) serveUni(w http.ResponseWriter, r *http.Request) {
+func (s *sockets) serveUni(w http.ResponseWriter, r *http.Request) {
 	s.accept(w, r, &s.pushes)
 }
 
-func (s *centrifugeSockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
+func (s *sockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
 	var value any
 	if asking := s.server.Asking(r); asking != nil {
 		if value = asking; asking.KeepsValues() {

@@ -1,21 +1,85 @@
-package push
+// Package mercure is the door for Mercure: a hub at /.well-known/mercure (draft-dunglas-mercure).
+//
+// hub.go sends each update to its subscribers; http.go serves those who subscribe and publish;
+// token.go says what a token allows; subscriptions.go lists and announces active subscriptions.
+// Selectors and updates are package push/internal/mercure.
+package mercure
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/server/push/token"
+	"github.com/myriad-go/myriad/web"
 )
+
+// The paths of the Mercure hub. A client finds the hub at the first one (draft-dunglas-mercure,
+// "Terminology" and "Discovery").
+const (
+	hubPath           = "/.well-known/mercure"
+	subscriptionsPath = hubPath + "/subscriptions"
+)
+
+// newMercureDoor returns a Mercure hub: updates of topics, as Server-Sent Events. Topics are not
+// channels: an update has several of them, subscribers select topics by URI templates, and the events
+// of all topics have one order.
+func New(c Config) *Hub { return &Hub{config: c.withDefaults()} }
+
+// Forms implements Door.
+func (*Hub) Forms() []push.Form { return []push.Form{form{}} }
+
+// Open implements Door. The hub costs nothing until it is used.
+func (h *Hub) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+	h.open(s)
+	return func(mux *http.ServeMux) {
+		mux.HandleFunc(hubPath, s.UnlessDraining(h.limited(s.LimitConnections(h.serve))))
+		if !h.config.Subscriptions {
+			return
+		}
+		for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
+			mux.HandleFunc(subscriptionsPath+path, s.UnlessDraining(h.limitedLists))
+		}
+	}, nil
+}
+
+// A mercureForm writes each update as an event. The publications are those of the hub's log.
+type form struct{ push.QuietForm }
+
+func (form) Kind() (transport, protocol string) { return "mercure", "events" }
+
+func (form) Publications(_ string, list []push.Publication) []byte {
+	dst := make([]byte, 0, push.EncodedSize("", list))
+	for i := range list {
+		u := updateOf(&list[i])
+		dst = u.AppendEvent(dst)
+	}
+	return dst
+}
+
+// updateOf returns the update that was published as p, with an id.
+func updateOf(p *push.Publication) mercure.Update {
+	u := mercure.FromTags(p.Tags, string(p.Data))
+	if u.ID == "" {
+		u.ID = mercure.EventID(p.Epoch, p.Offset)
+	}
+	return u
+}
+
+func (form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
+
+func (form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
 
 // A MercureConfig configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
 // publishers and subscribers need tokens if clients of the other doors need them.
-type MercureConfig struct {
+type Config struct {
 	// Anonymous lets subscribers without a token have public updates.
 	Anonymous bool
 	// PublisherSecret is the secret of publishers' tokens (HS256, HS384 or HS512), if it is not
@@ -30,65 +94,65 @@ type MercureConfig struct {
 	HistoryAge  time.Duration
 }
 
-func (c MercureConfig) withDefaults() MercureConfig {
+func (c Config) withDefaults() Config {
 	if c.HistorySize <= 0 {
 		c.HistorySize = 1000
 	}
 	if c.HistoryAge <= 0 {
 		c.HistoryAge = time.Hour
 	}
-	c.HistorySize = min(c.HistorySize, MaxHistorySize)
+	c.HistorySize = min(c.HistorySize, push.MaxHistorySize)
 	return c
 }
 
 // mercureLog is the name of the log of all updates on the bus. It is no valid name of a channel, so
 // that no client of another door can reach private updates.
-const mercureLog = "\x00mercure"
+const logName = "\x00mercure"
 
 // A mercureHub is the Mercure door of a server: the Receiver of the log of updates.
-type mercureHub struct {
-	*Server
-	config     MercureConfig
+type Hub struct {
+	*push.Server
+	config     Config
 	publishers *token.Verifier // nil: publishers need no token
 
 	opening sync.Mutex // held while subscribing to the bus
 	opened  bool       // until the bus is closed
 
 	mu       sync.Mutex // also orders a new subscriber among the updates
-	router   mercure.Router[*Session]
-	payloads map[*Session]mercureSubscriber // nil without Subscriptions
-	window   Window
+	router   mercure.Router[*push.Session]
+	payloads map[*push.Session]subscriber // nil without Subscriptions
+	window   push.Window
 
-	receivers []*Session // of one update; reused by Receive, whose calls do not overlap
+	receivers []*push.Session // of one update; reused by Receive, whose calls do not overlap
 }
 
 // open prepares the hub for its server.
-func (h *mercureHub) open(s *Server) {
+func (h *Hub) open(s *push.Server) {
 	h.Server, h.publishers = s, s.Tokens()
 	if h.config.PublisherSecret != "" {
 		// A secret has no error.
 		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.Clock().Now})
 	}
 	if h.config.Subscriptions {
-		h.payloads = make(map[*Session]mercureSubscriber)
+		h.payloads = make(map[*push.Session]subscriber)
 		h.serveQuestion()
 	}
 }
 
-func (h *mercureHub) topic() bus.Topic {
-	return bus.Topic{Name: mercureLog, Keep: bus.Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
+func (h *Hub) topic() bus.Topic {
+	return bus.Topic{Name: logName, Keep: bus.Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
 }
 
 // errMercureID is for an update whose publisher has chosen an id that names another one.
-var errMercureID = errors.New("push: mercure: the id is one that the hub has chosen, or will choose, for " +
+var errID = errors.New("push: mercure: the id is one that the hub has chosen, or will choose, for " +
 	"another update")
 
 // publish adds an update to the log, and returns its id.
-func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
-	p := Publication{Data: []byte(u.Data), Kind: Text, Tags: u.Tags()}
+func (h *Hub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
+	p := push.Publication{Data: []byte(u.Data), Kind: push.Text, Tags: u.Tags()}
 	if mercure.IsEventID(u.ID) {
 		if _, ours, err := h.placeOf(ctx, u.ID); err != nil || ours {
-			return "", cmp.Or(err, errMercureID)
+			return "", cmp.Or(err, errID)
 		}
 	}
 	p.Position, err = h.PublishLog(ctx, h.topic(), p)
@@ -96,7 +160,7 @@ func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, 
 }
 
 // connect subscribes the hub to its log, once.
-func (h *mercureHub) connect() error {
+func (h *Hub) connect() error {
 	h.opening.Lock()
 	defer h.opening.Unlock()
 	if h.opened {
@@ -111,14 +175,14 @@ func (h *mercureHub) connect() error {
 
 // A resume says where a subscriber continues.
 type resume struct {
-	from   string        // the id of the event before the first one that the subscriber gets, or "earliest"
-	missed []Publication // the events that it gets first
+	from   string             // the id of the event before the first one that the subscriber gets, or "earliest"
+	missed []push.Publication // the events that it gets first
 }
 
 // join makes s a subscriber. With an id of the last event, which may be "earliest", it calls
 // announce with what s has missed, after the last update that s does not get otherwise, and before
 // the first one that it gets. announce must only queue bytes for s.
-func (h *mercureHub) join(s *Session, want mercure.Interest, last string, announce func(resume)) error {
+func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce func(resume)) error {
 	if err := h.connect(); err != nil {
 		return err
 	}
@@ -143,7 +207,7 @@ func (h *mercureHub) join(s *Session, want mercure.Interest, last string, announ
 	if err := h.router.Join(s, want); err != nil {
 		return err
 	}
-	from := NewJoinPoint(past, rest)
+	from := push.NewJoinPoint(past, rest)
 	list := slices.Concat(past.Publications, from.Rest)
 	announce(h.resumption(want, list, found))
 	return nil
@@ -155,14 +219,14 @@ func (h *mercureHub) join(s *Session, want mercure.Interest, last string, announ
 // An id that the hub has made names one place. Any other was chosen by a publisher, and another
 // publisher may have used it for a topic of its own. So it is looked for among the updates that the
 // subscriber can have received. Of several the oldest counts, so that nothing is left out.
-func (h *mercureHub) after(want mercure.Interest, id string) (past History, found string, err error) {
+func (h *Hub) after(want mercure.Interest, id string) (past push.History, found string, err error) {
 	ctx, cancel := h.BusDeadline(context.Background())
 	defer cancel()
 	at, ours, err := h.placeOf(ctx, id)
 	if err != nil {
 		return past, "", err
 	}
-	q := Query{Limit: -1}
+	q := push.Query{Limit: -1}
 	if ours {
 		q.Since = &at
 	}
@@ -188,24 +252,24 @@ func (h *mercureHub) after(want mercure.Interest, id string) (past History, foun
 
 // placeOf returns the place that an id names. ours is false if the hub has not made the id in the
 // epoch of its log.
-func (h *mercureHub) placeOf(ctx context.Context, id string) (at Position, ours bool, err error) {
-	now, err := h.Bus().History(ctx, h.topic(), Query{})
+func (h *Hub) placeOf(ctx context.Context, id string) (at push.Position, ours bool, err error) {
+	now, err := h.Bus().History(ctx, h.topic(), push.Query{})
 	if err != nil {
 		return at, false, err
 	}
 	offset, ours := mercure.ParseEventID(id, now.Top.Epoch)
-	return Position{Offset: offset, Epoch: now.Top.Epoch}, ours, nil
+	return push.Position{Offset: offset, Epoch: now.Top.Epoch}, ours, nil
 }
 
 // resumption selects what s gets of list: the latest events that Limits allow.
-func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found string) resume {
-	selected, bytes := []Publication{}, 0
+func (h *Hub) resumption(want mercure.Interest, list []push.Publication, found string) resume {
+	selected, bytes := []push.Publication{}, 0
 	for i := len(list) - 1; i >= 0; i-- {
 		p := &list[i]
 		if !want.Has(mercure.FromTags(p.Tags, "")) {
 			continue
 		}
-		bytes += EncodedSize("", list[i:i+1])
+		bytes += push.EncodedSize("", list[i:i+1])
 		if len(selected) == h.Limits().Recovered || bytes > h.Limits().Queue {
 			found = updateOf(p).ID
 			break
@@ -217,14 +281,14 @@ func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found
 }
 
 // leave ends a subscription. It does nothing for a session that is not subscribed.
-func (h *mercureHub) leave(s *Session) {
+func (h *Hub) leave(s *push.Session) {
 	h.mu.Lock()
 	h.router.Leave(s)
 	h.mu.Unlock()
 }
 
 // Receive sends each update to its subscribers, encoded once. The bus calls it, one call at a time.
-func (h *mercureHub) Receive(_ string, list []Publication) {
+func (h *Hub) Receive(_ string, list []push.Publication) {
 	for i := range list {
 		h.spread(list[i : i+1])
 	}
@@ -232,7 +296,7 @@ func (h *mercureHub) Receive(_ string, list []Publication) {
 
 // spread sends one update. A subscriber that joins before the lock is released gets it from the
 // window, or as a receiver; one that joins later does not get it.
-func (h *mercureHub) spread(one []Publication) {
+func (h *Hub) spread(one []push.Publication) {
 	u := mercure.FromTags(one[0].Tags, "")
 	h.mu.Lock()
 	h.window.Keep(one)
@@ -241,15 +305,15 @@ func (h *mercureHub) spread(one []Publication) {
 	if len(h.receivers) == 0 {
 		return
 	}
-	payload := mercureForm{}.Publications("", one)
-	m := &Message{payload, mercureForm{}.Share(payload)}
+	payload := form{}.Publications("", one)
+	m := &push.Message{Payload: payload, Shared: form{}.Share(payload)}
 	defer m.Release()
 	sent := 0
 	for _, s := range h.receivers {
 		switch s.Offer(m) {
-		case OfferTaken:
+		case push.OfferTaken:
 			sent++
-		case OfferFull:
+		case push.OfferFull:
 			s.TooSlow(u.Topics[0], len(m.Payload))
 		}
 	}
@@ -258,18 +322,18 @@ func (h *mercureHub) spread(one []Publication) {
 }
 
 // Lost ends all streams: their clients come back with the id of their last event.
-func (h *mercureHub) Lost(string) {
+func (h *Hub) Lost(string) {
 	h.mu.Lock()
 	h.window.Lose()
 	all := h.router.All()
 	h.mu.Unlock()
 	for _, s := range all {
-		s.Disconnect(DisconnectInsufficientState)
+		s.Disconnect(push.DisconnectInsufficientState)
 	}
 }
 
 // Notice does nothing: subscriptions are announced by updates.
-func (h *mercureHub) Notice(string, bus.Notice) {}
+func (h *Hub) Notice(string, bus.Notice) {}
 
 // Present appends nothing: subscribers are listed by the subscription API.
-func (h *mercureHub) Present(_ string, to []ClientInfo) []ClientInfo { return to }
+func (h *Hub) Present(_ string, to []push.ClientInfo) []push.ClientInfo { return to }

@@ -1,8 +1,10 @@
-package push
+package redis
 
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
@@ -18,7 +20,7 @@ const maxPatterns = 1000
 type patterns struct {
 	used atomic.Bool  // there are any
 	mu   sync.RWMutex // held for reading while publications are sent
-	all  map[string]map[*redisClient]*Session
+	all  map[string]map[*client]*push.Session
 	stop func() // ends the tap; nil: there are none
 }
 
@@ -46,7 +48,7 @@ func (t *patterns) matching(channel string) (n int) {
 
 // join adds subscriptions of a client, and then calls joined. Its first publication comes after
 // that. join returns false, and has added nothing, if there would be more than maxPatterns.
-func (t *patterns) join(d *redisServer, k *redisClient, s *Session, list []string, joined func()) bool {
+func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, joined func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	added := make(map[string]struct{})
@@ -59,16 +61,16 @@ func (t *patterns) join(d *redisServer, k *redisClient, s *Session, list []strin
 		return false
 	}
 	if t.all == nil {
-		t.all = make(map[string]map[*redisClient]*Session)
+		t.all = make(map[string]map[*client]*push.Session)
 	}
 	for _, pattern := range list {
 		if t.all[pattern] == nil {
-			t.all[pattern] = make(map[*redisClient]*Session)
+			t.all[pattern] = make(map[*client]*push.Session)
 		}
 		t.all[pattern][k] = s
 	}
 	if t.stop == nil && len(t.all) > 0 {
-		t.stop = d.Local().Tap(func(channel string, list []Publication) { t.deliver(d, channel, list) })
+		t.stop = d.Local().Tap(func(channel string, list []push.Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
 	joined()
@@ -76,7 +78,7 @@ func (t *patterns) join(d *redisServer, k *redisClient, s *Session, list []strin
 }
 
 // drop ends subscriptions of a client. It gets nothing of them afterwards.
-func (t *patterns) drop(k *redisClient, list ...string) {
+func (t *patterns) drop(k *client, list ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, pattern := range list {
@@ -94,7 +96,7 @@ func (t *patterns) drop(k *redisClient, list ...string) {
 
 // deliver sends publications to the subscriptions that match their channel. A client that needs a
 // token for the channel does not get them.
-func (t *patterns) deliver(d *redisServer, channel string, list []Publication) {
+func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
 	if channel[0] == 0 {
 		return // a log of a door, which is no channel
 	}
@@ -108,12 +110,12 @@ func (t *patterns) deliver(d *redisServer, channel string, list []Publication) {
 			if s.NeedsToken(channel) || !s.MayName(channel) {
 				continue
 			}
-			f := s.Form().(redisForm)
-			m := &Message{Payload: f.matches(pattern, channel, list)}
+			f := s.Form().(form)
+			m := &push.Message{Payload: f.matches(pattern, channel, list)}
 			switch s.Offer(m) {
-			case OfferTaken:
+			case push.OfferTaken:
 				d.CountMessages(len(list))
-			case OfferFull:
+			case push.OfferFull:
 				s.TooSlow(channel, len(m.Payload))
 			}
 		}
@@ -122,7 +124,7 @@ func (t *patterns) deliver(d *redisServer, channel string, list []Publication) {
 
 // subscribePatterns answers one push message for each pattern, in front of its first publication.
 // The client gets all patterns, or none if that is above a limit.
-func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
+func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
 	if d.Local() == nil {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
@@ -132,12 +134,12 @@ func (d *redisServer) subscribePatterns(w *resp.Reply, c *resp.Command) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !d.joinPatterns(k, s, c) {
-		d.fail(w, "redis psubscribe", ErrLimitExceeded)
+		d.fail(w, "redis psubscribe", push.ErrLimitExceeded)
 	}
 }
 
 // joinPatterns subscribes the client to the patterns of a command. The caller holds k.mu.
-func (d *redisServer) joinPatterns(k *redisClient, s *Session, c *resp.Command) bool {
+func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
 	var list []string
 	fresh := make(map[string]struct{})
 	for _, a := range c.Args[1:] {
@@ -165,7 +167,7 @@ func (d *redisServer) joinPatterns(k *redisClient, s *Session, c *resp.Command) 
 	})
 }
 
-func (d *redisServer) unsubscribePatterns(w *resp.Reply, c *resp.Command) {
+func (d *Door) unsubscribePatterns(w *resp.Reply, c *resp.Command) {
 	k := d.client(c.Conn)
 	k.mu.Lock()
 	names := c.Args[1:]

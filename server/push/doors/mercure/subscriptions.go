@@ -1,4 +1,4 @@
-package push
+package mercure
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
@@ -20,19 +22,19 @@ import (
 // them (draft-dunglas-mercure, "Active Subscriptions").
 
 const (
-	mercureContext = "https://mercure.rocks/"
+	jsonldContext = "https://mercure.rocks/"
 	// mostSubscriptions bounds the subscriptions of one answer, which are in order of their ids.
 	mostSubscriptions = 10_000
 )
 
 // A mercureSubscriber is what the hub tells others of a subscriber.
-type mercureSubscriber struct {
+type subscriber struct {
 	topics  []string
 	payload json.RawMessage
 }
 
 // A mercureSubscription is the JSON-LD document of one.
-type mercureSubscription struct {
+type subscription struct {
 	Context     string          `json:"@context,omitempty"`
 	ID          string          `json:"id"`
 	Type        string          `json:"type"`
@@ -43,9 +45,9 @@ type mercureSubscription struct {
 	Payload     json.RawMessage `json:"payload,omitempty"`
 }
 
-func newMercureSubscription(s *Session, topic string, payload json.RawMessage) mercureSubscription {
+func newSubscription(s *push.Session, topic string, payload json.RawMessage) subscription {
 	name := "urn:uuid:" + s.ID()
-	return mercureSubscription{ID: subscriptionsPath + "/" + escaped(topic) + "/" + escaped(name),
+	return subscription{ID: subscriptionsPath + "/" + escaped(topic) + "/" + escaped(name),
 		Type:       "Subscription",
 		Subscriber: name, Topic: topic, Active: true, Payload: payload}
 }
@@ -54,11 +56,11 @@ func newMercureSubscription(s *Session, topic string, payload json.RawMessage) m
 func escaped(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
 
 // announced announces that a session has subscribed, and returns what to call when it has ended.
-func (h *mercureHub) announced(s *Session, topics []mercure.Selector, payload []byte) (end func()) {
+func (h *Hub) announced(s *push.Session, topics []mercure.Selector, payload []byte) (end func()) {
 	if h.payloads == nil {
 		return func() { h.leave(s) }
 	}
-	one := mercureSubscriber{payload: payload}
+	one := subscriber{payload: payload}
 	for _, t := range topics {
 		one.topics = append(one.topics, t.String())
 	}
@@ -79,33 +81,33 @@ func (h *mercureHub) announced(s *Session, topics []mercure.Selector, payload []
 }
 
 // tell publishes a private update about each subscription. It does not retry.
-func (h *mercureHub) tell(s *Session, one mercureSubscriber, active bool) {
+func (h *Hub) tell(s *push.Session, one subscriber, active bool) {
 	for _, topic := range one.topics {
-		about := newMercureSubscription(s, topic, one.payload)
-		about.Context, about.Active = mercureContext, active
+		about := newSubscription(s, topic, one.payload)
+		about.Context, about.Active = jsonldContext, active
 		data, err := json.Marshal(about)
 		if err != nil {
 			panic("push: a subscription is always JSON: " + err.Error())
 		}
 		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
 			Private: true})
-		if err != nil && !errors.Is(err, ErrDraining) && !errors.Is(err, bus.ErrClosed) {
+		if err != nil && !errors.Is(err, push.ErrDraining) && !errors.Is(err, bus.ErrClosed) {
 			h.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
 		}
 	}
 }
 
 // A mercureQuestion asks all nodes for their subscriptions.
-type mercureQuestion struct{ Topic, Subscriber string }
+type question struct{ Topic, Subscriber string }
 
-func (q mercureQuestion) selects(one mercureSubscription) bool {
+func (q question) selects(one subscription) bool {
 	return (q.Topic == "" || one.Topic == q.Topic) && (q.Subscriber == "" || one.Subscriber == q.Subscriber)
 }
 
 // serveQuestion makes this node answer such questions.
-func (h *mercureHub) serveQuestion() {
+func (h *Hub) serveQuestion() {
 	h.Bus().Serve("mercure", func(body []byte) []byte {
-		var q mercureQuestion
+		var q question
 		if strict.Unmarshal(body, &q) != nil {
 			return nil // of a version that this one does not understand
 		}
@@ -117,12 +119,12 @@ func (h *mercureHub) serveQuestion() {
 	})
 }
 
-func (h *mercureHub) subscriptionsHere(q mercureQuestion) []mercureSubscription {
-	list := []mercureSubscription{}
+func (h *Hub) subscriptionsHere(q question) []subscription {
+	list := []subscription{}
 	h.mu.Lock()
 	for s, one := range h.payloads {
 		for _, topic := range one.topics {
-			if about := newMercureSubscription(s, topic, one.payload); q.selects(about) {
+			if about := newSubscription(s, topic, one.payload); q.selects(about) {
 				list = append(list, about)
 			}
 		}
@@ -131,14 +133,14 @@ func (h *mercureHub) subscriptionsHere(q mercureQuestion) []mercureSubscription 
 	return firstSubscriptions(list)
 }
 
-func firstSubscriptions(list []mercureSubscription) []mercureSubscription {
-	slices.SortFunc(list, func(a, b mercureSubscription) int { return cmp.Compare(a.ID, b.ID) })
+func firstSubscriptions(list []subscription) []subscription {
+	slices.SortFunc(list, func(a, b subscription) int { return cmp.Compare(a.ID, b.ID) })
 	return list[:min(len(list), mostSubscriptions)]
 }
 
 // serveSubscriptions answers with the subscriptions of all nodes, those for one topic, or one.
-func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
-	if !AllowMethod(w, r, http.MethodGet, http.MethodHead) {
+func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
+	if !push.AllowMethod(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}
 	if err := h.mayList(r); err != nil {
@@ -147,9 +149,9 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 	}
 	ctx, cancel := h.BusDeadline(r.Context())
 	defer cancel()
-	past, err := h.Bus().History(ctx, h.topic(), Query{})
+	past, err := h.Bus().History(ctx, h.topic(), push.Query{})
 	if err != nil {
-		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
+		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
 		return
 	}
 	last := mercure.Earliest
@@ -157,10 +159,10 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 		last = mercure.EventID(past.Top.Epoch, past.Top.Offset)
 	}
 	header := w.Header()
-	header.Set("Link", "<"+mercurePath+`>; rel="mercure"`)
+	header.Set("Link", "<"+hubPath+`>; rel="mercure"`)
 	header.Set("ETag", fmt.Sprintf("%q", last))
 	header.Set("Cache-Control", "must-revalidate")
-	if HasETag(r, last) {
+	if push.HasETag(r, last) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -169,50 +171,50 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 
 // mayList checks that a selector of the token selects the URL, or that the key of the API or the
 // console is given.
-func (h *mercureHub) mayList(r *http.Request) error {
+func (h *Hub) mayList(r *http.Request) error {
 	if !h.Authenticates() && !h.NeedsKey() || h.ShowsKey(r) || h.IsOperator(r) {
 		return nil
 	}
 	token, _ := tokenOf(r)
 	if token == "" || h.Tokens() == nil {
-		return ErrNoToken
+		return push.ErrNoToken
 	}
-	t, err := verifyMercure(h.Tokens(), token, h.Limits().Channels)
+	t, err := verify(h.Tokens(), token, h.Limits().Channels)
 	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {
-		err = fmt.Errorf("%w: the token's claim mercure.subscribe does not have %s", errMercureDenied,
+		err = fmt.Errorf("%w: the token's claim mercure.subscribe does not have %s", errDenied,
 			r.URL.EscapedPath())
 	}
 	return err
 }
 
-func (h *mercureHub) answerSubscriptions(ctx context.Context, w http.ResponseWriter, r *http.Request, last string) {
-	q := mercureQuestion{r.PathValue("topic"), r.PathValue("subscriber")}
-	list := []mercureSubscription{}
+func (h *Hub) answerSubscriptions(ctx context.Context, w http.ResponseWriter, r *http.Request, last string) {
+	q := question{r.PathValue("topic"), r.PathValue("subscriber")}
+	list := []subscription{}
 	body, err := json.Marshal(q)
 	if err == nil {
 		_, err = h.Bus().Ask(ctx, "mercure", body, func(answer []byte) {
-			var some []mercureSubscription
+			var some []subscription
 			if json.Unmarshal(answer, &some) == nil {
 				list = append(list, some...)
 			}
 		})
 	}
 	var document any = struct {
-		Context       string                `json:"@context"`
-		ID            string                `json:"id"`
-		Type          string                `json:"type"`
-		LastEventID   string                `json:"lastEventID"`
-		Subscriptions []mercureSubscription `json:"subscriptions"`
-	}{mercureContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
+		Context       string         `json:"@context"`
+		ID            string         `json:"id"`
+		Type          string         `json:"type"`
+		LastEventID   string         `json:"lastEventID"`
+		Subscriptions []subscription `json:"subscriptions"`
+	}{jsonldContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
 	switch {
 	case err != nil:
-		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
+		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
 		return
 	case q.Subscriber != "" && len(list) == 0:
-		WriteError(w, http.StatusNotFound, ErrMethodNotFound.Code, "there is no such subscription")
+		push.WriteError(w, http.StatusNotFound, push.ErrMethodNotFound.Code, "there is no such subscription")
 		return
 	case q.Subscriber != "":
-		list[0].Context, list[0].LastEventID = mercureContext, last
+		list[0].Context, list[0].LastEventID = jsonldContext, last
 		document = list[0]
 	}
 	text, err := json.Marshal(document)

@@ -1,4 +1,6 @@
-package push
+// Package sse is the door for Server-Sent Events (WHATWG HTML §9.2): subscribers that only read, at
+// /events.
+package sse
 
 import (
 	"encoding/json"
@@ -8,7 +10,72 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/web"
 )
+
+// An eventsDoor is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
+type Door struct{ *push.Server }
+
+// newEventsDoor returns the door.
+func New() *Door { return new(Door) }
+
+// Forms implements Door.
+func (*Door) Forms() (forms []push.Form) {
+	for _, named := range []bool{false, true} {
+		for _, numbered := range []bool{false, true} {
+			forms = append(forms, form{named: named, numbered: numbered})
+		}
+	}
+	return forms
+}
+
+// Open implements Door. The path is /events; the console has one of its own.
+func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+	d.Server = s
+	return func(mux *http.ServeMux) {
+			mux.HandleFunc("/events", s.UnlessDraining(s.LimitConnections(d.serveEvents)))
+		}, func(mux *http.ServeMux) {
+			if s.HasConsole() {
+				mux.HandleFunc("GET /console/events", s.UnlessDraining(s.ForOperator(d.serveConsoleEvents)))
+			}
+		}
+}
+
+// An eventForm writes each publication as an event with the publication's data. An EventSource cannot
+// be told that a subscription has ended; when it reconnects, the status of the answer has the reason.
+type form struct {
+	push.QuietForm
+	named    bool // events are named after their channel
+	numbered bool // events have an id, which is the position: for streams of one channel
+}
+
+func (form) Kind() (transport, protocol string) { return "events", "json" }
+
+func (f form) Publications(channel string, list []push.Publication) []byte {
+	dst := make([]byte, 0, push.EncodedSize(channel, list))
+	for _, p := range list {
+		if f.numbered && p.Epoch != "" {
+			dst = appendID(dst, p.Position)
+		}
+		if f.named {
+			dst = append(append(append(dst, "event: "...), channel...), '\n')
+		}
+		dst = append(append(append(dst, "data: "...), push.JSONOf(&p)...), "\n\n"...)
+	}
+	return dst
+}
+
+// appendID appends the id field, which an EventSource returns as Last-Event-ID.
+func appendID(dst []byte, at push.Position) []byte {
+	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
+	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
+}
+
+func (f form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
+
+func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
 
 // serveEvents serves a subscriber with Server-Sent Events (WHATWG HTML §9.2). Each publication is
 // an event with the publication's data. Events have no name; with named=1 in the query they are
@@ -19,18 +86,18 @@ import (
 // reconnects with the id in Last-Event-ID, or in last_event_id in the query, first gets what it has
 // missed. If the server cannot tell what that is, it sends an event named "gap" with the data
 // {"channel":"…"} instead. Streams of several channels have no ids.
-func (s *eventsDoor) serveEvents(w http.ResponseWriter, r *http.Request) {
-	if !AllowMethod(w, r, http.MethodGet) {
+func (s *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
+	if !push.AllowMethod(w, r, http.MethodGet) {
 		return
 	}
 	channels, ok := s.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	g, err := s.AuthenticateRequest(r, eventForm{}, Bearer(r), channels)
+	g, err := s.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
 	switch {
-	case errors.As(err, new(Error)), errors.As(err, new(Disconnect)):
-		RefuseByHook(w, err)
+	case errors.As(err, new(push.Error)), errors.As(err, new(push.Disconnect)):
+		push.RefuseByHook(w, err)
 		return
 	case err != nil:
 		s.RefuseToken(w, r, err)
@@ -42,8 +109,8 @@ func (s *eventsDoor) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, name := range channels {
 		if problem := s.refusesEvents(name, g); problem != "" {
-			s.RefusedRequest(RefusedPermission, r, "user", g.User, "channel", name)
-			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code, problem)
+			s.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
+			push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, problem)
 			return
 		}
 	}
@@ -51,7 +118,7 @@ func (s *eventsDoor) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusesEvents returns why a client with that grant may not have the channel's events, or "".
-func (s *eventsDoor) refusesEvents(channel string, g Grant) string {
+func (s *Door) refusesEvents(channel string, g push.Grant) string {
 	ns := s.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
@@ -65,12 +132,12 @@ func (s *eventsDoor) refusesEvents(channel string, g Grant) string {
 }
 
 // eventChannels returns the channels of the query, or answers with an error.
-func (s *eventsDoor) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
+func (s *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
 	query := r.URL.Query()
 	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
 	err := s.checkChannels(channels)
 	if err == nil {
-		err = CheckQuery(query, "channel", "named", "token", "last_event_id")
+		err = push.CheckQuery(query, "channel", "named", "token", "last_event_id")
 	}
 	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
 		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
@@ -78,7 +145,7 @@ func (s *eventsDoor) eventChannels(w http.ResponseWriter, r *http.Request) (chan
 		err = checkEventNames(channels)
 	}
 	if err != nil {
-		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, err.Error())
+		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
 		return nil, false
 	}
 	return channels, true
@@ -98,13 +165,13 @@ func checkEventNames(channels []string) error {
 
 // holdEvents answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
-func (s *eventsDoor) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g Grant, channels []string) {
+func (s *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g push.Grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	t := NewStreamTransport(r.RemoteAddr, nil)
+	t := push.NewStreamTransport(r.RemoteAddr, nil)
 	session := s.startEvents(t, s.eventForm(named, channels), g, channels, resumption(r))
 	session.Introduce(s.Asking(r), g)
 	stream, err := s.Detach(w)
@@ -117,18 +184,18 @@ func (s *eventsDoor) holdEvents(w http.ResponseWriter, r *http.Request, named bo
 }
 
 // eventForm returns the form of a stream's events.
-func (s *eventsDoor) eventForm(named bool, channels []string) eventForm {
-	return eventForm{named: named, numbered: len(channels) == 1 && s.Rules(channels[0]).Recovery}
+func (s *Door) eventForm(named bool, channels []string) form {
+	return form{named: named, numbered: len(channels) == 1 && s.Rules(channels[0]).Recovery}
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
-func resumption(r *http.Request) SubscribeCommand {
+func resumption(r *http.Request) push.SubscribeCommand {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last_event_id")
 	}
 	if id == "" {
-		return SubscribeCommand{}
+		return push.SubscribeCommand{}
 	}
 	epoch, offset, _ := strings.Cut(id, ":")
 	n, err := strconv.ParseUint(offset, 10, 64)
@@ -136,10 +203,10 @@ func resumption(r *http.Request) SubscribeCommand {
 		// an id of another server: nothing can be recovered, and the client gets a gap
 		epoch = "?"
 	}
-	return SubscribeCommand{Recover: true, Since: Position{Offset: n, Epoch: epoch}}
+	return push.SubscribeCommand{Recover: true, Since: push.Position{Offset: n, Epoch: epoch}}
 }
 
-func (s *eventsDoor) checkChannels(channels []string) error {
+func (s *Door) checkChannels(channels []string) error {
 	switch limits := s.Limits(); {
 	case len(channels) == 0:
 		return errors.New("name a channel: /events?channel=news")
@@ -159,26 +226,26 @@ func (s *eventsDoor) checkChannels(channels []string) error {
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
 // openEvents or end the session.
-func (d *eventsDoor) startEvents(t *StreamTransport, f eventForm, g Grant, channels []string, w SubscribeCommand) *Session {
+func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string, w push.SubscribeCommand) *push.Session {
 	s := d.StartConnected(t, f, g)
 	if !f.numbered {
-		w = SubscribeCommand{}
+		w = push.SubscribeCommand{}
 	}
 	for _, name := range channels {
 		// the node, and its bus, may have closed before this session existed
 		if s.IsClosing() {
 			break
 		}
-		err := s.Subscribe(name, w, func(hello Welcome) {
+		err := s.Subscribe(name, w, func(hello push.Welcome) {
 			if f.numbered {
 				// the transport keeps it until it is open, so there is no error
-				t.Send(&Message{Payload: f.appendWelcome(nil, name, hello)})
+				t.Send(&push.Message{Payload: f.appendWelcome(nil, name, hello)})
 			}
 		})
 		if err != nil {
 			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
 				"error", err)
-			s.Disconnect(DisconnectServerError)
+			s.Disconnect(push.DisconnectServerError)
 		}
 	}
 	return s
@@ -186,7 +253,7 @@ func (d *eventsDoor) startEvents(t *StreamTransport, f eventForm, g Grant, chann
 
 // appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the
 // channel's position.
-func (f eventForm) appendWelcome(dst []byte, channel string, hello Welcome) []byte {
+func (f form) appendWelcome(dst []byte, channel string, hello push.Welcome) []byte {
 	if len(hello.Publications) > 0 {
 		return append(dst, f.Publications(channel, hello.Publications)...)
 	}
@@ -200,10 +267,10 @@ func (f eventForm) appendWelcome(dst []byte, channel string, hello Welcome) []by
 // serveConsoleEvents serves an operator's own subscription, for the console. It needs no token, because forOperator
 // has checked the key. Events are named after their channels. Clients do not see the subscription,
 // and no counter includes it.
-func (s *eventsDoor) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
+func (s *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	channels, ok := s.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	s.holdEvents(w, r, true, WatcherGrant, channels)
+	s.holdEvents(w, r, true, push.WatcherGrant, channels)
 }
