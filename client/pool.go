@@ -745,6 +745,20 @@ func (p *pool) leave(m *muxConn, drains bool) {
 	do.run()
 }
 
+// suspect has the other connections of m's host find out whether their servers are there. Any
+// goroutine.
+func (p *pool) suspect(m *muxConn) {
+	var do todo
+	p.mu.Lock()
+	for _, other := range m.host.muxes {
+		if !other.suspected.Swap(true) {
+			do.notify(other)
+		}
+	}
+	p.mu.Unlock()
+	do.run()
+}
+
 // hasLeft reports whether m takes no more calls. Any goroutine.
 func (p *pool) hasLeft(m *muxConn) bool {
 	p.mu.Lock()
