@@ -296,3 +296,21 @@ func TestAnsweringConnectionsAreKept(t *testing.T) {
 		t.Errorf("%d connections for 4 requests, although 4 of 10 answer", len(h.accepted))
 	}
 }
+
+// A host keeps nothing of the connections that have left it.
+func TestLeftConnectionsAreLetGo(t *testing.T) {
+	h := idleHTTP2(t, 3)
+	h.dead = 2
+	h.ask("http", 100*time.Millisecond)
+	h.RunFor(110*time.Millisecond + 2*silence)
+	for key, host := range h.tr.pool.hosts {
+		if len(host.muxes) != 1 {
+			t.Errorf("%v has %d connections", key, len(host.muxes))
+		}
+		for _, m := range host.muxes[len(host.muxes):cap(host.muxes)] {
+			if m != nil {
+				t.Errorf("%v keeps a connection that has left", key)
+			}
+		}
+	}
+}

@@ -784,7 +784,7 @@ func (p *pool) unlist(m *muxConn) {
 	h := m.host
 	for i, other := range h.muxes {
 		if other == m {
-			h.muxes = append(h.muxes[:i], h.muxes[i+1:]...)
+			h.muxes = slices.Delete(h.muxes, i, i+1)
 			if !m.proven {
 				h.unproven--
 			}

@@ -106,3 +106,23 @@ func TestStringsOfARequestAreLetGo(t *testing.T) {
 		t.Errorf("a head is kept: %+v", a.head)
 	}
 }
+
+// What still asks for something behind the end of its connection is not kept by that.
+func TestStreamsAreLetGoBehindTheEnd(t *testing.T) {
+	r := newRig(t, Config{})
+	r.greet()
+	r.write(headers(1, getBlock, false))
+	r.settle()
+	s := r.conn.streams[1]
+	r.peer.Reset()
+	r.settle()
+	if !r.conn.gone || s.err == nil {
+		t.Fatalf("gone %v, the stream's error is %v", r.conn.gone, s.err)
+	}
+	s.Notify()
+	s.Cancel(h2.Cancel)
+	s.Release()
+	if r.conn.dirty != nil || r.conn.dirtyTail != nil {
+		t.Error("the connection keeps the stream")
+	}
+}
