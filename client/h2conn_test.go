@@ -273,8 +273,8 @@ func (h *calmHost) answered(n int) {
 	}
 }
 
-// When an HTTP/2 connection is left because its server is silent, the others of its host are asked:
-// those that are dead, too, are left together, a second later.
+// When an HTTP/2 connection is left because its server is silent, the others of its host are asked.
+// Those that are dead as well are left together, a second later.
 func TestDeadConnectionsAreLeftTogether(t *testing.T) {
 	h := idleHTTP2(t, 10)
 	h.dead = 10

@@ -19,10 +19,11 @@ import (
 // So a dial which hangs delays the others only by that.
 //
 // A dial is for its own call: that gets the connection, or fails with the dial. A dial whose call
-// has been served by another connection, or has ended, is a spare. It goes on, and its connection is
-// for the call that waits first then. But no call relies on a spare: each has a dial of its own as
-// soon as there is a place. A spare gives way to a call that needs its place after spareHold. If its
-// own call was given up, it gives way already when it has taken twice as long as that has waited.
+// has been served by another connection, or has ended, is a spare. It goes on, and its connection
+// is for the call that waits first then. But no call relies on a spare: each has a dial of its own
+// as soon as there is a place. A spare gives way to a call that needs its place after spareHold. If
+// its own call was given up, it gives way already when it has taken twice as long as that has
+// waited.
 //
 // All state here is guarded by pool.mu. No connection or call is touched while it is held: what is
 // to be done is listed as a todo, which the caller runs without it.
@@ -237,8 +238,8 @@ func (p *pool) arrange(h *host) (do todo) {
 	return do
 }
 
-// resetAtOnce has the next call without a stream wait for hedgeAfter, and no longer: connections
-// whose servers stay silent delay it once, not each of them.
+// resetAtOnce has the next call without a stream wait for hedgeAfter once, however many connections
+// there are whose servers stay silent.
 func (h *host) resetAtOnce() { h.atOnce = max(1, h.unproven) }
 
 // dial begins the dial of the first call that waits without one.

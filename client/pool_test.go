@@ -262,8 +262,8 @@ func TestDialsAreSpreadWhileHandshakesHang(t *testing.T) {
 	calls.Wait()
 }
 
-// A dial whose request is served by another connection is not counted for the next request: that
-// gets a dial of its own as soon as there is a place.
+// A dial whose request is served by another connection does not count for the next request. That
+// has a dial of its own as soon as there is a place.
 func TestHungDialIsNotHandedOn(t *testing.T) {
 	proceed, over := make(chan struct{}), make(chan struct{})
 	defer close(over)
@@ -379,8 +379,8 @@ func (h *calmHost) ask(scheme string, d time.Duration) *error {
 	return &result
 }
 
-// A dial that hangs, and whose request has been given up after a long time, keeps the only place for
-// spareHold, when another request needs that.
+// A dial hangs, and its request is given up after a long time. If another request needs the place,
+// the dial keeps it for spareHold.
 func TestHungDialOfPatientRequestGivesItsPlace(t *testing.T) {
 	h := newCalmHost(t, &Transport{MaxConnsPerHost: 1}, staysSilent)
 	h.ask("https", 8*time.Second)
@@ -392,8 +392,8 @@ func TestHungDialOfPatientRequestGivesItsPlace(t *testing.T) {
 	}
 }
 
-// A dial whose request was served by another connection goes on, although others need its place: a
-// server that is slow to connect, and quick to answer, would else never have a second connection.
+// A dial whose request was served by another connection goes on, although others need its place.
+// Else a server that is slow to connect and quick to answer would never have a second connection.
 func TestSlowDialOfServedRequestGoesOn(t *testing.T) {
 	h := newCalmHost(t, &Transport{MaxConnsPerHost: 2}, answersHTTP1)
 	h.ask("http", time.Second)

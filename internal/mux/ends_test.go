@@ -143,8 +143,8 @@ func newFailureRig(t *testing.T) *rig {
 	return r
 }
 
-// A FailureOwner is told once when its side ends the connection with an error: before the streams
-// end, and before Gone, which may wait for the peer.
+// A FailureOwner is told once when its side ends the connection with an error. That is before the
+// streams end, and before Gone, which may wait for the peer.
 func TestFailureOwner(t *testing.T) {
 	wrong := h2.AppendWindowUpdate(nil, 0, 0)
 	for _, c := range []struct {
