@@ -238,9 +238,9 @@ func (p *pool) arrange(h *host) (do todo) {
 	return do
 }
 
-// resetAtOnce has the next call without a stream wait for hedgeAfter once, however many connections
-// there are whose servers stay silent.
-func (h *host) resetAtOnce() { h.atOnce = max(1, h.unproven) }
+// resetAtOnce has the next call without a stream wait for hedgeAfter once, however many dials and
+// connections hang.
+func (h *host) resetAtOnce() { h.atOnce = max(1, h.dialled+h.unproven) }
 
 // dial begins the dial of the first call that waits without one.
 func (p *pool) dial(h *host) *dialing {

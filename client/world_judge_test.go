@@ -288,7 +288,7 @@ func (j *judge) rooms(h *host) {
 	default:
 		h.roomSince = later(h.roomSince, p.latest) // the first of the others waits for the next dial
 	}
-	limit += time.Duration(p.dials+p.unproven) * hedge
+	limit += time.Duration(1+p.coming) * hedge
 	if now.Sub(later(h.roomSince, oldest.waitSince)) > limit && !tried {
 		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d "+
 			"are taken, %d of them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), p.taken+p.dials, most,
@@ -322,13 +322,13 @@ func (h *host) waiting() (all []*request) {
 
 // places are what a host's connections are, as it sees them.
 type places struct {
-	taken    int         // those that carry requests, or could
-	dials    int         // those that are not ready, and may have a place still
-	serving  int         // those that may be for requests that wait
-	unproven int         // those of HTTP/2 whose servers have not sent SETTINGS
-	shared   bool        // one of HTTP/2 is there, on which all requests may wait
-	free     []*peerConn // those with room
-	latest   time.Time   // when the last one was accepted, or became ready
+	taken   int         // those that carry requests, or could
+	dials   int         // those that are not ready, and may have a place still
+	coming  int         // those that have not been accepted
+	serving int         // those that may be for requests that wait
+	shared  bool        // one of HTTP/2 is there, on which all requests may wait
+	free    []*peerConn // those with room
+	latest  time.Time   // when the last one was accepted, or became ready
 }
 
 // places counts. A connection that cannot be used any more takes a place for a moment. A dial takes
@@ -345,7 +345,6 @@ func (j *judge) places(h *host) (p places) {
 				p.taken++
 			}
 		case c.ready.IsZero() && c.h2 && c.used > 0: // it stands: the client has sent a request
-			p.unproven++
 			if c.mux.carries() || now.Sub(c.unused()) <= silentBound+limit {
 				p.taken++
 			}
@@ -380,9 +379,9 @@ func (j *judge) places(h *host) (p places) {
 			spares++
 		}
 	}
-	coming := j.w.Dials(h.addr)
-	p.dials = min(len(dials), owned+spares) + coming
-	p.serving += owned + coming
+	p.coming = j.w.Dials(h.addr)
+	p.dials = min(len(dials), owned+spares) + p.coming
+	p.serving += owned + p.coming
 	return p
 }
 
