@@ -159,9 +159,25 @@ func (j *judge) left(a *attempt) {
 	}
 	x.mu.Unlock()
 	if cut && x.hasBody() {
-		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the "+
-			"answer", a.got, x.size)
+		got, at := a.got, j.w.Now()
+		j.w.AfterFunc(j.w.tolerance(), func() {
+			if !x.followed(at) {
+				j.broke(x, "upload cut", "at %v the upload ended behind %d bytes of %d, although the caller had not read "+
+					"the answer", at.Sub(epoch), got, x.size)
+			}
+		})
 	}
+}
+
+// followed reports whether another request may have had the connection of x behind it, and have
+// ended that before it came itself. All of x has been written by then, but need not have come.
+func (x *request) followed(at time.Time) bool {
+	near := x.w.o.slack + x.w.tolerance()
+	return slices.ContainsFunc(x.w.requests, func(y *request) bool {
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		return y != x && y.host == x.host && y.over && y.err != nil && y.comesAgain() && at.Sub(y.overAt).Abs() <= near
+	})
 }
 
 // goneAway is for a client that ends a connection with an error.
