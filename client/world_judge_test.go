@@ -420,7 +420,7 @@ func (h *host) owned(dials []*peerConn) (n int) {
 	return n
 }
 
-// dialled is when a request may have waited for a connection, after so many of its attempts. from
+// dialled is when a request may have waited for a connection after so many of its attempts. from
 // is zero if it has not, and until if it may wait still.
 func (x *request) dialled(attempts int) (from, until time.Time) {
 	x.mu.Lock()
