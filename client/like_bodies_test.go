@@ -337,7 +337,8 @@ func TestSlowCloseHoldsUpNothing(t *testing.T) {
 			defer close(free)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			r, err := tr.RoundTrip(request(t, "POST", url, &slowlyClosed{strings.NewReader("text"), free}).WithContext(ctx))
+			body := &slowlyClosed{strings.NewReader("text"), free}
+			r, err := tr.RoundTrip(request(t, "POST", url, body).WithContext(ctx))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -162,8 +162,8 @@ func (j *judge) left(a *attempt) {
 		got, at := a.got, j.w.Now()
 		j.w.AfterFunc(j.w.tolerance(), func() {
 			if !x.followed(at) {
-				j.broke(x, "upload cut", "at %v the upload ended behind %d bytes of %d, although the caller had not read "+
-					"the answer", at.Sub(epoch), got, x.size)
+				j.broke(x, "upload cut", "at %v the upload ended behind %d bytes of %d, although the caller had "+
+					"not read the answer", at.Sub(epoch), got, x.size)
 			}
 		})
 	}
