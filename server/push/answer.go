@@ -47,8 +47,9 @@ func appendBareError(dst []byte, code uint32, message string) []byte {
 }
 
 func WriteTooLarge(w http.ResponseWriter, limit int) {
-	WriteError(w, http.StatusRequestEntityTooLarge, ErrLimitExceeded.Code, fmt.Sprintf("the body is larger than %d bytes",
-		limit))
+	WriteError(w, http.StatusRequestEntityTooLarge, ErrLimitExceeded.Code,
+		fmt.Sprintf("the body is larger than %d bytes",
+			limit))
 }
 
 // AllowMethod answers 405 to every other method.
@@ -80,8 +81,9 @@ func plainBodies(next http.Handler) http.Handler {
 		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
 		if coding != "" && !strings.EqualFold(coding, "identity") {
 			w.Header().Set("Accept-Encoding", "identity")
-			WriteError(w, http.StatusUnsupportedMediaType, ErrBadRequest.Code, fmt.Sprintf("the content encoding %q is not "+
-				"served: send the body as it is", coding))
+			WriteError(w, http.StatusUnsupportedMediaType, ErrBadRequest.Code,
+				fmt.Sprintf("the content encoding %q is not "+
+					"served: send the body as it is", coding))
 			return
 		}
 		next.ServeHTTP(w, r)

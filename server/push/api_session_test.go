@@ -78,7 +78,8 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		}
 		epoch := ts.node.epochOf(t, "news")
 		f := new(fakeTransport)
-		f.s = ts.node.start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm, centrifuge.Protobuf: protobufForm}[codec])
+		f.s = ts.node.start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
+			centrifuge.Protobuf: protobufForm}[codec])
 		t.Cleanup(f.hangUp)
 		if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,8 @@ func historyResult(h History) *centrifuge.HistoryResult {
 	shown := make([]centrifuge.Publication, len(h.Publications))
 	for i := range h.Publications {
 		p := &h.Publications[i]
-		shown[i] = centrifuge.Publication{Data: JSONOf(p), Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
+		shown[i] = centrifuge.Publication{Data: JSONOf(p), Client: p.Client, User: p.User, Offset: p.Offset,
+			Tags: p.Tags}
 	}
 	return &centrifuge.HistoryResult{Publications: shown, Position: centrifuge.Position(h.Top)}
 }

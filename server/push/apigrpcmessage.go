@@ -29,8 +29,9 @@ const (
 func isRPC(w http.ResponseWriter, r *http.Request) bool {
 	switch kind := r.Header.Get("Content-Type"); {
 	case r.ProtoMajor < 2:
-		WriteError(w, http.StatusHTTPVersionNotSupported, ErrBadRequest.Code, "gRPC needs HTTP/2: without TLS the client "+
-			"begins with it, by prior knowledge")
+		WriteError(w, http.StatusHTTPVersionNotSupported, ErrBadRequest.Code,
+			"gRPC needs HTTP/2: without TLS the client "+
+				"begins with it, by prior knowledge")
 		return false
 	case !AllowMethod(w, r, http.MethodPost):
 		return false

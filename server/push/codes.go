@@ -29,10 +29,10 @@ var (
 )
 
 // A Disconnect is why a connection ends, for the server's own reasons or as the error of a hook.
-// Clients reconnect after the codes 3000 to 3499 and 4000 to 4499, and stay away after the others. A
-// hook uses 4000 to 4999. The reason stays below 124 bytes, because a close frame carries it. A hook's
-// zero value is 3503 "force disconnect", after which clients stay away. One that no close frame can
-// carry is logged, and the connection is closed with 3004.
+// Clients reconnect after the codes 3000 to 3499 and 4000 to 4499, and stay away after the others.
+// A hook uses 4000 to 4999. The reason stays below 124 bytes, because a close frame carries it. A
+// hook's zero value is 3503 "force disconnect", after which clients stay away. One that no close
+// frame can carry is logged, and the connection is closed with 3004.
 type Disconnect struct {
 	Code   uint16
 	Reason string

@@ -51,7 +51,8 @@ func TestCodesAreCentrifuge(t *testing.T) {
 		{Disconnect{4000, "of the application"}, 4000, "of the application", true},
 		{Disconnect{4500, "of the application"}, 4500, "of the application", false},
 	} {
-		if row.got != (Disconnect{row.code, row.reason}) || centrifuge.Disconnect(row.got).Reconnect() != row.reconnect ||
+		if row.got != (Disconnect{row.code, row.reason}) ||
+			centrifuge.Disconnect(row.got).Reconnect() != row.reconnect ||
 			row.got.Reconnects() != row.reconnect {
 			t.Errorf("%v, want %v with reconnect %v", row.got, row.code, row.reconnect)
 		}

@@ -42,7 +42,8 @@ func (s *Server) serveRemove(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("node")
 	switch {
 	case s.removeNode == nil:
-		WriteError(w, http.StatusNotFound, ErrMethodNotFound.Code, "this server is no part of a cluster that it runs itself")
+		WriteError(w, http.StatusNotFound, ErrMethodNotFound.Code,
+			"this server is no part of a cluster that it runs itself")
 	case name == "":
 		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, "node is missing")
 	default:

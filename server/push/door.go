@@ -77,16 +77,16 @@ type Shared interface{ Release() }
 // for any reason, the transport calls Session.Ended once.
 type Transport interface {
 	// Send queues all of m or nothing, in the order of the calls. It copies m's payload, or queues
-	// m's shared form by reference. ErrQueueFull means that the transport's queue is full. Any other
-	// error means that the connection has ended.
+	// m's shared form by reference. ErrQueueFull means that the transport's queue is full. Any
+	// other error means that the connection has ended.
 	Send(m *Message) error
 	// Queued returns the bytes that the kernel has not taken yet.
 	Queued() int
 	// Remote returns the peer's address for the log, or "" if the transport does not know it.
 	Remote() string
 	// Close sends what is queued and the reason, as far as the protocol has a way to say it, then
-	// ends the connection. For DisconnectSlow it may drop what is queued. A peer that does not read delays
-	// the end for a bounded time only. Later calls have no effect.
+	// ends the connection. For DisconnectSlow it may drop what is queued. A peer that does not read
+	// delays the end for a bounded time only. Later calls have no effect.
 	Close(why Disconnect)
 }
 

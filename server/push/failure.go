@@ -29,13 +29,15 @@ func (s *Server) Explain(method string, err error) *Failure {
 	case errors.Is(err, ErrDraining):
 		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down"}
 	case errors.Is(err, bus.ErrUncertain):
-		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code, "the publication was sent, but not confirmed " +
-			"in time: send it again with the same idempotency_key"}
+		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code,
+			"the publication was sent, but not confirmed " +
+				"in time: send it again with the same idempotency_key"}
 	}
 	s.node.log.Error("push: a request to the API failed", "method", method, "error", err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code, "the server could not do this in time: send it " +
-			"again later; its log has the reason"}
+		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code,
+			"the server could not do this in time: send it " +
+				"again later; its log has the reason"}
 	}
 	return &Failure{Code: ErrInternal.Code, Message: "the request failed; the server's log has the reason"}
 }

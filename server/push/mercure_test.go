@@ -274,7 +274,8 @@ func TestMercureTokenEnds(t *testing.T) {
 
 // A subscriber that comes back gets what it has missed, once, and is told where that begins.
 func TestMercureHistory(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3}, Doors: testDoors(MercureConfig{HistorySize: 6})})}
+	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3},
+		Doors: testDoors(MercureConfig{HistorySize: 6})})}
 	data := func(stream *fakeStream) (list []string) {
 		for line := range strings.SplitSeq(stream.take(), "\n") {
 			if text, ok := strings.CutPrefix(line, "data: "); ok {
@@ -380,7 +381,8 @@ func TestAttackMercureIDs(t *testing.T) {
 	}
 	want("topic=theirs/1&lastEventID=A", "earliest", "3", "4", "5", "6", "7")
 	// nor can the list of subscriptions be made to name an update of another topic
-	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{Subscriptions: true})})}
+	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
+		Doors: testDoors(MercureConfig{Subscriptions: true})})}
 	m.publish("topic=theirs/1&data=1&id=A", all...)
 	m.publish("topic=mine/x&data=evil&id=A", eve...)
 	var list struct{ LastEventID string }
@@ -438,8 +440,9 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 }
 
 func TestMercureSubscriptions(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{Subscriptions: true,
-		Anonymous: true})})}
+	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
+		Doors: testDoors(MercureConfig{Subscriptions: true,
+			Anonymous: true})})}
 	watch := rights(t, nil, []string{subscriptionsPath + "{/topic}{/subscriber}", subscriptionsPath})
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/books%2F%7Bid%7D{/subscriber}"),
 		"Authorization",

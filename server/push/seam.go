@@ -95,8 +95,8 @@ func (s *Server) ChannelRule(subject, name string) string { return s.node.channe
 // SubscribersHere returns how many subscribers a channel has on this node.
 func (s *Server) SubscribersHere(channel string) int { return s.node.hub.subscribers(channel) }
 
-// ChannelsHere lists at most `most` channels of this node whose names are wanted, those with the most
-// subscribers first.
+// ChannelsHere lists at most `most` channels of this node whose names are wanted, those with the
+// most subscribers first.
 func (s *Server) ChannelsHere(wanted func(name string) bool, most int) []ChannelInfo {
 	return s.node.hub.matching(wanted, most).Channels
 }
@@ -164,8 +164,8 @@ func (a *Asking) caller(f Form) Caller {
 	return c
 }
 
-// Introduce tells hooks of the client: a is nil without one. A session that is connected already has
-// the grant g.
+// Introduce tells hooks of the client: a is nil without one. A session that is connected already
+// has the grant g.
 func (s *Session) Introduce(a *Asking, g Grant) {
 	if a == nil {
 		return

@@ -351,8 +351,8 @@ func (s *Session) counted() int64 {
 }
 
 // SessionID returns an id by which the API may name the client besides its client id, or "" for a
-// transport of both directions. A client that sends by other requests names itself by it: then it is
-// a secret. That of a client that only receives is computed from its id, so it takes no memory.
+// transport of both directions. A client that sends by other requests names itself by it: then it
+// is a secret. That of a client that only receives is computed from its id, so it takes no memory.
 func (s *Session) SessionID() string {
 	if t, ok := s.t.(*StreamTransport); ok && t.Client != nil && t.Client.Secret != "" {
 		return t.Client.Secret

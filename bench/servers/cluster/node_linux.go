@@ -12,6 +12,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/server/push/natsbus"
 	"github.com/myriad-go/myriad/web"
 )
@@ -58,8 +59,9 @@ func runNode(args []string) error {
 	if err != nil {
 		return err
 	}
-	pusher, err := push.New(push.Config{Logger: log, Bus: opened, Node: *name, Namespaces: []push.Namespace{rules},
-		Timing: push.Timing{Ping: idlePing}})
+	pusher, err := push.New(push.Config{Doors: doors.All(doors.Config{}), Logger: log, Bus: opened, Node: *name,
+		Namespaces: []push.Namespace{rules},
+		Timing:     push.Timing{Ping: idlePing}})
 	if err != nil {
 		return err
 	}

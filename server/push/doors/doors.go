@@ -1,5 +1,5 @@
-// Package doors has all protocols that a push server speaks. One that speaks others, or fewer, lists
-// its own in push.Config.Doors.
+// Package doors has all protocols that a push server speaks. One that speaks others, or fewer,
+// lists its own in push.Config.Doors.
 package doors
 
 import (

@@ -1,9 +1,9 @@
 // Package centrifuge is the door for the Centrifuge client protocol v2, in JSON and Protobuf, over
 // WebSockets and over responses that do not end.
 //
-// commands.go turns what clients send into operations of a session. centrifuge.go has the paths, and
-// the forms in which clients get publications. socket.go and stream.go are the transports. The codec
-// is package push/internal/centrifuge.
+// commands.go turns what clients send into operations of a session. centrifuge.go has the paths,
+// and the forms in which clients get publications. socket.go and stream.go are the transports. The
+// codec is package push/internal/centrifuge.
 //
 // Not implemented: map subscriptions and shared polls.
 package centrifuge
@@ -25,10 +25,10 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// A centrifugeDoor is the Centrifuge client protocol over its transports.
+// A Door is the Centrifuge client protocol over its transports.
 type Door struct{}
 
-// newCentrifugeDoor returns the door.
+// New returns the door.
 func New() Door { return Door{} }
 
 // Forms implements Door.
@@ -80,9 +80,10 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, fmt.Sprintf("the parameter %s=%s is not served",
-					name,
-					values[0]))
+				push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+					fmt.Sprintf("the parameter %s=%s is not served",
+						name,
+						values[0]))
 				return
 			}
 		}
@@ -99,7 +100,7 @@ const (
 	inEvents                  // a message is an event of Server-Sent Events
 )
 
-// A centrifugeForm writes replies and pushes.
+// A form writes replies and pushes.
 type form struct {
 	codec   centrifuge.Codec
 	framing framing

@@ -10,8 +10,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file runs the commands of one message, turns each into an operation of the session, and sends
-// their replies in one message.
+// This file runs the commands of one message, turns each into an operation of the session, and
+// sends their replies in one message.
 
 var (
 	errTooManyCommands = errors.New("push: more commands in a frame than Limits.Commands")
@@ -21,8 +21,8 @@ var (
 )
 
 // RunMessage runs one message of a client, and sends the replies. The session has one of the door's
-// forms. Its messages are run one at a time, in their order. RunMessage does not keep p. It is for who
-// carries the protocol over another transport.
+// forms. Its messages are run one at a time, in their order. RunMessage does not keep p. It is for
+// who carries the protocol over another transport.
 func RunMessage(s *push.Session, p []byte) {
 	if s.Form().(form).uni {
 		runConnectRequest(s, p)
@@ -56,8 +56,8 @@ func runConnectRequest(s *push.Session, p []byte) {
 	})
 }
 
-// endingOf returns how a client is told of an error that has no replies. The client comes back unless
-// it may not be here, as with a centrifuge server.
+// endingOf returns how a client is told of an error that has no replies. The client comes back
+// unless it may not be here, as with a centrifuge server.
 func endingOf(e push.Error) push.Disconnect {
 	switch e.Code {
 	case push.ErrTokenExpired.Code:
@@ -198,7 +198,8 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	}
 	answer := push.ErrInternal
 	if !errors.As(err, &answer) {
-		b.s.Server().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(), "error",
+		b.s.Server().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
+			"error",
 			err)
 	}
 	if answer == push.ErrPermissionDenied && !b.form.uni && !push.IsHookRefusal(err) {
@@ -391,7 +392,8 @@ func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err e
 
 // notServed is the answer to a command that asks for something that the server would not do.
 func notServed(what string) error {
-	return push.Error{Code: push.ErrBadRequest.Code, Message: push.ErrBadRequest.Message + ": " + what + " is not served"}
+	return push.Error{Code: push.ErrBadRequest.Code,
+		Message: push.ErrBadRequest.Message + ": " + what + " is not served"}
 }
 
 // filterOf converts a filter. The error is a ErrBadRequest.

@@ -12,7 +12,7 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// centrifugeSockets serves the protocol over WebSocket.
+// sockets serves the protocol over WebSocket.
 type sockets struct {
 	server       *push.Server
 	both, pushes [2]*websocket.Options // by codec: for clients that send commands, and for others

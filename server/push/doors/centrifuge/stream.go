@@ -11,7 +11,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// centrifugeStreams serves the protocol over responses that do not end. What the client sends comes
+// streams serves the protocol over responses that do not end. What the client sends comes
 // in requests to /emulation.
 type streams struct {
 	server *push.Server

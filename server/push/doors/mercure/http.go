@@ -27,7 +27,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	h.serveSubscribe(w, r)
 }
 
-// checkMercureQuery returns an error for a parameter that the hub does not act on. One that was
+// checkParameters returns an error for a parameter that the hub does not act on. One that was
 // left out could mean that updates are.
 func checkParameters(query url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
@@ -170,7 +170,8 @@ func (h *Hub) servePublish(w http.ResponseWriter, r *http.Request) {
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, "the body is not application/x-www-form-urlencoded")
+		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+			"the body is not application/x-www-form-urlencoded")
 		return
 	}
 	u, err := mercure.ParseUpdate(form)
@@ -207,7 +208,8 @@ func (h *Hub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.S
 	case errors.Is(err, push.ErrBadData):
 		push.WriteTooLarge(w, h.Limits().Publication)
 	case errors.Is(err, errID):
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
+		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, strings.TrimPrefix(err.Error(),
+			"push: mercure: "))
 	case err != nil:
 		e := h.Explain("mercure publish", err)
 		status := e.Status
@@ -223,5 +225,5 @@ func (h *Hub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.S
 	}
 }
 
-// mercureText returns an error's text without the name of its package.
+// textOf returns an error's text without the name of its package.
 func textOf(err error) string { return strings.TrimPrefix(err.Error(), "mercure: ") }

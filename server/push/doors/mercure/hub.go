@@ -28,9 +28,9 @@ const (
 	subscriptionsPath = hubPath + "/subscriptions"
 )
 
-// newMercureDoor returns a Mercure hub: updates of topics, as Server-Sent Events. Topics are not
-// channels: an update has several of them, subscribers select topics by URI templates, and the events
-// of all topics have one order.
+// New returns a Mercure hub: updates of topics, as Server-Sent Events. Topics are not
+// channels: an update has several of them, subscribers select topics by URI templates, and the
+// events of all topics have one order.
 func New(c Config) *Hub { return &Hub{config: c.withDefaults()} }
 
 // Forms implements Door.
@@ -50,7 +50,7 @@ func (h *Hub) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 	}, nil
 }
 
-// A mercureForm writes each update as an event. The publications are those of the hub's log.
+// A form writes each update as an event. The publications are those of the hub's log.
 type form struct{ push.QuietForm }
 
 func (form) Kind() (transport, protocol string) { return "mercure", "events" }
@@ -77,7 +77,7 @@ func (form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), fal
 
 func (form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
 
-// A MercureConfig configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
+// A Config configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
 // publishers and subscribers need tokens if clients of the other doors need them.
 type Config struct {
 	// Anonymous lets subscribers without a token have public updates.
@@ -105,11 +105,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// mercureLog is the name of the log of all updates on the bus. It is no valid name of a channel, so
+// logName is the name of the log of all updates on the bus. It is no valid name of a channel, so
 // that no client of another door can reach private updates.
 const logName = "\x00mercure"
 
-// A mercureHub is the Mercure door of a server: the Receiver of the log of updates.
+// A Hub is the door: the Receiver of the log of updates.
 type Hub struct {
 	*push.Server
 	config     Config
@@ -143,7 +143,7 @@ func (h *Hub) topic() bus.Topic {
 	return bus.Topic{Name: logName, Keep: bus.Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
 }
 
-// errMercureID is for an update whose publisher has chosen an id that names another one.
+// errID is for an update whose publisher has chosen an id that names another one.
 var errID = errors.New("push: mercure: the id is one that the hub has chosen, or will choose, for " +
 	"another update")
 

@@ -27,13 +27,13 @@ const (
 	mostSubscriptions = 10_000
 )
 
-// A mercureSubscriber is what the hub tells others of a subscriber.
+// A subscriber is what the hub tells others of a subscriber.
 type subscriber struct {
 	topics  []string
 	payload json.RawMessage
 }
 
-// A mercureSubscription is the JSON-LD document of one.
+// A subscription is the JSON-LD document of one.
 type subscription struct {
 	Context     string          `json:"@context,omitempty"`
 	ID          string          `json:"id"`
@@ -97,7 +97,7 @@ func (h *Hub) tell(s *push.Session, one subscriber, active bool) {
 	}
 }
 
-// A mercureQuestion asks all nodes for their subscriptions.
+// A question asks all nodes for their subscriptions.
 type question struct{ Topic, Subscriber string }
 
 func (q question) selects(one subscription) bool {
@@ -151,7 +151,8 @@ func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	past, err := h.Bus().History(ctx, h.topic(), push.Query{})
 	if err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
+		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions",
+			err).Message)
 		return
 	}
 	last := mercure.Earliest
@@ -208,7 +209,8 @@ func (h *Hub) answerSubscriptions(ctx context.Context, w http.ResponseWriter, r 
 	}{jsonldContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
 	switch {
 	case err != nil:
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions", err).Message)
+		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions",
+			err).Message)
 		return
 	case q.Subscriber != "" && len(list) == 0:
 		push.WriteError(w, http.StatusNotFound, push.ErrMethodNotFound.Code, "there is no such subscription")

@@ -16,17 +16,17 @@ import (
 )
 
 var (
-	// errMercureDenied says that the token is valid and does not allow what the client wants.
+	// errDenied says that the token is valid and does not allow what the client wants.
 	errDenied = errors.New("push: mercure")
-	// errMercureOrigin is for publications with a cookie: any page makes a browser send cookies.
+	// errOrigin is for publications with a cookie: any page makes a browser send cookies.
 	errOrigin = errors.New("push: mercure: a publication with a cookie needs the header Origin or Referer, " +
 		"with an allowed origin: see --allowed-origin")
 )
 
-// mercureCookie is the cookie that carries a token, set by the application on the hub's path.
+// cookieName is the cookie that carries a token, set by the application on the hub's path.
 const cookieName = "mercureAuthorization"
 
-// mercureClaims are the claims of Mercure's tokens. They need neither sub nor exp.
+// claims are the claims of Mercure's tokens. They need neither sub nor exp.
 type claims struct {
 	jwt.RegisteredClaims
 	Mercure    *rights         `json:"mercure"`
@@ -54,21 +54,21 @@ type rights struct {
 	unserved string // a member that the hub does not act on
 }
 
-// UnmarshalJSON notes a member that the hub does not act on, which verifyMercure refuses.
+// UnmarshalJSON notes a member that the hub does not act on, which verify refuses.
 func (r *rights) UnmarshalJSON(text []byte) (err error) {
 	type plain rights
 	r.unserved, err = strict.UnmarshalSome(text, (*plain)(r))
 	return err
 }
 
-// A mercureToken is what a valid token allows. The zero value is a subscriber's without a token.
+// An access is what a valid token allows. The zero value is a subscriber's without a token.
 type access struct {
 	push.Grant
 	publish, allowed []mercure.Selector
 	payload          []byte // JSON, or nil
 }
 
-// verifyMercure returns what a token allows. The errors are those of [token.Verifier.Read], and a
+// verify returns what a token allows. The errors are those of [token.Verifier.Read], and a
 // token.ClaimError.
 func verify(v *token.Verifier, text string, most int) (t access, err error) {
 	var c claims
@@ -96,8 +96,9 @@ func verify(v *token.Verifier, text string, most int) (t access, err error) {
 		return t, nil
 	}
 	if rights.unserved != "" {
-		return t, token.ClaimError("the claim mercure has " + rights.unserved + ", which is not served: it takes publish, " +
-			"subscribe and payload")
+		return t,
+			token.ClaimError("the claim mercure has " + rights.unserved + ", which is not served: it takes publish, " +
+				"subscribe and payload")
 	}
 	t.payload = strict.Compact(rights.Payload)
 	if t.publish, err = compileAll(rights.Publish, most); err == nil {
@@ -192,7 +193,8 @@ func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errDenied), errors.Is(err, errOrigin):
 		h.RefusedRequest(push.RefusedPermission, r, "error", push.OneLine(err))
-		push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(), "push: mercure: "))
+		push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
+			"push: mercure: "))
 	case errors.Is(err, push.ErrNoToken):
 		h.RefusedRequest(push.RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")

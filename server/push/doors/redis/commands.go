@@ -219,7 +219,7 @@ func (d *Door) countSubscribers(w *resp.Reply, c *resp.Command) {
 // This file serves the transactions of Redis: the commands between MULTI and EXEC are checked when
 // they come, and run together at EXEC. Others may publish between them.
 
-// A redisTransaction is what a client has sent since MULTI.
+// A transaction is what a client has sent since MULTI.
 type transaction struct {
 	queued [][][]byte // the arguments of each command
 	bytes  int        // what they take
@@ -229,7 +229,7 @@ type transaction struct {
 // transactionSlack is what a queued command, and each of its arguments, takes besides its bytes.
 const transactionSlack = 64
 
-// A redisHandler runs commands, or keeps them for EXEC. Both muxes have the same commands: those of
+// A handler runs commands, or keeps them for EXEC. Both muxes have the same commands: those of
 // check are queued instead of run, after the mux has checked their form.
 type handler struct {
 	*Door

@@ -1,5 +1,5 @@
-// Package redis is the door for clients of Redis: the channels of a push server by PUBLISH, SUBSCRIBE
-// and PSUBSCRIBE.
+// Package redis is the door for clients of Redis: the channels of a push server by PUBLISH,
+// SUBSCRIBE and PSUBSCRIBE.
 //
 // redis.go has the connections, their rights and forms; commands.go the commands and transactions;
 // patterns.go the subscriptions of PSUBSCRIBE.
@@ -24,7 +24,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/token"
 )
 
-// A redisServer is the channels of Redis: PUBLISH, SUBSCRIBE, PSUBSCRIBE, their sharded forms and
+// A Door is the channels of Redis: PUBLISH, SUBSCRIBE, PSUBSCRIBE, their sharded forms and
 // PUBSUB, over the same channels as all other doors.
 //
 // AUTH takes the API key as its password, and the client may publish to every channel then; or a
@@ -73,7 +73,7 @@ func (d *Door) listener(engine *myriad.Engine) *resp.Server {
 // queueHeader is what a name takes in a command besides its bytes.
 const queueHeader = 16
 
-// A redisClient is what the door knows of a connection that has authenticated or subscribed.
+// A client is what the door knows of a connection that has authenticated or subscribed.
 type client struct {
 	mu        sync.Mutex
 	ended     bool // with its connection, or by RESET
@@ -188,7 +188,7 @@ func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
 	return true
 }
 
-// errOtherRedisUser is why a connection ends that has subscriptions of one user and authenticates
+// errOtherUser is why a connection ends that has subscriptions of one user and authenticates
 // as another.
 var errOtherUser = errors.New("push: redis: AUTH as another user than the one that has subscribed: use a " +
 	"connection for each")
@@ -260,10 +260,10 @@ func (d *Door) badPublication(channel string, data []byte) string {
 	return ""
 }
 
-// badRedisChannel answers a channel that there cannot be.
+// badChannel answers a channel that there cannot be.
 const badChannel = "ERR the name of a channel is empty, too long, not UTF-8, or has control characters"
 
-// redisKind says what data is, so that subscribers of other doors get it as that: JSON as it is,
+// kindOf says what data is, so that subscribers of other doors get it as that: JSON as it is,
 // text as a string, bytes in base64.
 func kindOf(data []byte) push.Kind {
 	switch {
@@ -284,7 +284,7 @@ func (d *Door) fail(w *resp.Reply, method string, err error) {
 	w.Error(code + d.Explain(method, err).Message)
 }
 
-// newRedisDoor returns the door. It has no path; its Server method gives it a listener.
+// New returns the door. It has no path; its Server method gives it a listener.
 func New() *Door { return new(Door) }
 
 // Forms implements Door.
@@ -303,9 +303,10 @@ func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 	return nil, nil
 }
 
-// A redisForm writes each publication as a push message with its data. Sharded messages are for
+// A form writes each publication as a push message with its data. Sharded messages are for
 // SSUBSCRIBE; they differ in one word. Clients of Redis do not expect subscriptions that they have
-// not asked for; and the message for the end of one counts what is left, which a form does not know.
+// not asked for; and the message for the end of one counts what is left, which a form does not
+// know.
 type form struct {
 	push.QuietForm
 	protocol resp.Protocol
@@ -346,7 +347,7 @@ func (f form) Ping() (payload []byte, answered bool) { return nil, false }
 
 func (f form) Share(payload []byte) push.Shared { return buf.From(payload) }
 
-// redisTransport writes to a connection of package resp.
+// transport writes to a connection of package resp.
 type transport struct{ *resp.Conn }
 
 func (t transport) Send(m *push.Message) error {

@@ -15,10 +15,10 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// An eventsDoor is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
+// A Door is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
 type Door struct{ *push.Server }
 
-// newEventsDoor returns the door.
+// New returns the door.
 func New() *Door { return new(Door) }
 
 // Forms implements Door.
@@ -43,8 +43,9 @@ func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 		}
 }
 
-// An eventForm writes each publication as an event with the publication's data. An EventSource cannot
-// be told that a subscription has ended; when it reconnects, the status of the answer has the reason.
+// A form writes each publication as an event with the publication's data. An EventSource
+// cannot be told that a subscription has ended; when it reconnects, the status of the answer has
+// the reason.
 type form struct {
 	push.QuietForm
 	named    bool // events are named after their channel
@@ -183,7 +184,7 @@ func (s *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 	session.OpenEvents(t, stream, session.Ended)
 }
 
-// eventForm returns the form of a stream's events.
+// form returns the form of a stream's events.
 func (s *Door) eventForm(named bool, channels []string) form {
 	return form{named: named, numbered: len(channels) == 1 && s.Rules(channels[0]).Recovery}
 }
@@ -226,7 +227,8 @@ func (s *Door) checkChannels(channels []string) error {
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
 // openEvents or end the session.
-func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string, w push.SubscribeCommand) *push.Session {
+func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string,
+	w push.SubscribeCommand) *push.Session {
 	s := d.StartConnected(t, f, g)
 	if !f.numbered {
 		w = push.SubscribeCommand{}
@@ -264,9 +266,9 @@ func (f form) appendWelcome(dst []byte, channel string, hello push.Welcome) []by
 	return append(appendID(dst, hello.At), '\n')
 }
 
-// serveConsoleEvents serves an operator's own subscription, for the console. It needs no token, because forOperator
-// has checked the key. Events are named after their channels. Clients do not see the subscription,
-// and no counter includes it.
+// serveConsoleEvents serves an operator's own subscription, for the console. It needs no token,
+// because forOperator has checked the key. Events are named after their channels. Clients do not
+// see the subscription, and no counter includes it.
 func (s *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	channels, ok := s.eventChannels(w, r)
 	if !ok {

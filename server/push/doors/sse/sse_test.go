@@ -11,7 +11,8 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", Now: buf.InUse}) }
 
 func TestForms(t *testing.T) {
-	list := []push.Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: push.Position{Offset: 7, Epoch: "e"}}}
+	list := []push.Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: push.Position{Offset: 7,
+		Epoch: "e"}}}
 	for f, want := range map[form]string{
 		{}:                            "data: {\"a\":1}\n\ndata: 2\n\n",
 		{named: true}:                 "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
