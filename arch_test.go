@@ -61,19 +61,21 @@ var arrows = map[string][]string{
 	"proxyproto": {".", "internal/pace"},
 	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
 
-	"internal/dispatch": {".", "internal/driver", "workers"},
-	"internal/flow":     {"buf", "internal/driver"},
-	"internal/h1":       nil,
-	"internal/hpack":    nil,
-	"internal/h2":       {"internal/hpack"},
-	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack", "internal/pace"},
-	"internal/tunnel":   {".", "internal/h1"},
+	"internal/dispatch":          {".", "internal/driver", "workers"},
+	"internal/flow":              {"buf", "internal/driver"},
+	"internal/outbox":            {".", "internal/driver"},
+	"internal/outbox/outboxtest": {"internal/outbox"}, // for tests
+	"internal/h1":                nil,
+	"internal/hpack":             nil,
+	"internal/h2":                {"internal/hpack"},
+	"internal/mux":               {".", "buf", "internal/flow", "internal/h2", "internal/hpack", "internal/pace"},
+	"internal/tunnel":            {".", "internal/h1"},
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
 		"proxyproto", "tlsloop", "internal/flow", "internal/h1", "internal/h2", "internal/hpack", "internal/mux",
 		"workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch",
-		"internal/tunnel", "tlsloop", "web", "workers"},
+		"internal/outbox", "internal/tunnel", "tlsloop", "web", "workers"},
 
 	"client": {".", "buf", "internal/driver", "internal/flow", "internal/h1", "internal/h2", "internal/hpack",
 		"internal/mux", "internal/tunnel", "tlsloop"},
@@ -83,7 +85,7 @@ var arrows = map[string][]string{
 	"server/load": {".", "internal/h1", "internal/h2", "internal/hpack", "internal/mux", "tlsloop", "web",
 		"websocket"},
 
-	"resp": {".", "buf", "internal/driver", "internal/dispatch", "tlsloop", "workers"},
+	"resp": {".", "buf", "internal/driver", "internal/dispatch", "internal/outbox", "tlsloop", "workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push/internal/fossil":     nil,
@@ -91,8 +93,10 @@ var arrows = map[string][]string{
 	"server/push/internal/receipts":   nil,
 	"server/push/internal/strict":     nil,
 	"server/push/internal/prototest":  nil, // for tests
-	"server/push": {".", "buf", "resp", "server/push/internal/centrifuge", "server/push/internal/fossil",
-		"server/push/internal/mercure", "server/push/internal/receipts", "server/push/internal/strict", "web",
+	"server/push": {".", "buf", "internal/outbox", "resp", "server/push/internal/centrifuge",
+		"server/push/internal/fossil", "server/push/internal/mercure", "server/push/internal/receipts",
+		"server/push/internal/strict", "web",
+		"web",
 		"websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/proxy":   {"server/push", "server/push/internal/strict"},
@@ -153,7 +157,8 @@ var injected = map[string][]string{
 
 // ownClock are the folders of the library that make time, chance and goroutines instead of being
 // given them.
-var ownClock = []string{"internal/driver", "internal/freeport", "internal/leaktest", "workers"}
+var ownClock = []string{"internal/driver", "internal/freeport", "internal/leaktest", "internal/outbox/outboxtest",
+	"workers"}
 
 // exceptions are complaints that are not made: by check and the name that it uses, with the reason.
 var exceptions = map[string]string{
