@@ -85,7 +85,9 @@ var arrows = map[string][]string{
 	"server/load": {".", "internal/h1", "internal/h2", "internal/hpack", "internal/mux", "tlsloop", "web",
 		"websocket"},
 
-	"resp": {".", "buf", "internal/driver", "internal/dispatch", "internal/outbox", "tlsloop", "workers"},
+	"resp/wire": nil,
+	"resp": {".", "buf", "internal/driver", "internal/dispatch", "internal/outbox", "resp/wire", "tlsloop",
+		"workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push/internal/fossil":     nil,
@@ -93,7 +95,7 @@ var arrows = map[string][]string{
 	"server/push/internal/receipts":   nil,
 	"server/push/internal/strict":     nil,
 	"server/push/internal/prototest":  nil, // for tests
-	"server/push": {".", "buf", "internal/outbox", "resp", "server/push/internal/centrifuge",
+	"server/push": {".", "buf", "internal/outbox", "resp", "resp/wire", "server/push/internal/centrifuge",
 		"server/push/internal/fossil", "server/push/internal/mercure", "server/push/internal/receipts",
 		"server/push/internal/strict", "web",
 		"web",
@@ -135,8 +137,7 @@ var codecs = []string{
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame*.go", "websocket/mask.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
-	"resp/limits.go", "resp/number.go", "resp/command.go", "resp/inline.go", "resp/value.go", "resp/parse.go",
-	"resp/scan.go", "resp/append.go", "resp/glob.go",
+	"resp/wire/*.go",
 	"server/push/internal/centrifuge/*.go", "server/push/internal/fossil/*.go",
 	"server/push/internal/mercure/*.go",
 }

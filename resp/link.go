@@ -1,14 +1,19 @@
 package resp
 
 import (
-	"errors"
+	"cmp"
+	"context"
 	"fmt"
 	"math"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // A link is a client's place for one connection. When that breaks, the link makes another one as
@@ -31,8 +36,6 @@ type link struct {
 	wake    func()      // has the goroutine that makes connections look again; nil: there is none
 }
 
-func newLink(c *Client) *link { return &link{c: c} }
-
 // trySend sends a command, or keeps it until the connection has room; then it returns false. It
 // fails with ErrPending if as many as most have no reply.
 func (l *link) trySend(k *call, most int) (wrote bool, err error) {
@@ -44,7 +47,10 @@ func (l *link) trySend(k *call, most int) (wrote bool, err error) {
 	case l.pending() >= most:
 		return false, ErrPending
 	case l.waiting.n == 0 && l.conn != nil && l.conn.ready:
-		if wrote, err = l.conn.write(k); wrote || err != nil {
+		if wrote, err = l.conn.write(k); wrote {
+			l.conn.sent.push(k)
+		}
+		if wrote || err != nil {
 			return wrote, err
 		}
 		l.open.Store(false)
@@ -122,7 +128,9 @@ func (l *link) flush(c *clientConn) (bad []*call, err error) {
 		}
 		if l.take(k); e != nil {
 			bad, err = append(bad, k), e
+			continue
 		}
+		c.sent.push(k)
 	}
 	l.open.Store(true)
 	return bad, err
@@ -191,7 +199,7 @@ func (l *link) lost(c *clientConn, err error) *myriad.Conn {
 	}
 	l.conn = nil
 	l.open.Store(false)
-	sent, unsent := c.sent.take(), []*call(nil)
+	sent, unsent := c.sent.takeAll(), []*call(nil)
 	switch first := l.waiting.first; {
 	case l.closed:
 		lost, why = ErrClientClosed, ErrClientClosed
@@ -257,7 +265,7 @@ func (l *link) lostRetired(c *clientConn) ([]*call, *myriad.Conn) {
 		return nil, nil
 	}
 	l.retired = nil
-	return c.sent.take(), c.nc
+	return c.sent.takeAll(), c.nc
 }
 
 // mostCuts is how many connections may end in the middle of one command before it ends as well. A
@@ -290,27 +298,126 @@ func (l *link) close() {
 	}
 }
 
-// write queues a command. done says that the connection has taken all of it: its reply is to come.
-// After an error the caller ends the call. It is called under the link's mu.
-func (c *clientConn) write(k *call) (done bool, err error) {
-	for k.queued < len(k.request) {
-		rest := k.request[k.queued:]
-		n, err := c.nc.Write(rest[:min(len(rest), requestPiece)])
-		switch {
-		case err == nil:
-			k.queued += n
-		case errors.Is(err, myriad.ErrFull), errors.Is(err, myriad.ErrClosed): // Drained or Closed is to come
-			return false, nil
-		default:
-			return false, fmt.Errorf("resp: the command was not sent: %w", err)
-		}
-	}
-	if cap(k.request) > keptRequest {
-		k.request = nil // the connection has a copy
-	}
-	c.sent.push(k)
-	return true, nil
+// prepare has a connection made, although no command waits for it.
+func (l *link) prepare() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.connect()
 }
 
-// requestPiece is the most of a command that is written at once, because one Write has a limit.
-const requestPiece = 256 << 10
+// connect has a goroutine make a connection, unless one does, or there is one. It is called under
+// mu.
+func (l *link) connect() {
+	if !l.making && l.conn == nil && !l.closed {
+		l.making = true
+		l.c.system.Go(l.makeConns)
+	}
+}
+
+// makeConns makes connections until there is one, or none is wanted any more.
+func (l *link) makeConns() {
+	p := l.c.system.NewParker()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wake = p.Unpark
+	for first := true; l.conn == nil && !l.closed && (first || l.wanted()); first = false {
+		if l.pause(p); !l.closed {
+			l.attempt(p)
+		}
+	}
+	l.making, l.wake = false, nil
+}
+
+// pause waits as long as is due after failed attempts. It is called under mu, which it gives up
+// meanwhile.
+func (l *link) pause(p driver.Parker) {
+	until := l.c.system.Now().Add(l.c.backoff(l.failed))
+	for !l.closed {
+		left := until.Sub(l.c.system.Now())
+		if left <= 0 {
+			return
+		}
+		l.mu.Unlock()
+		p.ParkFor(left)
+		l.mu.Lock()
+	}
+}
+
+// backoff is how long to wait after so many failed attempts.
+func (c *Client) backoff(failed int) time.Duration {
+	if failed == 0 {
+		return 0
+	}
+	d := min(leastBackoff<<min(failed-1, 10), mostBackoff)
+	if c.Backoff != nil {
+		d = c.Backoff(failed)
+	}
+	if c.Jitter != nil {
+		d -= time.Duration(c.Jitter() * float64(d) / 2)
+	}
+	return d
+}
+
+// attempt makes one connection. It returns when that is ready, or lost, or has had its time. It is
+// called under mu, which it gives up meanwhile.
+func (l *link) attempt(p driver.Parker) {
+	c := &clientConn{link: l, progress: progress{step: "the network"}}
+	l.conn = c
+	l.mu.Unlock()
+	until := l.c.system.Now().Add(l.c.dialTimeout)
+	h := myriad.Handler(c)
+	if l.c.tls != nil {
+		o := tlsloop.Options{Timeout: -1, Failed: func(*myriad.Conn, error, uint64) {}, Closed: c.Closed}
+		h = o.Client(l.c.tls, c)
+	}
+	cancel := l.c.engine.DialFunc(context.Background(), l.c.network, l.c.addr, h, c.dialed)
+	l.mu.Lock()
+	for l.conn == c && !c.ready {
+		left, step := until.Sub(l.c.system.Now()), c.step
+		l.mu.Unlock()
+		if left > 0 {
+			p.ParkFor(left)
+		} else {
+			c.drop(fmt.Errorf("resp: %s: no connection after %v (Client.DialTimeout), it waits for %s: %w", l.c.addr,
+				l.c.dialTimeout, step, os.ErrDeadlineExceeded))
+		}
+		l.mu.Lock()
+	}
+	if l.conn != c {
+		l.mu.Unlock()
+		cancel()
+		l.mu.Lock()
+	}
+}
+
+// setup is the commands that a connection begins with.
+func (l *link) setup() (all [][]string) {
+	c := l.c
+	switch {
+	case c.Protocol == RESP2:
+		all = c.authCommand()
+	case c.Password != "":
+		all = [][]string{{"HELLO", "3", "AUTH", cmp.Or(c.Username, "default"), c.Password}}
+	default:
+		all = [][]string{{"HELLO", "3"}}
+	}
+	if c.DB != 0 && l.subs == nil {
+		all = append(all, []string{"SELECT", strconv.Itoa(c.DB)})
+	}
+	if c.Name != "" {
+		all = append(all, []string{"CLIENT", "SETNAME", c.Name})
+	}
+	return all
+}
+
+// authCommand is AUTH, if there is a password. It is without a name if none is set, which servers
+// before Redis 6 understand.
+func (c *Client) authCommand() [][]string {
+	switch {
+	case c.Password == "":
+		return nil
+	case c.Username == "":
+		return [][]string{{"AUTH", c.Password}}
+	}
+	return [][]string{{"AUTH", c.Username, c.Password}}
+}

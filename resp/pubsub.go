@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 const (
@@ -85,7 +86,7 @@ func (p *PubSub) receivers(to []delivery, channel string) []delivery {
 		to = append(to, delivery{c, m, ""})
 	}
 	for pattern, conns := range p.patterns {
-		if !Match(pattern, channel) {
+		if !wire.Match(pattern, channel) {
 			continue
 		}
 		for c, m := range conns {
@@ -115,7 +116,7 @@ type publication struct {
 func (m *publication) deliver(to []delivery) {
 	defer m.release()
 	for _, d := range to {
-		_ = d.c.push(m.encoded(d).Retain(), d.m) // one that is too slow, or has closed, goes without
+		_ = d.c.push(pushed{m.encoded(d).Retain(), d.m}) // one that is too slow, or has closed, goes without
 	}
 }
 
@@ -130,11 +131,11 @@ func (m *publication) encoded(d delivery) *buf.Block {
 	b := buf.Get(64 + len(d.pattern) + len(m.channel) + len(m.message) + 64)
 	out := b.Extend()[:0]
 	if d.pattern == "" {
-		out = AppendBulk(AppendPush(out, 3, proto), "message")
+		out = wire.AppendBulk(wire.AppendPush(out, 3, proto), "message")
 	} else {
-		out = AppendBulk(AppendBulk(AppendPush(out, 4, proto), "pmessage"), d.pattern)
+		out = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(out, 4, proto), "pmessage"), d.pattern)
 	}
-	b.Commit(len(AppendBulk(AppendBulk(out, m.channel), m.message)))
+	b.Commit(len(wire.AppendBulk(wire.AppendBulk(out, m.channel), m.message)))
 	m.blocks[proto], m.pattern[proto] = b, d.pattern
 	return b
 }
@@ -285,7 +286,7 @@ func (p *PubSub) listChannels(w *Reply, c *Command) {
 	defer p.mu.RUnlock()
 	var names []string
 	for name := range p.channels {
-		if len(c.Args) < 3 || Match(c.Args[2], name) {
+		if len(c.Args) < 3 || wire.Match(c.Args[2], name) {
 			names = append(names, name)
 		}
 	}

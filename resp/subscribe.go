@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // subscriptions are those of a client, which share one connection. All of it is guarded by the
@@ -42,10 +43,6 @@ var (
 	subscribeWords   = [2]string{"SUBSCRIBE", "PSUBSCRIBE"}
 	unsubscribeWords = [2]string{"UNSUBSCRIBE", "PUNSUBSCRIBE"}
 )
-
-func newSubscriptions(l *link) *subscriptions {
-	return &subscriptions{link: l, names: [2]map[string][]*Subscription{{}, {}}}
-}
 
 // A Subscription has a function called with the messages of channels.
 type Subscription struct {
@@ -223,7 +220,7 @@ func (s *subscriptions) remove(one *Subscription) (last []string) {
 func (s *subscriptions) ask(c *clientConn, all ...asked) error {
 	var p []byte
 	for _, a := range all {
-		p = AppendCommand(p, append([]string{a.word}, a.names...)...)
+		p = wire.AppendCommand(p, append([]string{a.word}, a.names...)...)
 	}
 	c.nc.SetWriteLimit(c.nc.Queued() + 2*len(p) + clientWriteLimit)
 	defer c.nc.SetWriteLimit(clientWriteLimit)
@@ -282,7 +279,7 @@ func (one *Subscription) fail(err error) {
 
 // message takes a message about subscriptions, and reports whether v is one. On the loop.
 func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) {
-	if v.Kind != Push && v.Kind != Array || len(v.Elems) < 3 {
+	if v.Kind != wire.Push && v.Kind != wire.Array || len(v.Elems) < 3 {
 		return false, nil
 	}
 	switch e := v.Elems; string(e[0].Str) {
@@ -302,7 +299,7 @@ func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) 
 }
 
 // errForgotten is for a subscription that the server ends by itself.
-var errForgotten = &ProtocolError{"the end of a subscription that was not asked for"}
+var errForgotten = &ProtocolError{Reason: "the end of a subscription that was not asked for"}
 
 // confirm takes the answer to a name of the first command that waits for one.
 func (s *subscriptions) confirm(c *clientConn, word string) error {

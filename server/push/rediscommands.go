@@ -5,6 +5,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // commands are what the Redis door knows, besides the commands about the connection and about
@@ -77,13 +78,13 @@ func (k *redisClient) noteSubscribed(c *resp.Conn) {
 }
 
 func confirmation(p resp.Protocol, word string, name []byte, count int64) []byte {
-	dst := resp.AppendBulk(resp.AppendPush(nil, 3, p), word)
+	dst := wire.AppendBulk(wire.AppendPush(nil, 3, p), word)
 	if name == nil {
-		dst = resp.AppendNull(dst, p)
+		dst = wire.AppendNull(dst, p)
 	} else {
-		dst = resp.AppendBulk(dst, name)
+		dst = wire.AppendBulk(dst, name)
 	}
-	return resp.AppendInt(dst, count)
+	return wire.AppendInt(dst, count)
 }
 
 // subscribe answers one push message for each channel, in front of the channel's first publication.
@@ -195,7 +196,7 @@ func (d *redisServer) listChannels(w *resp.Reply, c *resp.Command) {
 		return
 	}
 	all := d.node.hub.matching(func(name string) bool {
-		return len(c.Args) < 3 || resp.Match(c.Args[2], name)
+		return len(c.Args) < 3 || wire.Match(c.Args[2], name)
 	}, mostListed)
 	w.Array(len(all.Channels))
 	for _, ch := range all.Channels {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // redisDoor is the channels of Redis: PUBLISH, SUBSCRIBE and what belongs to them. It has no path;
@@ -40,8 +41,8 @@ func (f redisForm) publications(channel string, list []Publication) []byte {
 	}
 	dst := make([]byte, 0, encodedSize(channel, list))
 	for _, p := range list {
-		dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 3, f.protocol), word), channel)
-		dst = resp.AppendBulk(dst, p.Data)
+		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 3, f.protocol), word), channel)
+		dst = wire.AppendBulk(dst, p.Data)
 	}
 	return dst
 }
@@ -49,8 +50,8 @@ func (f redisForm) publications(channel string, list []Publication) []byte {
 // matches returns publications for a subscriber of a pattern.
 func (f redisForm) matches(pattern, channel string, list []Publication) (dst []byte) {
 	for _, p := range list {
-		dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
-		dst = resp.AppendBulk(resp.AppendBulk(dst, channel), p.Data)
+		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
+		dst = wire.AppendBulk(wire.AppendBulk(dst, channel), p.Data)
 	}
 	return dst
 }
