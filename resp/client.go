@@ -197,7 +197,9 @@ func (c *Client) pick() *link {
 	}
 	for i := range uint32(len(c.links)) {
 		if other := c.links[(row+i)%uint32(len(c.links))]; other.open.Load() {
-			l.prepare()
+			l.mu.Lock()
+			l.connect() // although no command waits for it
+			l.mu.Unlock()
 			return other
 		}
 	}

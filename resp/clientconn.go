@@ -165,7 +165,7 @@ func (c *clientConn) value(nc *myriad.Conn, v Value) error {
 	case !c.ready && len(c.setup) > 0:
 		return c.setUp(nc, v)
 	case l.subs != nil:
-		return l.subs.reply(c, v)
+		return l.subs.answer(c, "", v)
 	}
 	return c.reply(v)
 }

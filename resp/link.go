@@ -76,26 +76,19 @@ func (l *link) wait(k *call) {
 	l.waiting.push(k)
 	l.c.waiting.Add(1)
 	k.at.Store(l)
-	if k.state.Load() == callLeft {
-		l.dismiss(k)
+	if k.queued == 0 && k.state.Load() == callLeft {
+		l.take(k)
 	}
 }
 
-// leave drops a command whose caller has left, if nothing of it is sent.
+// leave drops a command whose caller has left, if nothing of it is sent; else the rest has to
+// follow.
 func (l *link) leave(k *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k.at.Load() == l {
-		l.dismiss(k)
+	if k.queued == 0 && k.at.Load() == l {
+		l.take(k)
 	}
-}
-
-// dismiss is called under mu, for a call that waits here.
-func (l *link) dismiss(k *call) {
-	if k.queued > 0 {
-		return // the rest of it has to follow
-	}
-	l.take(k)
 }
 
 // take takes a call out of those that wait. It is called under mu.
@@ -189,7 +182,11 @@ func (l *link) lost(c *clientConn, err error) *myriad.Conn {
 	lost, why := fmt.Errorf("%w: %w", ErrLost, err), err
 	l.mu.Lock()
 	if l.conn != c {
-		sent, nc := l.lostRetired(c)
+		var sent []*call
+		var nc *myriad.Conn
+		if l.retired == c {
+			l.retired, sent, nc = nil, c.sent.takeAll(), c.nc
+		}
 		if l.closed {
 			lost = ErrClientClosed
 		}
@@ -259,22 +256,13 @@ func (l *link) retire(c *clientConn) (ends bool) {
 // leastLife is how long a connection is used at least, although the server answers READONLY.
 const leastLife = 10 * time.Second
 
-// lostRetired forgets a connection that was replaced. It is called under mu.
-func (l *link) lostRetired(c *clientConn) ([]*call, *myriad.Conn) {
-	if l.retired != c {
-		return nil, nil
-	}
-	l.retired = nil
-	return c.sent.takeAll(), c.nc
-}
-
 // mostCuts is how many connections may end in the middle of one command before it ends as well. A
 // server may refuse the command in this way.
 const mostCuts = 2
 
 // wanted reports whether there is to be a connection. It is called under mu.
 func (l *link) wanted() bool {
-	return !l.closed && (l.waiting.n > 0 || l.subs != nil && l.subs.first != nil)
+	return !l.closed && (l.waiting.n > 0 || l.subs != nil && l.subs.all.Len() > 0)
 }
 
 // close ends the link.
@@ -296,13 +284,6 @@ func (l *link) close() {
 			c.drop(ErrClientClosed)
 		}
 	}
-}
-
-// prepare has a connection made, although no command waits for it.
-func (l *link) prepare() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.connect()
 }
 
 // connect has a goroutine make a connection, unless one does, or there is one. It is called under
@@ -328,34 +309,26 @@ func (l *link) makeConns() {
 	l.making, l.wake = false, nil
 }
 
-// pause waits as long as is due after failed attempts. It is called under mu, which it gives up
-// meanwhile.
+// pause waits as long as is due after failed attempts (Client.Backoff). It is called under mu, which
+// it gives up meanwhile.
 func (l *link) pause(p driver.Parker) {
-	until := l.c.system.Now().Add(l.c.backoff(l.failed))
-	for !l.closed {
-		left := until.Sub(l.c.system.Now())
-		if left <= 0 {
-			return
-		}
-		l.mu.Unlock()
-		p.ParkFor(left)
-		l.mu.Lock()
+	c := l.c
+	if l.failed == 0 {
+		return
 	}
-}
-
-// backoff is how long to wait after so many failed attempts.
-func (c *Client) backoff(failed int) time.Duration {
-	if failed == 0 {
-		return 0
-	}
-	d := min(leastBackoff<<min(failed-1, 10), mostBackoff)
+	d := min(leastBackoff<<min(l.failed-1, 10), mostBackoff)
 	if c.Backoff != nil {
-		d = c.Backoff(failed)
+		d = c.Backoff(l.failed)
 	}
 	if c.Jitter != nil {
 		d -= time.Duration(c.Jitter() * float64(d) / 2)
 	}
-	return d
+	until := c.system.Now().Add(d)
+	for left := d; left > 0 && !l.closed; left = until.Sub(c.system.Now()) {
+		l.mu.Unlock()
+		p.ParkFor(left)
+		l.mu.Lock()
+	}
 }
 
 // attempt makes one connection. It returns when that is ready, or lost, or has had its time. It is

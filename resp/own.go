@@ -246,7 +246,7 @@ func init() {
 		"GETNAME": {2, getName, [2]string{"GETNAME", "Return the name of the current connection."}},
 		"SETNAME": {3, setName, [2]string{"SETNAME <name>", "Assign the name <name> to the current connection."}},
 		"SETINFO": {4, setInfo, [2]string{"SETINFO <option> <value>", "Set client meta attr: LIB-NAME or LIB-VER."}},
-		"INFO": {2, func(w *Reply, _ *Command) { w.Verbatim("txt", w.conn.describe()) },
+		"INFO": {2, func(w *Reply, _ *Command) { w.Verbatim("txt", describe(w.conn)) },
 			[2]string{"INFO", "Return information about the current client connection."}},
 		"REPLY": {3, setReply, [2]string{"REPLY (ON|OFF|SKIP)", "Control the replies sent to the current connection."}},
 		"NO-EVICT": {3, setNothing,
@@ -357,7 +357,7 @@ func setNothing(w *Reply, c *Command) {
 }
 
 // describe is a line of CLIENT LIST.
-func (c *Conn) describe() string {
+func describe(c *Conn) string {
 	all, flags, user := c.get(), "N", "default"
 	if c.is(stateSubscribed) {
 		flags = "P"
