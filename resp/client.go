@@ -274,17 +274,12 @@ func (c *Client) StartBytes(done func(v Value, err error), args ...[]byte) {
 }
 
 func startCommand[T string | []byte](c *Client, done func(Value, error), args []T) {
-	err := answerable(args)
-	if err == nil {
-		err = c.start()
-	}
+	k, err := newCall(c, args)
 	if err != nil {
 		done(Value{}, err)
 		return
 	}
-	k := c.newCall()
 	k.done = done
-	k.request = wire.AppendCommand(k.request[:0], args...)
 	c.send(k)
 }
 
@@ -292,18 +287,13 @@ func doCommand[T string | []byte](ctx context.Context, c *Client, args []T) (Val
 	if err := ctx.Err(); err != nil {
 		return Value{}, fmt.Errorf("resp: the command was not sent: %w", err)
 	}
-	if err := answerable(args); err != nil {
+	k, err := newCall(c, args)
+	if err != nil {
 		return Value{}, err
 	}
-	if err := c.start(); err != nil {
-		return Value{}, err
-	}
-	k := c.newCall()
-	if k.parker == nil {
+	if k.waits = true; k.parker == nil {
 		k.parker = c.system.NewParker()
 	}
-	k.waits = true
-	k.request = wire.AppendCommand(k.request[:0], args...)
 	c.send(k)
 	return k.wait(ctx)
 }
@@ -321,13 +311,11 @@ func (c *Client) Close() error {
 	return nil
 }
 
-var errNoCommand = errors.New("resp: the command was not sent: it has no name")
-
 // answerable says why a Client cannot send a command: no reply of its own comes to it. The commands
 // behind it would wait for theirs in vain, or get those of others.
 func answerable[T string | []byte](args []T) error {
 	if len(args) == 0 {
-		return errNoCommand
+		return errors.New("resp: the command was not sent: it has no name")
 	}
 	const longest = len("PUNSUBSCRIBE")
 	if len(args[0]) < len("SYNC") || len(args[0]) > longest {
@@ -380,12 +368,19 @@ const (
 // keptRequest is the longest request whose memory is kept for a later one.
 const keptRequest = 4 << 10
 
-func (c *Client) newCall() *call {
+func newCall[T string | []byte](c *Client, args []T) (*call, error) {
+	if err := answerable(args); err != nil {
+		return nil, err
+	}
+	if err := c.start(); err != nil {
+		return nil, err
+	}
 	k, _ := c.calls.Get().(*call)
 	if k == nil {
 		k = &call{client: c}
 	}
-	return k
+	k.request = wire.AppendCommand(k.request[:0], args...)
+	return k, nil
 }
 
 // free gives the call back.

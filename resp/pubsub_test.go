@@ -63,7 +63,7 @@ func TestSubscribeBesideEnd(t *testing.T) {
 	m.Handle("LATE", 1, func(w *Reply, c *Command) {
 		close(begun)
 		<-closed
-		channels.subscribe(w, &Command{Conn: c.Conn, Args: [][]byte{nil, []byte("a"), []byte("b")}}, "subscribe", false)
+		channels.subscribe(w, &Command{Conn: c.Conn, Args: [][]byte{nil, []byte("a"), []byte("b")}}, byChannel)
 		close(subscribed)
 	}, "Subscribe when the connection has ended.")
 	addr := serve(t, &Server{Handler: m, OnClose: func(*Conn, error) { close(closed) }})
