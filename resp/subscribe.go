@@ -267,8 +267,8 @@ func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) 
 // errForgotten is for a subscription that the server ends by itself.
 var errForgotten = &ProtocolError{Reason: "the end of a subscription that was not asked for"}
 
-// answer takes the confirmation of a name by the first command that waits for one, or a reply that is
-// no message: word is empty then, and v answers PING, or is an error.
+// answer takes the confirmation of a name by the first command that waits for one, or a reply that
+// is no message: word is empty then, and v answers PING, or is an error.
 func (s *subscriptions) answer(c *clientConn, word string, v Value) error {
 	l := s.link
 	l.mu.Lock()
