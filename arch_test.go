@@ -61,19 +61,21 @@ var arrows = map[string][]string{
 	"proxyproto": {".", "internal/pace"},
 	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
 
-	"internal/dispatch": {".", "internal/driver", "workers"},
-	"internal/flow":     {"buf", "internal/driver"},
-	"internal/h1":       nil,
-	"internal/hpack":    nil,
-	"internal/h2":       {"internal/hpack"},
-	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack", "internal/pace"},
-	"internal/tunnel":   {".", "internal/h1"},
+	"internal/dispatch":          {".", "internal/driver", "workers"},
+	"internal/flow":              {"buf", "internal/driver"},
+	"internal/outbox":            {".", "internal/driver"},
+	"internal/outbox/outboxtest": {"internal/outbox"}, // for tests
+	"internal/h1":                nil,
+	"internal/hpack":             nil,
+	"internal/h2":                {"internal/hpack"},
+	"internal/mux":               {".", "buf", "internal/flow", "internal/h2", "internal/hpack", "internal/pace"},
+	"internal/tunnel":            {".", "internal/h1"},
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
 		"proxyproto", "tlsloop", "internal/flow", "internal/h1", "internal/h2", "internal/hpack", "internal/mux",
 		"workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch",
-		"internal/tunnel", "tlsloop", "web", "workers"},
+		"internal/outbox", "internal/tunnel", "tlsloop", "web", "workers"},
 
 	"client": {".", "buf", "internal/driver", "internal/flow", "internal/h1", "internal/h2", "internal/hpack",
 		"internal/mux", "internal/tunnel", "tlsloop"},
@@ -83,7 +85,9 @@ var arrows = map[string][]string{
 	"server/load": {".", "internal/h1", "internal/h2", "internal/hpack", "internal/mux", "tlsloop", "web",
 		"websocket"},
 
-	"resp": {".", "buf", "internal/driver", "internal/dispatch", "tlsloop", "workers"},
+	"resp/wire": nil,
+	"resp": {".", "buf", "internal/driver", "internal/dispatch", "internal/outbox", "resp/wire", "tlsloop",
+		"workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push/internal/fossil":     nil,
@@ -103,7 +107,7 @@ var arrows = map[string][]string{
 		"server/push/internal/fossil", "web", "websocket"},
 	"server/push/doors/mercure": {"server/push", "server/push/bus", "server/push/internal/mercure",
 		"server/push/internal/strict", "server/push/token", "web"},
-	"server/push/doors/redis": {".", "buf", "resp", "server/push", "server/push/token"},
+	"server/push/doors/redis": {".", "buf", "resp", "resp/wire", "server/push", "server/push/token"},
 	"server/push/doors/sse":   {"server/push", "web"},
 	"server/push/bustest":     {"server/push/bus"},
 	"server/push/proxy":       {"server/push", "server/push/internal/strict"},
@@ -143,8 +147,7 @@ var codecs = []string{
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame*.go", "websocket/mask.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
-	"resp/limits.go", "resp/number.go", "resp/command.go", "resp/inline.go", "resp/value.go", "resp/parse.go",
-	"resp/scan.go", "resp/append.go", "resp/glob.go",
+	"resp/wire/*.go",
 	"server/push/internal/centrifuge/*.go", "server/push/internal/fossil/*.go",
 	"server/push/internal/mercure/*.go",
 }
@@ -165,7 +168,8 @@ var injected = map[string][]string{
 
 // ownClock are the folders of the library that make time, chance and goroutines instead of being
 // given them.
-var ownClock = []string{"internal/driver", "internal/freeport", "internal/leaktest", "workers"}
+var ownClock = []string{"internal/driver", "internal/freeport", "internal/leaktest", "internal/outbox/outboxtest",
+	"workers"}
 
 // exceptions are complaints that are not made: by check and the name that it uses, with the reason.
 var exceptions = map[string]string{

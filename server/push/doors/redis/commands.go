@@ -6,6 +6,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/resp/wire"
 	"github.com/myriad-go/myriad/server/push"
 )
 
@@ -79,13 +80,13 @@ func (k *client) noteSubscribed(c *resp.Conn) {
 }
 
 func confirmation(p resp.Protocol, word string, name []byte, count int64) []byte {
-	dst := resp.AppendBulk(resp.AppendPush(nil, 3, p), word)
+	dst := wire.AppendBulk(wire.AppendPush(nil, 3, p), word)
 	if name == nil {
-		dst = resp.AppendNull(dst, p)
+		dst = wire.AppendNull(dst, p)
 	} else {
-		dst = resp.AppendBulk(dst, name)
+		dst = wire.AppendBulk(dst, name)
 	}
-	return resp.AppendInt(dst, count)
+	return wire.AppendInt(dst, count)
 }
 
 // subscribe answers one push message for each channel, in front of the channel's first publication.
@@ -197,7 +198,7 @@ func (d *Door) listChannels(w *resp.Reply, c *resp.Command) {
 		return
 	}
 	all := d.ChannelsHere(func(name string) bool {
-		return len(c.Args) < 3 || resp.Match(c.Args[2], name)
+		return len(c.Args) < 3 || wire.Match(c.Args[2], name)
 	}, mostListed)
 	w.Array(len(all))
 	for _, ch := range all {

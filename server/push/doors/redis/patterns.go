@@ -8,6 +8,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // maxPatterns bounds the different patterns of one node, because each publication is compared with
@@ -39,7 +40,7 @@ func (t *patterns) matching(channel string) (n int) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for pattern, clients := range t.all {
-		if resp.Match(pattern, channel) {
+		if wire.Match(pattern, channel) {
 			n += len(clients)
 		}
 	}
@@ -103,7 +104,7 @@ func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for pattern, clients := range t.all {
-		if !resp.Match(pattern, channel) {
+		if !wire.Match(pattern, channel) {
 			continue
 		}
 		for _, s := range clients {

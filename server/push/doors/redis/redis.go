@@ -20,6 +20,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/resp/wire"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/token"
 )
@@ -327,8 +328,8 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 	}
 	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for _, p := range list {
-		dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 3, f.protocol), word), channel)
-		dst = resp.AppendBulk(dst, p.Data)
+		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 3, f.protocol), word), channel)
+		dst = wire.AppendBulk(dst, p.Data)
 	}
 	return dst
 }
@@ -336,8 +337,8 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 // matches returns publications for a subscriber of a pattern.
 func (f form) matches(pattern, channel string, list []push.Publication) (dst []byte) {
 	for _, p := range list {
-		dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
-		dst = resp.AppendBulk(resp.AppendBulk(dst, channel), p.Data)
+		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
+		dst = wire.AppendBulk(wire.AppendBulk(dst, channel), p.Data)
 	}
 	return dst
 }

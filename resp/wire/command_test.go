@@ -1,39 +1,37 @@
-package resp
+package wire
 
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// malformed is input of peers that make mistakes, or try to. What is said about it is compared with
-// redis-server, too.
-var malformed = []string{
-	"*1\r\n$4\r\nPING\r\n", "PING\r\n", "PING\n", "  PING  \r\n", "\r\nPING\r\n", "\n", "*0\r\nPING\r\n",
-	"*-1\r\nPING\r\n", "*-10\r\nPING\r\n", "*\r\n", "*x\r\n", "*1x\r\n", "*01\r\n", "*+1\r\n", "*-0\r\n", "* 1\r\n",
-	"*1 \r\n", "*2147483648\r\n", "*9223372036854775808\r\n", "*99999999999999999999\r\n", "*00\r\n",
-	"*1\r\nfoo\r\n", "*1\r\n+4\r\nPING\r\n", "*1\r\n\r\nPING\r\n", "*1\r\n\n4\r\n", "*1\r\n*1\r\n$4\r\nPING\r\n",
-	"*1\r\n$\r\n", "*1\r\n$x\r\n", "*1\r\n$-1\r\n", "*1\r\n$-0\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$+4\r\nPING\r\n",
-	"*1\r\n$536870913\r\n", "*1\r\n$9223372036854775808\r\n", "*1\r\n$ 4\r\nPING\r\n", "*1\r\n$4 \r\nPING\r\n",
-	"*1\rX$4\rXPINGXX*1\r\n$4\r\nPING\r\n", "*1\r\n$4\r\nPINGxx", "*1\r\n$4\r\nPING\n\r*0\r\nPING\r\n",
-	"*3\r\n$3\r\nSET\r\n$1\r\nx\r\nfooz\r\n", "*2\r\n$4\r\nECHO\r\n$blabla\r\n", "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n",
-	"*2\r\n$4\r\nECHO\r\n$5\r\na\r\nb\x00\r\n", "*1\r\n\x80\r\n", "*1\r\n\x01\r\n",
-	"ECHO \"a b\"\r\n", "ECHO 'a b'\r\n", "ECHO \"a\\x41\\n\\t\\\\\\\"\"\r\n", "ECHO 'it\\'s'\r\n", "ECHO \"\"\r\n",
-	"ECHO 'a\\n'\r\n", "ECHO \"\\xzz\"\r\n", "ECHO a\"b c\"\r\n", "ECHO a'b'c\r\n", "ECHO \"a\"b\r\n", "ECHO \"a\r\n",
-	"ECHO 'a\r\n", "\"ECHO\" a\r\n", "ECHO \"a\" \"b\"\r\n", "\"PING\"\r\n", "ECHO \"a\"\v\r\n", "ECHO a\vb\r\n",
-	"\v\fPING\r\n", "\"\r\n", "'PING\r\n", "ECHO \"\\\r\n", "ECHO \"a\\\"\r\n", "nothing here\r\n", "\x00PING\r\n",
-	"PI\x00NG\r\n", "*1\x00\r\n$4\r\nPING\r\n", "+OK\r\n", "$4\r\nPING\r\n", ":1\r\n", "-ERR\r\n", "%1\r\n",
-	"*" + strings.Repeat("1", 70000), "*1\r\n$" + strings.Repeat("1", 70000), strings.Repeat("x", 70000),
-	"*1\r\n" + strings.Repeat("x", 70000), "*" + strings.Repeat("\x00", 70000),
-	strings.Repeat("\x00", 70000), "*1\r\n$4\r\nPING\r\n*x\r\n", "PING\r\nECHO \"\r\n",
+// malformed is input of peers that make mistakes, or try to: strings, each with another one behind
+// it that is repeated. What is said about it is compared with redis-server, too.
+func malformed(t testing.TB) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/malformed.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var in, repeated string
+		var times int
+		if n, _ := fmt.Sscanf(line, "%q %d*%q", &in, &times, &repeated); n == 0 {
+			t.Fatalf("no string: %s", line)
+		}
+		all = append(all, in+strings.Repeat(repeated, times))
+	}
+	return all
 }
 
 // all parses p as a server does, until it is used up or wrong.
-func all(p []byte, g commandGrammar) (said []string, err error) {
+func all(p []byte, g Grammar) (said []string, err error) {
 	for len(p) > 0 {
-		n, args, err := g.parse(p, nil)
+		n, args, err := g.Parse(p, nil)
 		if err != nil || n == 0 {
 			return said, err
 		}
@@ -46,22 +44,22 @@ func all(p []byte, g commandGrammar) (said []string, err error) {
 }
 
 // pieces parses what is cut by cut as a connection does that gets it so.
-func pieces(p []byte, g commandGrammar, cut func(rest int) int) (said []string, err error) {
+func pieces(p []byte, g Grammar, cut func(rest int) int) (said []string, err error) {
 	var kept []byte
-	var scan commandScan
+	var scan CommandScan
 	for len(p) > 0 {
 		n := min(max(1, cut(len(p))), len(p))
 		kept = append(kept, p[:n]...)
 		p = p[n:]
 		for len(kept) > 0 {
-			complete, err := scan.complete(kept, &g)
+			complete, err := scan.Complete(kept, &g)
 			if err != nil {
 				return said, err
 			}
 			if !complete {
 				break
 			}
-			used, args, err := g.parse(kept, nil)
+			used, args, err := g.Parse(kept, nil)
 			if err != nil {
 				return said, err
 			}
@@ -71,13 +69,13 @@ func pieces(p []byte, g commandGrammar, cut func(rest int) int) (said []string, 
 			if len(args) > 0 {
 				said = append(said, fmt.Sprintf("%q", args))
 			}
-			kept, scan = append([]byte(nil), kept[used:]...), commandScan{}
+			kept, scan = append([]byte(nil), kept[used:]...), CommandScan{}
 		}
 	}
 	return said, nil
 }
 
-func sameAtAnySplit(t *testing.T, p []byte, g commandGrammar) {
+func sameAtAnySplit(t *testing.T, p []byte, g Grammar) {
 	t.Helper()
 	want, wantErr := all(p, g)
 	for _, size := range []int{1, 2, 3, 7, 64, 1000, 65536, 65537} {
@@ -92,9 +90,9 @@ func sameAtAnySplit(t *testing.T, p []byte, g commandGrammar) {
 }
 
 func TestCommandAtAnySplit(t *testing.T) {
-	for _, s := range malformed {
+	for _, s := range malformed(t) {
 		for _, stranger := range []bool{false, true} {
-			sameAtAnySplit(t, []byte(s), newGrammar(Limits{}, stranger))
+			sameAtAnySplit(t, []byte(s), NewGrammar(Limits{}, stranger))
 		}
 	}
 }
@@ -137,18 +135,18 @@ func TestCommandLimits(t *testing.T) {
 			t.Errorf("%q: %v, want %s", in, err, want)
 		}
 	}
-	g := newGrammar(Limits{}, true)
+	g := NewGrammar(Limits{}, true)
 	for in, want := range map[string]error{"*11\r\n": errStrangerArray, "*1\r\n$16385\r\n": errStrangerBulk,
 		"*10\r\n$16384\r\n": nil} {
-		if _, _, err := g.parse([]byte(in), nil); err != want {
+		if _, _, err := g.Parse([]byte(in), nil); err != want {
 			t.Errorf("a stranger's %q: %v, want %v", in, err, want)
 		}
 	}
 }
 
 // late is a grammar that refuses what comes, not what is announced, as that of default limits does.
-func late(l Limits) commandGrammar {
-	g := newGrammar(l, false)
+func late(l Limits) Grammar {
+	g := NewGrammar(l, false)
 	g.counts, g.early = 1000, false
 	return g
 }
@@ -176,7 +174,7 @@ func TestDefaultLimits(t *testing.T) {
 		"*2\r\n$" + strings.Repeat("1", 70_000):    errBulkLength,
 	} {
 		g := late(Limits{Args: 3, Bytes: 40})
-		if n, _, err := g.parse([]byte(in), nil); n != 0 || err != want {
+		if n, _, err := g.Parse([]byte(in), nil); n != 0 || err != want {
 			t.Errorf("%.80q: %d, %v; want %v", in, n, err, want)
 		}
 		sameAtAnySplit(t, []byte(in), g)
@@ -194,21 +192,21 @@ func TestAnnouncedArgumentsCostNothing(t *testing.T) {
 // A command of a megabyte that comes byte by byte is looked at once.
 func TestScanIsLinear(t *testing.T) {
 	in := AppendCommand(nil, "SET", "k", strings.Repeat("v", 1<<20))
-	g := newGrammar(Limits{}, false)
-	var scan commandScan
+	g := NewGrammar(Limits{}, false)
+	var scan CommandScan
 	for i := range in {
-		if complete, err := scan.complete(in[:i+1], &g); err != nil || complete != (i == len(in)-1) {
+		if complete, err := scan.Complete(in[:i+1], &g); err != nil || complete != (i == len(in)-1) {
 			t.Fatalf("%d of %d bytes: %v, %v", i+1, len(in), complete, err)
 		}
 	}
 }
 
 func FuzzCommand(f *testing.F) {
-	for _, s := range malformed {
+	for _, s := range malformed(f) {
 		f.Add([]byte(s), uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, p []byte, seed uint64) {
-		g := newGrammar(Limits{Args: 100, Bulk: 1 << 16, Bytes: 1 << 18}, seed%7 == 0)
+		g := NewGrammar(Limits{Args: 100, Bulk: 1 << 16, Bytes: 1 << 18}, seed%7 == 0)
 		if seed%3 == 0 {
 			g = late(Limits{Args: 3, Bulk: 1 << 16, Bytes: 40})
 		}
@@ -235,11 +233,11 @@ func TestAppendCommand(t *testing.T) {
 
 func BenchmarkParseCommand(b *testing.B) {
 	in := AppendCommand(nil, "SET", "key:__rand_int__", "xxx")
-	g := newGrammar(Limits{}, false)
+	g := NewGrammar(Limits{}, false)
 	var args [][]byte
 	b.ReportAllocs()
 	for b.Loop() {
-		if n, a, err := g.parse(in, args[:0]); n == 0 || err != nil {
+		if n, a, err := g.Parse(in, args[:0]); n == 0 || err != nil {
 			b.Fatal(err)
 		} else {
 			args = a

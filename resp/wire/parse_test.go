@@ -1,4 +1,4 @@
-package resp
+package wire
 
 import (
 	"fmt"
@@ -117,15 +117,14 @@ func TestValueAs(t *testing.T) {
 
 // scanned parses p as a client does that gets it in pieces.
 func scanned(p []byte, l Limits, cut func(rest int) int) (said []string, err error) {
-	l = l.filled()
 	var kept []byte
-	var scan valueScan
+	var scan ValueScan
 	for len(p) > 0 {
 		n := min(max(1, cut(len(p))), len(p))
 		kept = append(kept, p[:n]...)
 		p = p[n:]
 		for len(kept) > 0 {
-			complete, err := scan.complete(kept, &l)
+			complete, err := scan.Complete(kept, l)
 			if err != nil {
 				return said, err
 			}
@@ -138,7 +137,7 @@ func scanned(p []byte, l Limits, cut func(rest int) int) (said []string, err err
 					n, err)
 			}
 			said = append(said, fmt.Sprintf("%c%v", v.Kind, v))
-			kept, scan = append([]byte(nil), kept[n:]...), valueScan{}
+			kept, scan = append([]byte(nil), kept[n:]...), ValueScan{}
 		}
 	}
 	return said, nil

@@ -1,4 +1,25 @@
-package resp
+// Package wire is the protocol of Redis, RESP2 and RESP3, as pure functions on bytes. It is for
+// programs that have connections of their own; package resp has servers and clients.
+//
+// ParseCommand and ParseValue read what is complete. If it is not, a CommandScan or a ValueScan
+// finds out when it is, without looking at any byte twice. The functions whose names begin with
+// Append write. The grammar of commands is what Redis accepts, and its errors are in the words of
+// Redis.
+package wire
+
+import (
+	"cmp"
+	"math"
+)
+
+// A Protocol is a version of the protocol, 2 or 3.
+type Protocol uint8
+
+// The versions. A connection begins with RESP2 and changes by HELLO 3.
+const (
+	RESP2 Protocol = 2
+	RESP3 Protocol = 3
+)
 
 // The sizes that Redis has, and that hold where Limits does not lower them.
 const (
@@ -36,15 +57,8 @@ type Limits struct {
 
 // filled returns l with the defaults in place of zeros.
 func (l Limits) filled() Limits {
-	return Limits{Args: or(l.Args, defaultArgs), Bulk: or(l.Bulk, defaultBulk), Bytes: or(l.Bytes, defaultBytes),
-		Depth: or(l.Depth, defaultDepth)}
-}
-
-func or(n, fallback int) int {
-	if n == 0 {
-		return fallback
-	}
-	return n
+	return Limits{Args: cmp.Or(l.Args, defaultArgs), Bulk: cmp.Or(l.Bulk, defaultBulk),
+		Bytes: cmp.Or(l.Bytes, defaultBytes), Depth: cmp.Or(l.Depth, defaultDepth)}
 }
 
 // A ProtocolError says what is wrong with the bytes of a peer. A server answers with it and closes
@@ -57,13 +71,32 @@ type ProtocolError struct {
 // Error implements error.
 func (e *ProtocolError) Error() string { return "resp: protocol error: " + e.Reason }
 
-var (
-	errArrayLine     = &ProtocolError{"too big mbulk count string"}
-	errArrayLength   = &ProtocolError{"invalid multibulk length"}
-	errStrangerArray = &ProtocolError{"unauthenticated multibulk length"}
-	errBulkLine      = &ProtocolError{"too big bulk count string"}
-	errBulkLength    = &ProtocolError{"invalid bulk length"}
-	errStrangerBulk  = &ProtocolError{"unauthenticated bulk length"}
-	errInlineLine    = &ProtocolError{"too big inline request"}
-	errQuotes        = &ProtocolError{"unbalanced quotes in request"}
-)
+// ParseInt parses the whole of p as Redis does: digits with an optional minus sign, without leading
+// zeros, a plus sign or spaces.
+func ParseInt(p []byte) (v int64, ok bool) {
+	digits := p
+	negative := len(p) > 0 && p[0] == '-'
+	if negative {
+		digits = p[1:]
+	}
+	switch {
+	case len(digits) == 0 || len(digits) > 19:
+		return 0, false
+	case digits[0] == '0':
+		return 0, len(digits) == 1 && !negative
+	}
+	var u uint64
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		u = u*10 + uint64(c-'0')
+	}
+	switch {
+	case negative && u <= 1<<63:
+		return -int64(u), true // -(1<<63) overflows to itself
+	case negative || u > math.MaxInt64:
+		return 0, false
+	}
+	return int64(u), true
+}

@@ -1,4 +1,4 @@
-package resp
+package wire
 
 // Match reports whether s matches a pattern of KEYS or PSUBSCRIBE of Redis. In a pattern * is any
 // bytes and ? one byte. [abc] is one of these, [a-c] one of a range, and [^abc] none of these. A

@@ -1,17 +1,8 @@
-package resp
+package wire
 
 import (
 	"math"
 	"strconv"
-)
-
-// A Protocol is a version of the protocol, 2 or 3.
-type Protocol uint8
-
-// The versions. A connection begins with RESP2 and changes by HELLO 3.
-const (
-	RESP2 Protocol = 2
-	RESP3 Protocol = 3
 )
 
 const crlf = "\r\n"

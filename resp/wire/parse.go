@@ -1,6 +1,9 @@
-package resp
+package wire
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // ParseValue parses the first value of p, a reply or a push, in RESP2 or RESP3. n is how many bytes
 // it takes; 0 says that it is incomplete. v has views on p. The errors are *ProtocolError: bytes
@@ -70,47 +73,34 @@ func (r *valueReader) one(v *Value, depth int) error {
 	line := r.p[r.pos+1 : r.pos+h.line-2]
 	r.pos += h.line
 	v.Kind = h.kind
-	if h.kind == Push && depth > 0 {
+	size := int(h.number)
+	switch {
+	case h.kind == Push && depth > 0:
 		return errNestedPush
-	}
-	switch h.shape {
-	case scalar:
+	case h.shape == scalar:
 		v.Int = h.number
 		if h.text {
 			v.Str = line[:len(line):len(line)]
 		}
 		return nil
-	case stringOf:
-		return r.text(v, int(h.number))
+	case h.shape == stringOf:
+		if len(r.p)-r.pos < size+2 {
+			return errShort
+		}
+		v.Str = r.p[r.pos:][:size:size]
+		err := checkText(r.p, r.pos, size, v.Kind)
+		r.pos += size + 2
+		return err
 	}
-	if r.values += int(h.number); r.values > r.limits.Args {
+	if r.values += size; r.values > r.limits.Args {
 		return errValues
 	}
 	if depth >= r.limits.Depth {
 		return errDepth
 	}
-	return r.elements(v, int(h.number), depth)
-}
-
-// text reads the bytes of a string.
-func (r *valueReader) text(v *Value, size int) error {
-	if len(r.p)-r.pos < size+2 {
-		return errShort
-	}
-	end := r.pos + size
-	v.Str = r.p[r.pos:end:end]
-	if err := checkText(r.p, r.pos, size, v.Kind); err != nil {
-		return err
-	}
-	r.pos = end + 2
-	return nil
-}
-
-// elements reads those of an aggregate. Room is made for what can have come, not for what is
-// announced.
-func (r *valueReader) elements(v *Value, count, depth int) error {
-	v.Elems = make([]Value, 0, min(count, (len(r.p)-r.pos)/shortestValue))
-	for range count {
+	// Room is made for what can have come, not for what is announced.
+	v.Elems = make([]Value, 0, min(size, (len(r.p)-r.pos)/shortestValue))
+	for range size {
 		var e Value
 		if err := r.read(&e, depth+1); err != nil {
 			return err
@@ -170,21 +160,35 @@ func nextHeader(p []byte, pos, from int, l *Limits) (h valueHeader, err error) {
 
 // read makes sense of a line behind its first byte. pos is where what follows begins.
 func (h *valueHeader) read(line []byte, pos int, l *Limits) error {
+	ok, perElement := true, int64(1)
 	switch h.kind {
 	case Simple, Failure:
 		h.text = true
 		return nil
 	case Double:
 		h.text = true
-		if _, ok := parseFloat(line); !ok {
+		if _, ok = parseFloat(line); !ok {
 			return errNumber
 		}
 		return nil
 	case BigNumber:
 		h.text = true
-		return checkBigNumber(line)
+		digits := line
+		if len(line) > 0 && (line[0] == '-' || line[0] == '+') {
+			digits = line[1:]
+		}
+		if len(digits) == 0 || len(bytes.Trim(digits, "0123456789")) > 0 {
+			return errNumber
+		}
+		return nil
 	case Integer:
-		return h.integer(line)
+		if len(line) > 1 && line[0] == '+' && line[1] != '-' { // the protocol allows it, commands do not
+			line = line[1:]
+		}
+		if h.number, ok = ParseInt(line); !ok {
+			return errNumber
+		}
+		return nil
 	case Boolean:
 		if len(line) != 1 || line[0] != 't' && line[0] != 'f' {
 			return errBoolean
@@ -198,27 +202,6 @@ func (h *valueHeader) read(line []byte, pos int, l *Limits) error {
 			return errNumber
 		}
 		return nil
-	}
-	return h.length(line, pos, l)
-}
-
-// integer allows a plus sign, as the protocol does.
-func (h *valueHeader) integer(line []byte) error {
-	if len(line) > 1 && line[0] == '+' && line[1] != '-' {
-		line = line[1:]
-	}
-	v, ok := parseInt(line)
-	if !ok {
-		return errNumber
-	}
-	h.number = v
-	return nil
-}
-
-// length is for kinds with something behind their line.
-func (h *valueHeader) length(line []byte, pos int, l *Limits) error {
-	perElement := int64(1)
-	switch h.kind {
 	case Bulk, BulkError, Verbatim:
 		h.shape = stringOf
 	case Array, Set, Push:
@@ -230,10 +213,10 @@ func (h *valueHeader) length(line []byte, pos int, l *Limits) error {
 	default:
 		return unknownKind(byte(h.kind))
 	}
-	if len(line) == 1 && line[0] == '?' {
+	if string(line) == "?" {
 		return errStreamed
 	}
-	v, ok := parseInt(line)
+	v, ok := ParseInt(line)
 	switch {
 	case ok && v == -1 && (h.kind == Bulk || h.kind == Array):
 		h.kind, h.shape = Null, scalar
@@ -249,21 +232,6 @@ func (h *valueHeader) length(line []byte, pos int, l *Limits) error {
 	return nil
 }
 
-func checkBigNumber(line []byte) error {
-	if len(line) > 0 && (line[0] == '-' || line[0] == '+') {
-		line = line[1:]
-	}
-	if len(line) == 0 {
-		return errNumber
-	}
-	for _, c := range line {
-		if c < '0' || c > '9' {
-			return errNumber
-		}
-	}
-	return nil
-}
-
 // checkText looks at a string that has come with its end.
 func checkText(p []byte, pos, size int, k Kind) error {
 	if p[pos+size] != '\r' || p[pos+size+1] != '\n' {
@@ -275,6 +243,90 @@ func checkText(p []byte, pos, size int, k Kind) error {
 	return nil
 }
 
-func unknownKind(c byte) error {
-	return &ProtocolError{fmt.Sprintf("a reply begins with %q", c)}
+func unknownKind(c byte) error { return &ProtocolError{fmt.Sprintf("a reply begins with %q", c)} }
+
+// A ValueScan finds the end of a value that comes in parts, without reading what it has read again.
+// The zero value begins with a value.
+type ValueScan struct {
+	pos      int // where the next line begins, or the bytes of a string
+	searched int // in so many bytes from pos on a line does not end
+	values   int // that aggregates have announced
+	// frames are the aggregates that pos is in, the innermost last.
+	frames []frame
+	inText bool // at pos there are the bytes of a string
+	size   int  // so many
+	kind   Kind
+	begun  bool
+}
+
+type frame struct {
+	left int  // values still to come
+	attr bool // it stands in front of a value
+}
+
+// Complete reports whether p, which is all that has come of the value, has its end. An error is
+// that of ParseValue.
+func (s *ValueScan) Complete(p []byte, l Limits) (bool, error) {
+	l = l.filled()
+	for !s.begun || len(s.frames) > 0 || s.inText {
+		if s.inText {
+			if len(p)-s.pos < s.size+2 {
+				return false, nil
+			}
+			if err := checkText(p, s.pos, s.size, s.kind); err != nil {
+				return false, err
+			}
+			s.pos += s.size + 2
+			s.inText = false
+			s.ended()
+			continue
+		}
+		h, err := nextHeader(p, s.pos, s.searched, &l)
+		switch {
+		case err == errShort:
+			s.searched = h.line
+			return false, nil
+		case err != nil:
+			return false, err
+		case h.kind == Push && len(s.frames) > 0:
+			return false, errNestedPush
+		}
+		s.begun, s.searched = true, 0
+		s.pos += h.line
+		if h.shape == aggregate {
+			if s.values += int(h.number); s.values > l.Args {
+				return false, errValues
+			}
+			if len(s.frames) >= l.Depth {
+				return false, errDepth
+			}
+		}
+		switch attr := h.kind == Attribute; {
+		case h.shape == stringOf:
+			s.inText, s.size, s.kind = true, int(h.number), h.kind
+			continue
+		case h.shape == aggregate && (h.number > 0 || attr):
+			s.frames = append(s.frames, frame{int(h.number), attr})
+			if h.number > 0 {
+				continue
+			}
+		}
+		s.ended()
+	}
+	return true, nil
+}
+
+// ended counts a value that has come completely, and closes the aggregates that end with it. Behind
+// an attribute its value is still to come.
+func (s *ValueScan) ended() {
+	for top := len(s.frames) - 1; top >= 0; top-- {
+		f := &s.frames[top]
+		if f.left--; f.left > 0 {
+			return
+		}
+		if s.frames = s.frames[:top]; f.attr {
+			s.begun = top > 0
+			return
+		}
+	}
 }

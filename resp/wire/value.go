@@ -1,4 +1,4 @@
-package resp
+package wire
 
 import (
 	"bytes"
@@ -95,7 +95,7 @@ func (v Value) Int64() (int64, error) {
 	case Integer, Boolean:
 		return v.Int, nil
 	case Simple, Bulk, BigNumber:
-		if n, ok := parseInt(v.Str); ok {
+		if n, ok := ParseInt(v.Str); ok {
 			return n, nil
 		}
 	}

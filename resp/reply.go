@@ -1,5 +1,7 @@
 package resp
 
+import "github.com/myriad-go/myriad/resp/wire"
+
 // A Handler answers commands. ServeRESP writes exactly one reply to w, or none for a command whose
 // answer is a push message, such as SUBSCRIBE. The commands of one connection come one at a time
 // and in order; those of several come at the same time. Neither w nor c may be used after ServeRESP
@@ -50,6 +52,15 @@ func upper(b byte) byte {
 	return b
 }
 
+// upperOf is p in capital letters.
+func upperOf(p []byte) []byte {
+	up := make([]byte, len(p))
+	for i, b := range p {
+		up[i] = upper(b)
+	}
+	return up
+}
+
 // A Reply takes a handler's answer. What the peer's protocol does not have is sent in place of it
 // as Redis does: maps and sets as arrays, truths as 1 and 0, numbers as strings.
 //
@@ -59,8 +70,7 @@ type Reply struct {
 	out   []byte // replies that are not queued
 	proto Protocol
 	conn  *Conn
-	task  *work // which runs the command
-	full  bool  // WriteLimit was exceeded since the task began: no more commands run
+	full  bool // WriteLimit was exceeded since the runner began: no more commands run
 
 	// Of the command that runs:
 	begin  int  // where its reply begins in out
@@ -86,53 +96,61 @@ func (w *Reply) silence() {
 	w.out = append(w.out[:w.begin], pushed...)
 }
 
+// flushAndClose has the connection closed behind the replies.
+func (w *Reply) flushAndClose() {
+	w.Flush()
+	w.conn.Close()
+}
+
 // Protocol is the peer's version.
 func (w *Reply) Protocol() Protocol { return w.proto }
 
 // Simple writes a line of text.
-func (w *Reply) Simple(text string) { w.out = AppendSimple(w.out, text) }
+func (w *Reply) Simple(text string) { w.out = wire.AppendSimple(w.out, text) }
 
 // OK writes what most commands answer that have nothing to say.
 func (w *Reply) OK() { w.out = append(w.out, "+OK\r\n"...) }
 
 // Error writes an error. Its text should begin with a code, such as "ERR" or "WRONGTYPE".
-func (w *Reply) Error(text string) { w.out = AppendError(w.out, text) }
+func (w *Reply) Error(text string) { w.out = wire.AppendError(w.out, text) }
 
 // Int writes an integer.
-func (w *Reply) Int(n int64) { w.out = AppendInt(w.out, n) }
+func (w *Reply) Int(n int64) { w.out = wire.AppendInt(w.out, n) }
 
 // Bulk writes a string of any bytes.
-func (w *Reply) Bulk(p []byte) { w.out = AppendBulk(w.out, p) }
+func (w *Reply) Bulk(p []byte) { w.out = wire.AppendBulk(w.out, p) }
 
 // Text writes a string of any bytes.
-func (w *Reply) Text(s string) { w.out = AppendBulk(w.out, s) }
+func (w *Reply) Text(s string) { w.out = wire.AppendBulk(w.out, s) }
 
 // Null writes null.
-func (w *Reply) Null() { w.out = AppendNull(w.out, w.proto) }
+func (w *Reply) Null() { w.out = wire.AppendNull(w.out, w.proto) }
 
 // NullArray writes null where the command answers an array otherwise.
-func (w *Reply) NullArray() { w.out = AppendNullArray(w.out, w.proto) }
+func (w *Reply) NullArray() { w.out = wire.AppendNullArray(w.out, w.proto) }
 
 // Array begins an array, of which n elements have to be written next.
-func (w *Reply) Array(n int) { w.out = AppendArray(w.out, n) }
+func (w *Reply) Array(n int) { w.out = wire.AppendArray(w.out, n) }
 
 // Map begins a map, of which n keys have to be written next, each with its value.
-func (w *Reply) Map(n int) { w.out = AppendMap(w.out, n, w.proto) }
+func (w *Reply) Map(n int) { w.out = wire.AppendMap(w.out, n, w.proto) }
 
 // Set begins a set, of which n elements have to be written next.
-func (w *Reply) Set(n int) { w.out = AppendSet(w.out, n, w.proto) }
+func (w *Reply) Set(n int) { w.out = wire.AppendSet(w.out, n, w.proto) }
 
 // Bool writes a truth.
-func (w *Reply) Bool(b bool) { w.out = AppendBool(w.out, b, w.proto) }
+func (w *Reply) Bool(b bool) { w.out = wire.AppendBool(w.out, b, w.proto) }
 
 // Double writes a number.
-func (w *Reply) Double(f float64) { w.out = AppendDouble(w.out, f, w.proto) }
+func (w *Reply) Double(f float64) { w.out = wire.AppendDouble(w.out, f, w.proto) }
 
 // BigNumber writes an integer of any size, given in digits.
-func (w *Reply) BigNumber(digits string) { w.out = AppendBigNumber(w.out, digits, w.proto) }
+func (w *Reply) BigNumber(digits string) { w.out = wire.AppendBigNumber(w.out, digits, w.proto) }
 
 // Verbatim writes a string with its format, which has three letters, such as "txt".
-func (w *Reply) Verbatim(format, text string) { w.out = AppendVerbatim(w.out, format, text, w.proto) }
+func (w *Reply) Verbatim(format, text string) {
+	w.out = wire.AppendVerbatim(w.out, format, text, w.proto)
+}
 
 // Attribute begins an attribute of the next value, if the peer's protocol has them: then n keys
 // have to be written next, each with its value.
@@ -140,19 +158,19 @@ func (w *Reply) Attribute(n int) bool {
 	if w.proto < RESP3 {
 		return false
 	}
-	w.out = AppendAttribute(w.out, n)
+	w.out = wire.AppendAttribute(w.out, n)
 	return true
 }
 
 // Value writes any value.
-func (w *Reply) Value(v Value) { w.out = AppendValue(w.out, v, w.proto) }
+func (w *Reply) Value(v Value) { w.out = wire.AppendValue(w.out, v, w.proto) }
 
 // Push begins a push message, of which n elements have to be written next.
 func (w *Reply) Push(n int) {
 	if w.push == 0 {
 		w.push = len(w.out) + 1
 	}
-	w.out = AppendPush(w.out, n, w.proto)
+	w.out = wire.AppendPush(w.out, n, w.proto)
 }
 
 // Flush queues what has been written, with the replies before it, so that a message which is pushed
