@@ -96,7 +96,6 @@ var arrows = map[string][]string{
 	"server/push": {".", "buf", "internal/outbox", "resp", "server/push/internal/centrifuge",
 		"server/push/internal/fossil", "server/push/internal/mercure", "server/push/internal/receipts",
 		"server/push/internal/strict", "web",
-		"web",
 		"websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/proxy":   {"server/push", "server/push/internal/strict"},

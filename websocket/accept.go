@@ -52,7 +52,7 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	c := newConn(s, req.terms)
 	c.value = value
 	if values := web.ValuesOf(r); values != nil {
-		c.more().life = lifetime.Of(values)
+		c.needCold().life = lifetime.Of(values)
 	}
 	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
 	c.subprotocol = s.number(subprotocol)

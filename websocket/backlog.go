@@ -196,10 +196,10 @@ func (c *Conn) pause(p []byte) {
 // held is what waits, of callbacks or of Read. It is called under mu.
 func (c *Conn) held() *queue {
 	if c.settings().pull {
-		if c.rare == nil {
+		if c.cold == nil {
 			return nil
 		}
-		return &c.rare.inbox.queue
+		return &c.cold.inbox.queue
 	}
 	if c.backlog == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 // each.
 
 // An inbox is what a connection with Options.Pull has received and Read has not returned yet. It is
-// part of rare, guarded by Conn.mu, and stays when the connection has ended.
+// part of cold, guarded by Conn.mu, and stays when the connection has ended.
 type inbox struct {
 	queue
 	readers []driver.Parker
@@ -84,7 +84,7 @@ func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *
 func (c *Conn) pull(w driver.Parker, expired func(*inbox) error) (ev event, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := c.rare.inbox
+	in := c.cold.inbox
 	in.busy = false
 	if expired != nil {
 		if err = expired(in); err != nil {
@@ -132,7 +132,7 @@ func (c *Conn) forgetReader(w driver.Parker) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := c.rare.inbox
+	in := c.cold.inbox
 	for i, other := range in.readers {
 		if other == w {
 			in.readers = append(in.readers[:i], in.readers[i+1:]...)
@@ -170,7 +170,7 @@ func (b *queue) shift() event {
 func (c *Conn) keep(ev event) (full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := c.rare.inbox
+	in := c.cold.inbox
 	if c.is(muted) { // since it was looked at: what waited has been dropped
 		if ev.block != nil {
 			ev.block.Release()
@@ -190,7 +190,7 @@ func (c *Conn) endInbox(err error) (unread bool) {
 	if !c.settings().pull {
 		return false
 	}
-	in := c.rare.inbox
+	in := c.cold.inbox
 	if unread = !in.empty() || in.busy; unread {
 		in.push(event{kind: leaving, err: err})
 	}
@@ -203,10 +203,10 @@ func (c *Conn) endInbox(err error) (unread bool) {
 
 // emptyInbox drops what has not been read. It is called under mu.
 func (c *Conn) emptyInbox() {
-	if !c.settings().pull || c.rare == nil {
+	if !c.settings().pull || c.cold == nil {
 		return
 	}
-	in := c.rare.inbox
+	in := c.cold.inbox
 	for !in.empty() {
 		if ev := in.shift(); ev.block != nil {
 			ev.block.Release()
@@ -218,12 +218,12 @@ func (c *Conn) emptyInbox() {
 	in.wake()
 }
 
-// strip leaves of rare what outlives the connection, which ends with err, and ends the context.
+// strip leaves of cold what outlives the connection, which ends with err, and ends the context.
 // Messages that wait for callbacks are still inflated, with the windows, until forget. It is called
 // under mu.
 func (c *Conn) strip(err error) {
-	r := c.more()
-	kept := rare{end: err, life: r.life, dropped: r.dropped}
+	r := c.needCold()
+	kept := cold{end: err, life: r.life, slow: r.slow}
 	if c.settings().pull || c.backlog != nil {
 		kept.windows = r.windows
 	}
@@ -245,12 +245,12 @@ func (c *Conn) wakeLate() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in, now := c.rare.inbox, c.now()
+	in, now := c.cold.inbox, c.now()
 	if in.readDue > 0 && now >= in.readDue {
 		in.wake()
 	}
 	if in.writeDue > 0 && now >= in.writeDue {
-		c.wakeWriters()
+		c.slow().Wake()
 	}
 }
 
@@ -272,7 +272,7 @@ func (c *Conn) nextDeadline(now int64) (due int64) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, d := range [...]int64{c.rare.inbox.readDue, c.rare.inbox.writeDue} {
+	for _, d := range [...]int64{c.cold.inbox.readDue, c.cold.inbox.writeDue} {
 		if d > now && (due == 0 || d < due) {
 			due = d
 		}

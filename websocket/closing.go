@@ -61,7 +61,7 @@ func (c *Conn) CloseNow() {
 	}
 	c.set(muted | dropped)
 	c.endWith(errDropped)
-	c.wakeWriters()
+	c.slow().Wake()
 	if c.nc != nil {
 		c.nc.Abort(errDropped)
 	}
@@ -76,7 +76,7 @@ func (c *Conn) sendClose(code StatusCode, reason string) error {
 	defer b.Release()
 	c.endOutput()
 	if c.nc == nil {
-		c.more().early = append(c.more().early, b.Bytes()...)
+		c.needCold().early = append(c.needCold().early, b.Bytes()...)
 		return nil
 	}
 	return c.force(b.Bytes())
@@ -86,13 +86,13 @@ func (c *Conn) sendClose(code StatusCode, reason string) error {
 func (c *Conn) endOutput() {
 	c.forcePending()
 	c.set(closeSent)
-	c.wakeWriters()
+	c.slow().Wake()
 }
 
 // endWith remembers why the connection ends, if nothing has been remembered yet. It is called under
 // mu.
 func (c *Conn) endWith(err error) {
-	if r := c.more(); r.end == nil {
+	if r := c.needCold(); r.end == nil {
 		r.end = err
 	}
 }
@@ -259,8 +259,8 @@ func (c *Conn) reasonNow() error {
 // reason is what OnClose is told. err is the engine's view of the end. It is called under mu.
 func (c *Conn) reason(err error) error {
 	switch {
-	case c.rare != nil && c.rare.end != nil:
-		return c.rare.end
+	case c.cold != nil && c.cold.end != nil:
+		return c.cold.end
 	case err != nil:
 		return fmt.Errorf("websocket: the connection broke: %w", err)
 	}

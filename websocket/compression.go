@@ -125,7 +125,7 @@ type windows struct {
 
 // contexts is called under mu.
 func (c *Conn) contexts() *windows {
-	r := c.more()
+	r := c.needCold()
 	if r.windows == nil {
 		r.windows = new(windows)
 	}

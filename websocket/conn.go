@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/lifetime"
+	"github.com/myriad-go/myriad/internal/outbox"
 )
 
 // A Conn is one WebSocket connection. Its methods may be called from any goroutine. Read waits for
@@ -24,7 +24,7 @@ type Conn struct {
 
 	mu      sync.Mutex
 	backlog *backlog      // guarded by mu: what waits for callbacks, else nil
-	rare    *rare         // guarded by mu: what few connections need, else nil
+	cold    *cold         // guarded by mu: what few connections need, else nil
 	state   atomic.Uint32 // changed under mu
 
 	subprotocol uint8 // its place in Options.Subprotocols, from 1; 0: none
@@ -33,20 +33,18 @@ type Conn struct {
 	overflow    Overflow // guarded by mu
 }
 
-// rare is allocated when it is needed.
-type rare struct {
+// A cold part is what few connections need. It is allocated when it is needed.
+type cold struct {
 	early []byte     // frames written before the connection has arrived at its loop
 	pong  *buf.Block // the payload of the latest ping, if it could not be answered yet
 	end   error      // why the connection is closing, for OnClose: the first reason stays
 
-	inbox   *inbox          // of a connection that is read by Read
-	windows *windows        // of compression that keeps them
-	pending pending         // messages that wait for room and may be dropped
-	writers []driver.Parker // goroutines that wait for room
-	// members of groups that wait for room; guarded by Conn.mu as all of rare, unlike the members
-	late    []*Member
-	limit   int    // SetOverflow's
-	dropped uint64 // messages
+	inbox   *inbox                     // of a connection that is read by Read
+	windows *windows                   // of compression that keeps them
+	slow    *outbox.Outbox[*buf.Block] // what waits for room; nil: there has always been room
+	// members of groups that wait for room; guarded by Conn.mu as all of cold, unlike the members
+	late  []*Member
+	limit int // SetOverflow's
 
 	pings *sentPings         // pings that wait for their pongs, for OnPong; nil: none
 	life  *lifetime.Lifetime // nil: Context was not called, and there are no values for it
@@ -56,18 +54,17 @@ type rare struct {
 
 // The bits of Conn.state.
 const (
-	closeSent   uint32 = 1 << iota // nothing may be written any more
-	concluded                      // the peer's close frame or a violation has come: nothing it sends counts any more
-	finRead                        // the peer has ended its side
-	muted                          // no OnMessage any more
-	dropped                        // CloseNow
-	closed                         // by the engine
-	owesDrained                    // a message was refused or dropped since OnDrained
-	offered                        // the kernel has refused what is queued, and there has been no room since
-	inParts                        // a message in parts has begun: no other can be sent
-	partsOver                      // it has ended, and the loop has not seen that
-	joined                         // it is a member of a group, or was
-	stalled                        // Write has waited for Options.WriteTimeout: it waits no more until there is room
+	closeSent uint32 = 1 << iota // nothing may be written any more
+	concluded                    // the peer's close frame or a violation has come: nothing it sends counts any more
+	finRead                      // the peer has ended its side
+	muted                        // no OnMessage any more
+	dropped                      // CloseNow
+	closed                       // by the engine
+	offered                      // the kernel has refused what is queued, and there has been no room since
+	inParts                      // a message in parts has begun: no other can be sent
+	partsOver                    // it has ended, and the loop has not seen that
+	joined                       // it is a member of a group, or was
+	stalled                      // Write has waited for Options.WriteTimeout: it waits no more until there is room
 )
 
 // pingState is the loop's.
@@ -81,7 +78,7 @@ const (
 func newConn(s *settings, t deflateTerms) *Conn {
 	c := &Conn{reader: reader{rules: s.rulesFor(t)}, overflow: s.overflow}
 	if s.pull {
-		c.rare = &rare{inbox: new(inbox)}
+		c.cold = &cold{inbox: new(inbox)}
 	}
 	return c
 }
@@ -94,20 +91,19 @@ func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
 // set is called under mu.
 func (c *Conn) set(bits uint32) { c.state.Store(c.state.Load() | bits) }
 
-// more is called under mu.
-func (c *Conn) more() *rare {
-	if c.rare == nil {
-		c.rare = new(rare)
+// needCold is called under mu.
+func (c *Conn) needCold() *cold {
+	if c.cold == nil {
+		c.cold = new(cold)
 	}
-	return c.rare
+	return c.cold
 }
 
-// less gives the rare part back if nothing is left in it. It is called under mu.
-func (c *Conn) less() {
-	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
-		r.pending.frames == nil && r.writers == nil && r.late == nil && r.pings == nil && r.life == nil &&
-		r.limit == 0 && r.dropped == 0 {
-		c.rare = nil
+// dropCold gives the cold part back if nothing is left in it. It is called under mu.
+func (c *Conn) dropCold() {
+	if r := c.cold; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
+		r.slow.Empty() && r.late == nil && r.pings == nil && r.life == nil && r.limit == 0 {
+		c.cold = nil
 	}
 }
 
@@ -158,8 +154,8 @@ func (c *Conn) Queued() int {
 	switch {
 	case c.nc != nil:
 		return c.nc.Queued()
-	case c.rare != nil:
-		return len(c.rare.early)
+	case c.cold != nil:
+		return len(c.cold.early)
 	}
 	return 0
 }

@@ -17,7 +17,7 @@ import (
 func (c *Conn) Context() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.more()
+	r := c.needCold()
 	if r.life == nil {
 		r.life = new(lifetime.Lifetime)
 		if c.is(closed) {

@@ -76,8 +76,8 @@ func TestContextCostsNothing(t *testing.T) {
 	c := <-conns
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare != nil {
-		t.Errorf("an idle connection has %+v", c.rare)
+	if c.cold != nil {
+		t.Errorf("an idle connection has %+v", c.cold)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 		}
 		for range 20_000 {
 			c := newConn(s, deflateTerms{})
-			c.more().life = lifetime.Of(t.Context())
+			c.needCold().life = lifetime.Of(t.Context())
 			var asked [2]context.Context
 			gate := newGate(3)
 			var wg sync.WaitGroup

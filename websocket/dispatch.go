@@ -108,9 +108,9 @@ func (c *Conn) forget() {
 		return
 	}
 	c.backlog = nil
-	if c.is(closed) && c.rare != nil && !c.settings().pull { // no message waits to be inflated
-		c.rare.windows = nil
-		c.less()
+	if c.is(closed) && c.cold != nil && !c.settings().pull { // no message waits to be inflated
+		c.cold.windows = nil
+		c.dropCold()
 	}
 	if b.Spent() || cap(b.events) > keptEvents {
 		return

@@ -40,7 +40,7 @@ func (c *Conn) arrive(nc pipe) {
 	if c.nc == nil {
 		c.nc = nc
 	}
-	if limit := c.limit(); limit > 0 {
+	if limit, _ := c.limits(); limit > 0 {
 		nc.SetWriteLimit(limit)
 	}
 	if c.is(dropped) {
@@ -48,19 +48,19 @@ func (c *Conn) arrive(nc pipe) {
 		return
 	}
 	c.startClocks()
-	if c.rare == nil || c.rare.early == nil {
+	if c.cold == nil || c.cold.early == nil {
 		return
 	}
-	early := c.rare.early
-	c.rare.early = nil
+	early := c.cold.early
+	c.cold.early = nil
 	if err := c.force(early); err != nil {
 		c.set(muted | dropped)
 		c.endWith(err)
 		nc.Abort(err)
 	}
 	c.advance()
-	c.wakeWriters()
-	c.less()
+	c.slow().Wake()
+	c.dropCold()
 }
 
 func (h *handler) Received(_ *myriad.Conn, p []byte) { (*Conn)(h).receives(p) }
@@ -168,14 +168,13 @@ func (c *Conn) ends(err error) {
 	c.mu.Lock()
 	c.set(closed | closeSent)
 	err = c.reason(err)
-	if r := c.rare; r != nil && r.pong != nil {
+	if r := c.cold; r != nil && r.pong != nil {
 		r.pong.Release()
 		r.pong = nil
 	}
-	for c.waits() {
-		c.rare.pending.shift()
+	if c.slow() != nil {
+		c.slow().End()
 	}
-	c.wakeWriters()
 	c.dropRest()
 	c.strip(err)
 	c.mu.Unlock()

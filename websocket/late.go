@@ -214,7 +214,7 @@ func (c *Conn) writeMember(msg outgoing, m *Member) error {
 
 // becomeLate is called under mu.
 func (c *Conn) becomeLate(m *Member) {
-	r := c.more()
+	r := c.needCold()
 	if len(r.late) == 0 {
 		r.lateSince = c.wall()
 		c.nc.Notify() // the loop sets the timer
@@ -225,8 +225,8 @@ func (c *Conn) becomeLate(m *Member) {
 // takeLate returns the members that wait for room on this connection, which wait no more. It is
 // called under mu.
 func (c *Conn) takeLate() (late []*Member) {
-	if c.rare != nil {
-		late, c.rare.late, c.rare.lateSince = c.rare.late, nil, 0
+	if c.cold != nil {
+		late, c.cold.late, c.cold.lateSince = c.cold.late, nil, 0
 	}
 	return late
 }
@@ -235,14 +235,14 @@ func (c *Conn) takeLate() (late []*Member) {
 func (c *Conn) forgetLate(m *Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare == nil {
+	if c.cold == nil {
 		return
 	}
-	if i := slices.Index(c.rare.late, m); i >= 0 {
-		c.rare.late = slices.Delete(c.rare.late, i, i+1)
+	if i := slices.Index(c.cold.late, m); i >= 0 {
+		c.cold.late = slices.Delete(c.cold.late, i, i+1)
 	}
-	if len(c.rare.late) == 0 {
-		c.rare.late, c.rare.lateSince = nil, 0
+	if len(c.cold.late) == 0 {
+		c.cold.late, c.cold.lateSince = nil, 0
 	}
 }
 
@@ -250,7 +250,7 @@ func (c *Conn) forgetLate(m *Member) {
 func (c *Conn) lateFor(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rare != nil && c.rare.lateSince > 0 && c.wall()-c.rare.lateSince >= d.Milliseconds()
+	return c.cold != nil && c.cold.lateSince > 0 && c.wall()-c.cold.lateSince >= d.Milliseconds()
 }
 
 // lateDue is when members have waited for too long, as Conn.now counts; 0: never.
@@ -258,10 +258,10 @@ func (c *Conn) lateDue() int64 {
 	limit := c.settings().writeTimeout
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare == nil || c.rare.lateSince == 0 || limit == 0 {
+	if c.cold == nil || c.cold.lateSince == 0 || limit == 0 {
 		return 0
 	}
-	return c.rare.lateSince + limit.Milliseconds()
+	return c.cold.lateSince + limit.Milliseconds()
 }
 
 // giveUpLate removes members that have waited for too long. On the loop.

@@ -128,10 +128,10 @@ func TestLateMemberLeaves(t *testing.T) {
 func (a *audience) lateOf(c *Conn) []*Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare == nil {
+	if c.cold == nil {
 		return nil
 	}
-	return c.rare.late
+	return c.cold.late
 }
 
 // The log is bounded: a member that keeps it full without reading is removed before WriteTimeout,

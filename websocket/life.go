@@ -73,7 +73,7 @@ func (c *Conn) answerPing(payload []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.more()
+	r := c.needCold()
 	if r.pong != nil {
 		r.pong.Release()
 	}
@@ -84,7 +84,7 @@ func (c *Conn) answerPing(payload []byte) {
 func (c *Conn) waitingPong() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rare != nil && c.rare.pong != nil
+	return c.cold != nil && c.cold.pong != nil
 }
 
 // flushPong answers the ping that was remembered, if the output has moved. Otherwise it is tried
@@ -111,10 +111,10 @@ func (c *Conn) retryPong() {
 
 func (c *Conn) sendPong() {
 	c.mu.Lock()
-	r := c.rare
+	r := c.cold
 	pong := r.pong
 	r.pong = nil
-	c.less()
+	c.dropCold()
 	c.mu.Unlock()
 	if c.control(OpPong, pong.Bytes()) == nil {
 		c.pongs++
@@ -127,5 +127,5 @@ func (c *Conn) sendPong() {
 		pong.Release()
 		return
 	}
-	c.more().pong = pong
+	c.needCold().pong = pong
 }

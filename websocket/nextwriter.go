@@ -118,7 +118,7 @@ func (w *messageWriter) begin() {
 		switch {
 		case c.is(closeSent | dropped | closed):
 			return errClosing
-		case c.is(inParts) || c.waits():
+		case c.is(inParts) || c.slow().Waits():
 			return myriad.ErrFull
 		}
 		c.set(inParts)
@@ -177,7 +177,7 @@ func (c *Conn) sendPart(b *buf.Block, last bool) error {
 		return err
 	}
 	c.state.Store(c.state.Load()&^inParts | partsOver)
-	c.wakeWriters()
+	c.slow().Wake()
 	if c.nc != nil {
 		c.nc.Notify() // the loop sends what has waited, as when there is room again
 	} else {
@@ -263,8 +263,7 @@ func (c *Conn) attemptStep(step func() error, no noRoom) error {
 		return err
 	}
 	if no.parker != nil {
-		r := c.more()
-		r.writers = append(r.writers, no.parker)
+		c.needSlow().Await(no.parker)
 	}
 	return errWait
 }

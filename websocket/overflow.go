@@ -10,6 +10,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/outbox"
 )
 
 // An Overflow says what happens to a message when the connection's output is at its limit, because
@@ -24,6 +25,7 @@ import (
 //	OverflowDropOldest  drops those that have waited longest   misses those
 //	OverflowLatest      replaces the one that waits            gets the newest only
 //	OverflowClose       closes with OverflowStatus             is closed with OverflowStatus
+//	OverflowSample      drops every second one that waits      misses those
 //
 // A member with OverflowBlock is removed after WriteTimeout. A member that is removed is given to
 // Group.OnFull, or closed with 1013.
@@ -51,24 +53,24 @@ const (
 	// OverflowClose closes the connection with Options.OverflowStatus.
 	OverflowClose
 
-	overflows // how many there are
-)
+	// OverflowSample lets messages wait as OverflowDropOldest does, but above the limit it drops
+	// every second one that waits. So what the peer gets is spread evenly over the time, and ends
+	// with the newest: for measurements whose course matters.
+	OverflowSample
 
-var overflowNames = [overflows]string{"block", "fail", "drop newest", "drop oldest", "latest", "close"}
+	overflows = Overflow(outbox.Policies) // how many there are
+)
 
 // String is the policy in words.
 func (p Overflow) String() string {
 	if p < overflows {
-		return overflowNames[p]
+		return outbox.Policy(p).String()
 	}
 	return fmt.Sprintf("Overflow(%d)", uint8(p))
 }
 
-// queues reports whether messages wait in a queue of their own, where they can be dropped.
-func (p Overflow) queues() bool { return p == OverflowDropOldest || p == OverflowLatest }
-
 // errWait asks the caller of attempt to wait for room. It is never returned to users.
-var errWait = errors.New("websocket: the output is full for now")
+var errWait = outbox.ErrBlocked
 
 // errOnLoop is for a caller that must not wait.
 var errOnLoop = fmt.Errorf("websocket: Write would wait for room: %w, and %w", myriad.ErrOnLoop, myriad.ErrFull)
@@ -89,13 +91,6 @@ type noRoom struct {
 	late   bool          // the member is late, whatever the policy is
 }
 
-// A pending queue has the messages that are not yet among the engine's output. It is part of rare
-// and guarded by Conn.mu.
-type pending struct {
-	frames []*buf.Block
-	bytes  int
-}
-
 // SetOverflow changes the limit and the policy of this connection. limit is in bytes; 0 is
 // Options.WriteLimit. Any goroutine.
 func (c *Conn) SetOverflow(policy Overflow, limit int) error {
@@ -106,11 +101,12 @@ func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.overflow = policy
-	if limit != c.settings().writeLimit || c.rare != nil {
-		c.more().limit = limit
+	if limit != c.settings().writeLimit || c.cold != nil {
+		c.needCold().limit = limit
 	}
 	if c.nc != nil {
-		c.nc.SetWriteLimit(c.limit())
+		engine, _ := c.limits()
+		c.nc.SetWriteLimit(engine)
 	}
 	return nil
 }
@@ -119,172 +115,122 @@ func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 func (c *Conn) Dropped() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare == nil {
-		return 0
-	}
-	return c.rare.dropped
+	return c.slow().Dropped()
 }
 
-// limit is the engine's part of the write limit; 0: the engine's own. It is called under mu.
-func (c *Conn) limit() int {
+// slow is what waits for room, or nil. It is called under mu.
+func (c *Conn) slow() *outbox.Outbox[*buf.Block] {
+	if c.cold == nil {
+		return nil
+	}
+	return c.cold.slow
+}
+
+// needSlow is called under mu.
+func (c *Conn) needSlow() *outbox.Outbox[*buf.Block] {
+	r := c.needCold()
+	if r.slow == nil {
+		r.slow = new(outbox.Outbox[*buf.Block])
+	}
+	return r.slow
+}
+
+// limits are how many bytes the engine may queue, where 0 is the engine's own limit, and how many
+// may wait besides. It is called under mu.
+func (c *Conn) limits() (engine, room int) {
 	limit := c.settings().writeLimit
-	if c.rare != nil && c.rare.limit > 0 {
-		limit = c.rare.limit
+	if c.cold != nil && c.cold.limit > 0 {
+		limit = c.cold.limit
 	}
-	if c.overflow.queues() {
-		return max(1, c.whole(limit)/2)
+	if p := outbox.Policy(c.overflow); p.Queues() && limit == 0 {
+		return p.Split(earlyLimit)
+	} else {
+		return p.Split(limit)
 	}
-	return limit
 }
-
-// room is how many bytes may wait besides. It is called under mu.
-func (c *Conn) room() int {
-	limit := c.settings().writeLimit
-	if c.rare != nil && c.rare.limit > 0 {
-		limit = c.rare.limit
-	}
-	return c.whole(limit) - c.limit()
-}
-
-// whole is the limit of a connection that has to divide it.
-func (c *Conn) whole(limit int) int {
-	if limit == 0 {
-		return earlyLimit
-	}
-	return limit
-}
-
-// waits reports whether messages wait for the engine to have room. It is called under mu.
-func (c *Conn) waits() bool { return c.rare != nil && len(c.rare.pending.frames) > 0 }
 
 // offer queues a message or does with it what is to be done when there is no room. It consumes b.
 // It is called under mu.
 func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
-	queues := c.overflow.queues() && no.parker == nil && !no.late
-	n := b.Len()
-	if c.waits() && !c.is(closeSent|dropped|closed) { // there may be room by now, but not before those
-		if queues {
-			c.push(b)
-			return nil
-		}
-		b.Release()
-		if no.probe {
+	queues := outbox.Policy(c.overflow).Queues() && no.parker == nil && !no.late
+	if c.slow().Waits() && !c.is(closeSent|dropped|closed) { // there may be room by now, but not before those
+		if no.probe && !queues {
+			b.Release()
 			return errWait
 		}
-		return c.full(n, no)
+		return c.full(b, no, queues)
 	}
-	if queues && !no.probe {
-		b.Retain()
+	if no.probe {
+		err := c.sendWhole(b, copyUpTo)
+		if errors.Is(err, myriad.ErrFull) {
+			return errWait
+		}
+		return err
 	}
-	err := c.sendWhole(b, copyUpTo)
-	full := errors.Is(err, myriad.ErrFull)
-	switch {
-	case full && no.probe:
-		return errWait
-	case full && queues:
-		c.push(b)
-		return nil
-	case queues && !no.probe:
-		b.Release()
+	err := c.sendWhole(b.Retain(), copyUpTo)
+	if errors.Is(err, myriad.ErrFull) {
+		return c.full(b, no, queues)
 	}
-	if full {
-		return c.full(n, no)
-	}
+	b.Release()
 	return err
 }
 
-// full is for a message of n bytes that there is no room for. It is called under mu.
-func (c *Conn) full(n int, no noRoom) error {
+// full is for a message that there is no room for. It consumes b. It is called under mu.
+func (c *Conn) full(b *buf.Block, no noRoom, queues bool) error {
 	switch {
 	case no.parker != nil:
-		r := c.more()
-		r.writers = append(r.writers, no.parker)
+		b.Release()
+		c.needSlow().Await(no.parker)
 		return errWait
-	case c.overflow == OverflowBlock || no.late || c.is(inParts) && (c.overflow == OverflowClose || no.member != nil):
+	case c.overflow == OverflowBlock || no.late || c.is(inParts) && (c.overflow == OverflowClose || no.member != nil &&
+		!queues):
+		b.Release()
 		if no.member != nil {
 			c.becomeLate(no.member)
 		}
 		return errWait
 	}
-	c.set(offered)
-	switch c.overflow {
-	case OverflowDropNewest:
-		c.drop(n)
-		return nil
-	case OverflowClose:
-		c.settings().count.closed.Add(1)
+	if !queues {
+		c.set(offered)
+	}
+	_, room := c.limits()
+	rules := outbox.Rules{Policy: outbox.Policy(c.overflow), Room: room, Counts: &c.settings().count}
+	switch c.needSlow().Put(b, rules) {
+	case outbox.Refused:
+		return myriad.ErrFull
+	case outbox.Closes:
 		code := c.settings().overflowStatus
 		err := fmt.Errorf("websocket: the peer is too slow: %w: %w", myriad.ErrFull,
 			&CloseError{Code: code, Reason: tooSlow})
 		c.failLocked(code, tooSlow, err)
 		return errClosing
 	}
-	c.settings().count.refused.Add(1)
-	c.set(owesDrained)
-	return myriad.ErrFull
+	return nil
 }
 
 // tooSlow is the reason that a peer closed by OverflowClose is told.
 const tooSlow = "too slow"
 
-// push lets a message wait, and drops others for it. It is called under mu.
-func (c *Conn) push(b *buf.Block) {
-	q := &c.more().pending
-	q.frames = append(q.frames, b)
-	q.bytes += b.Len()
-	for len(q.frames) > 1 && (c.overflow != OverflowDropOldest || q.bytes > c.room()) {
-		c.drop(q.shift())
-	}
-}
-
-// shift drops the message that has waited longest and returns its size.
-func (q *pending) shift() int {
-	b := q.frames[0]
-	n := b.Len()
-	b.Release()
-	q.frames[0] = nil
-	q.frames = q.frames[1:]
-	q.bytes -= n
-	if len(q.frames) == 0 {
-		q.frames = nil
-	}
-	return n
-}
-
-// drop counts. It is called under mu.
-func (c *Conn) drop(n int) {
-	c.more().dropped++
-	c.set(owesDrained)
-	c.settings().count.dropped.Add(1)
-	c.settings().count.droppedBytes.Add(uint64(n))
-}
-
 // advance gives the engine what waits, as far as it has room. It is called under mu.
 func (c *Conn) advance() {
-	for c.waits() {
-		q := &c.rare.pending
-		if c.sendWhole(q.frames[0].Retain(), copied) != nil {
+	for o := c.slow(); o.Waits(); o.Sent() {
+		if c.sendWhole(o.First().Retain(), copied) != nil {
 			return // Drained follows, or the end of a message in parts, or the connection's
 		}
-		q.shift()
 	}
 }
 
 // forcePending queues what waits above the limit, because a close frame comes behind it. It is
 // called under mu.
 func (c *Conn) forcePending() {
-	for c.waits() {
-		q := &c.rare.pending
-		if c.is(inParts) {
-			q.shift() // no other message may come inside of one
-			continue
+	for o := c.slow(); o.Waits(); o.Sent() {
+		switch {
+		case c.is(inParts): // no other message may come inside of one
+		case c.nc != nil:
+			_ = c.force(o.First().Bytes()) // the connection ends in any case
+		default:
+			c.cold.early = append(c.cold.early, o.First().Bytes()...)
 		}
-		if c.nc != nil {
-			_ = c.force(q.frames[0].Bytes()) // the connection ends in any case
-		} else {
-			c.rare.early = append(c.rare.early, q.frames[0].Bytes()...)
-		}
-		q.shift()
 	}
 }
 
@@ -294,14 +240,11 @@ func (h *handler) Drained(*myriad.Conn) { (*Conn)(h).drains() }
 func (c *Conn) drains() {
 	c.mu.Lock()
 	c.advance()
-	tell := c.is(owesDrained) && !c.waits()
-	if tell {
-		c.state.Store(c.state.Load() &^ owesDrained)
-	}
+	tell := c.slow().Relieved()
 	if c.is(offered | stalled) {
 		c.state.Store(c.state.Load() &^ (offered | stalled))
 	}
-	c.wakeWriters()
+	c.slow().Wake()
 	late := c.takeLate()
 	c.mu.Unlock()
 	for _, m := range late {
@@ -312,77 +255,58 @@ func (c *Conn) drains() {
 	}
 }
 
-// wakeWriters lets writers that wait for room try again. It is called under mu.
-func (c *Conn) wakeWriters() {
-	r := c.rare
-	if r == nil {
-		return
-	}
-	for _, w := range r.writers {
-		w.Unpark()
-	}
-	r.writers = nil
+// A waitingWrite is a message that waits for room.
+type waitingWrite struct {
+	c       *Conn
+	m       outgoing
+	expired func() error // ends the wait; nil: nothing does
 }
 
-// A writer is a goroutine that waits for room.
-type writer struct {
-	driver.Parker
-	system  driver.System
-	until   time.Time    // zero: without end
-	expired func() error // ends the wait
+func (w *waitingWrite) Try(p driver.Parker) error { return w.c.attempt(w.m, noRoom{parker: p}) }
+
+func (w *waitingWrite) Forget(p driver.Parker) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	w.c.slow().Forget(p)
+}
+
+func (w *waitingWrite) Blocks() { w.c.settings().count.Waited.Add(1) }
+
+func (w *waitingWrite) Expired() error {
+	if w.expired == nil {
+		return nil
+	}
+	return notWritten(w.expired())
+}
+
+func notWritten(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("websocket: the message was not written: %w", err)
 }
 
 // writeWaiting waits for room until ctx ends, expired says so, or limit has passed; 0: there is no
 // limit.
 func (c *Conn) writeWaiting(ctx context.Context, m outgoing, limit time.Duration, expired func() error) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("websocket: the message was not written: %w", err)
+		return notWritten(err)
 	}
 	e, err := c.engine()
 	if err != nil {
 		return err
 	}
-	w := writer{Parker: e.System().NewParker(), system: e.System(), expired: expired}
-	for first := true; ; first = false {
-		if err := c.attempt(m, noRoom{parker: w.Parker}); err != errWait {
-			return err
-		}
-		if first {
-			if !e.HandOff() {
-				c.forgetWriter(w.Parker)
-				return errOnLoop
-			}
-			c.settings().count.waited.Add(1)
-			if limit > 0 {
-				w.until = w.system.Now().Add(limit)
-			}
-			defer context.AfterFunc(ctx, w.Unpark)()
-		}
-		err := c.park(ctx, &w)
-		c.forgetWriter(w.Parker)
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// park waits for w's next try, and returns why there is to be none.
-func (c *Conn) park(ctx context.Context, w *writer) error {
-	if w.until.IsZero() {
-		w.Park()
-	} else if left := w.until.Sub(w.system.Now()); left > 0 {
-		w.ParkFor(left)
-	} else {
+	switch err = outbox.Wait(ctx, e, limit, &waitingWrite{c, m, expired}); {
+	case err == nil:
+		return nil
+	case err == myriad.ErrOnLoop:
+		return errOnLoop
+	case err == outbox.ErrStalled:
 		return c.stall()
+	case err == ctx.Err():
+		return notWritten(err)
 	}
-	err := ctx.Err()
-	if err == nil && w.expired != nil {
-		err = w.expired()
-	}
-	if err != nil {
-		return fmt.Errorf("websocket: the message was not written: %w", err)
-	}
-	return nil
+	return err
 }
 
 // stall notes that there has been no room for as long as a Write waits.
@@ -392,51 +316,15 @@ func (c *Conn) stall() error {
 	if c.is(closeSent | dropped | closed) {
 		return errClosing
 	}
-	c.set(stalled | owesDrained)
-	c.settings().count.refused.Add(1)
+	c.set(stalled)
+	c.needSlow().Refuse(&c.settings().count)
 	return c.settings().errStalled()
 }
 
-func (c *Conn) forgetWriter(w driver.Parker) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.rare
-	if r == nil {
-		return
-	}
-	for i, other := range r.writers {
-		if other == w {
-			r.writers = append(r.writers[:i], r.writers[i+1:]...)
-			return
-		}
-	}
-}
-
-// flushWait is for how long flush waits for a loop, unless a test says otherwise: the loop may be
-// held up by a callback that waits for a lock of flush's caller.
-const flushWait = 10 * time.Millisecond
-
 // flush has the loop offer the kernel what is queued, so that only what the kernel refuses counts.
-// It waits for the loop, never for the peer, and not at all on another loop.
 func (c *Conn) flush() {
-	nc := c.conn()
-	if nc == nil || c.is(offered) && nc.Unflushed() == 0 || nc.Flush() {
-		return
-	}
-	e := nc.Loop().Engine()
-	if !e.HandOff() {
-		return
-	}
-	w := e.System().NewParker()
-	offer := func() {
-		if nc.Flush() {
-			w.Unpark()
-		} else {
-			nc.Loop().Later(w.Unpark) // a stream's output leaves in this turn
-		}
-	}
-	if nc.Loop().Do(offer) == nil {
-		w.ParkFor(c.settings().flushWait)
+	if nc := c.conn(); nc != nil && !(c.is(offered) && nc.Unflushed() == 0) {
+		outbox.Flush(nc, c.settings().flushWait)
 	}
 }
 

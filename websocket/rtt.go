@@ -45,7 +45,7 @@ func (c *Conn) Ping(p []byte) error {
 
 // remember is called under mu.
 func (c *Conn) remember(p []byte) {
-	r := c.more()
+	r := c.needCold()
 	if r.pings == nil {
 		r.pings = new(sentPings)
 	}
@@ -64,11 +64,11 @@ func (c *Conn) clock() time.Time { return c.nc.Loop().Engine().System().Now() }
 
 // startClocks is for pings from before the connection had a loop. It is called under mu.
 func (c *Conn) startClocks() {
-	if c.rare == nil || c.rare.pings == nil {
+	if c.cold == nil || c.cold.pings == nil {
 		return
 	}
-	for i := range *c.rare.pings {
-		if sent := &(*c.rare.pings)[i]; sent.at.IsZero() {
+	for i := range *c.cold.pings {
+		if sent := &(*c.cold.pings)[i]; sent.at.IsZero() {
 			sent.at = c.clock()
 		}
 	}
@@ -96,17 +96,17 @@ func (c *Conn) answered(payload []byte) {
 func (c *Conn) recall(payload []byte) (at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare == nil || c.rare.pings == nil {
+	if c.cold == nil || c.cold.pings == nil {
 		return at, false
 	}
-	all := *c.rare.pings
+	all := *c.cold.pings
 	for i, sent := range all {
 		if sent.payload != string(payload) {
 			continue
 		}
-		if *c.rare.pings = slices.Delete(all, 0, i+1); len(*c.rare.pings) == 0 {
-			c.rare.pings = nil
-			c.less()
+		if *c.cold.pings = slices.Delete(all, 0, i+1); len(*c.cold.pings) == 0 {
+			c.cold.pings = nil
+			c.dropCold()
 		}
 		return sent.at, true
 	}

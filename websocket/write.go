@@ -80,7 +80,7 @@ func (c *Conn) write(m outgoing) error {
 		}
 	}
 	if c.is(stalled) {
-		c.settings().count.refused.Add(1)
+		c.settings().count.Refused.Add(1)
 		return c.settings().errStalled()
 	}
 	err = c.writeWaiting(context.Background(), m, c.settings().writeTimeout, nil)
@@ -145,7 +145,7 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.is(closeSent|dropped|closed) && !c.waits() {
+	if !c.is(closeSent|dropped|closed) && !c.slow().Waits() {
 		b, err := c.packInContext(m.op, m.p)
 		if err != nil {
 			return err
@@ -227,11 +227,11 @@ func writeBlock(p pipe, b *buf.Block) error {
 // sendEarly keeps a frame until the connection has arrived at its loop.
 func (c *Conn) sendEarly(b *buf.Block) error {
 	defer b.Release()
-	limit := c.limit()
+	limit, _ := c.limits()
 	if limit == 0 {
 		limit = earlyLimit
 	}
-	r := c.more()
+	r := c.needCold()
 	if len(r.early) > 0 && len(r.early)+b.Len() > limit {
 		return myriad.ErrFull
 	}
@@ -248,6 +248,7 @@ func (c *Conn) force(p []byte) error {
 	}
 	c.nc.SetWriteLimit(c.nc.Queued() + len(p) + spare)
 	_, err = c.nc.Write(p)
-	c.nc.SetWriteLimit(c.limit())
+	limit, _ := c.limits()
+	c.nc.SetWriteLimit(limit)
 	return err
 }
