@@ -248,7 +248,7 @@ func (c *Conn) drains() {
 	late := c.takeLate()
 	c.mu.Unlock()
 	for _, m := range late {
-		m.part.catchUp(m)
+		m.shard.catchUp(m)
 	}
 	if tell && c.settings().onDrained != nil {
 		c.dispatch(event{kind: drained})
