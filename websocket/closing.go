@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 )
 
 // This file is how a connection ends: by a close frame from either side, a violation, a timeout, or
@@ -19,6 +20,67 @@ var (
 	errStopped = fmt.Errorf("websocket: the engine closed the connection: %w", net.ErrClosed)
 )
 
+// A phase is how far the end of a connection has come.
+type phase uint32
+
+const (
+	open     phase = iota // messages go both ways
+	ending                // the peer's close frame, violation or FIN has come; what came before is answered yet
+	answered              // that is done: nothing may be written any more
+	ended                 // the engine has closed the connection; callbacks of earlier messages still come
+	closing               // this side's close frame is written; the peer's has not come
+	agreed                // both are there
+	dropped               // by CloseNow
+	vanished              // the engine has closed the connection, behind closing, agreed or dropped
+
+	phases // how many there are
+)
+
+// A step leads from one phase to another.
+type step uint8
+
+const (
+	closes   step = iota // this side writes its close frame
+	answers              // this side writes its last frame behind the peer's end
+	concedes             // the peer's end has come
+	drops                // this side ends the connection at once
+	vanishes             // the engine has closed the connection
+
+	steps // how many there are
+)
+
+// transitions are the phases after each step.
+var transitions = [phases][steps]phase{
+	//        closes    answers   concedes  drops     vanishes
+	open:     {closing, answered, ending, dropped, ended},
+	ending:   {agreed, answered, ending, dropped, ended},
+	answered: {agreed, answered, answered, dropped, ended},
+	ended:    {ended, ended, ended, ended, ended},
+	closing:  {closing, closing, agreed, dropped, vanished},
+	agreed:   {agreed, agreed, agreed, dropped, vanished},
+	dropped:  {dropped, dropped, dropped, dropped, vanished},
+	vanished: {vanished, vanished, vanished, vanished, vanished},
+}
+
+// A closer has the phase of a connection. Any goroutine may look; a step is taken under Conn.mu.
+type closer struct{ now atomic.Uint32 }
+
+func (e *closer) phase() phase { return phase(e.now.Load()) }
+
+func (e *closer) step(s step) { e.now.Store(uint32(transitions[e.phase()][s])) }
+
+// writable reports whether frames may be written.
+func (e *closer) writable() bool { return e.phase() <= ending }
+
+// muted reports whether OnMessage is not called any more, because this side has closed.
+func (e *closer) muted() bool { return e.phase() >= closing }
+
+// over reports whether nothing can be sent, not even a close frame.
+func (e *closer) over() bool { return e.phase() == dropped || e.gone() }
+
+// gone reports whether the engine has closed the connection.
+func (e *closer) gone() bool { return e.phase() == ended || e.phase() == vanished }
+
 // Close begins the closing handshake: what was written before is sent, then a close frame with code
 // and reason, and nothing after it. No OnMessage begins from then on. OnClose follows when the peer
 // has answered, or after Options.CloseTimeout. The code is one that may be sent (1000 to 1003, 1007
@@ -31,11 +93,10 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.emptyInbox() // also of a connection that has ended
-	if c.is(closeSent | dropped | closed) {
+	if !c.end.writable() {
 		return errClosing
 	}
-	c.set(muted)
-	err := c.sendClose(code, reason)
+	err := c.sendClose(code, reason, closes)
 	if c.nc != nil {
 		c.nc.Notify() // the loop sets the timer
 	}
@@ -56,10 +117,10 @@ func (c *Conn) CloseNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.emptyInbox()
-	if c.is(dropped | closed) {
+	if c.end.over() {
 		return
 	}
-	c.set(muted | dropped)
+	c.end.step(drops)
 	c.endWith(errDropped)
 	c.slow().Wake()
 	if c.nc != nil {
@@ -68,13 +129,14 @@ func (c *Conn) CloseNow() {
 }
 
 // sendClose writes the close frame, above every limit. It is called under mu.
-func (c *Conn) sendClose(code StatusCode, reason string) error {
-	b, err := c.settings().encode(OpClose, false, appendCloseBody(make([]byte, 0, maxControl), code, reason))
+func (c *Conn) sendClose(code StatusCode, reason string, s step) error {
+	c.endOutput(s)
+	body := appendCloseBody(make([]byte, 0, maxControl), code, reason)
+	b, err := c.settings().encode(frameHeader{fin: true, op: OpClose}, body)
 	if err != nil {
 		return err
 	}
 	defer b.Release()
-	c.endOutput()
 	if c.nc == nil {
 		c.needCold().early = append(c.needCold().early, b.Bytes()...)
 		return nil
@@ -83,9 +145,9 @@ func (c *Conn) sendClose(code StatusCode, reason string) error {
 }
 
 // endOutput has nothing more written but a close frame. It is called under mu.
-func (c *Conn) endOutput() {
+func (c *Conn) endOutput(s step) {
 	c.forcePending()
-	c.set(closeSent)
+	c.end.step(s)
 	c.slow().Wake()
 }
 
@@ -107,14 +169,15 @@ func (c *Conn) fail(code StatusCode, text string, err error) {
 
 // failLocked is fail for callers that hold mu.
 func (c *Conn) failLocked(code StatusCode, text string, err error) {
-	if c.is(dropped | closed) {
+	if c.end.over() {
 		return
 	}
-	c.set(muted)
 	c.endWith(err)
 	c.emptyInbox()
-	if !c.is(closeSent) {
-		_ = c.sendClose(code, text) // the connection ends in any case
+	if c.end.writable() {
+		_ = c.sendClose(code, text, closes) // the connection ends in any case
+	} else {
+		c.end.step(closes) // no more callbacks
 	}
 	if c.nc != nil {
 		_ = c.nc.Close()
@@ -141,14 +204,14 @@ func (c *Conn) peerClosed(payload []byte) {
 // been called for all of them. On the loop.
 func (c *Conn) conclude(err error) {
 	c.mu.Lock()
-	c.set(concluded)
+	c.end.step(concedes)
 	c.endWith(err)
 	busy := c.backlog != nil
 	unread := c.endInbox(err)
-	if !c.is(closeSent) { // else boundClose sets the timer
-		c.due = c.unanswered()
+	if c.end.writable() { // else boundClose sets the timer
+		c.ping.state, c.ping.mark = pingsEnding, c.unanswered()
 		if !unread {
-			c.due++ // the leaving event
+			c.ping.mark++ // the leaving event
 		}
 		c.nc.SetTimer(c.settings().closeTimeout)
 	}
@@ -176,8 +239,8 @@ func (c *Conn) answersExpired() {
 	c.mu.Lock()
 	left, err := c.unanswered(), c.reason(nil)
 	c.mu.Unlock()
-	if left < c.due {
-		c.due = left
+	if left < c.ping.mark {
+		c.ping.mark = left
 		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}
@@ -199,17 +262,17 @@ func (c *Conn) leave(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.is(dropped | closed) {
+	if c.end.over() {
 		return
 	}
 	switch {
-	case c.is(closeSent):
+	case !c.end.writable():
 	case err == errNoClose:
-		c.endOutput()
+		c.endOutput(answers)
 	default:
-		_ = c.sendClose(code, text) // the connection ends in any case
+		_ = c.sendClose(code, text, answers) // the connection ends in any case
 	}
-	if broken || c.settings().random == nil || c.is(finRead) {
+	if broken || c.settings().random == nil || c.cold.fin {
 		_ = c.nc.Close()
 		return
 	}
@@ -218,9 +281,8 @@ func (c *Conn) leave(err error) {
 
 // boundClose gives the peer a time to answer, or the server to close. On the loop.
 func (c *Conn) boundClose() {
-	if c.is(closeSent) && c.pings&bounding == 0 {
-		c.pings |= bounding
-		c.due = int64(c.nc.Queued())
+	if !c.end.writable() && c.ping.state != pingsClosing {
+		c.ping.state, c.ping.mark = pingsClosing, int64(c.nc.Queued())
 		c.nc.SetTimer(c.settings().closeTimeout)
 	}
 }
@@ -234,8 +296,8 @@ const closeProgress = 4 << 10
 // dropped.
 func (c *Conn) closeExpired() {
 	queued := int64(c.nc.Queued())
-	if c.due-queued >= min(closeProgress, max(c.due, 1)) {
-		c.due = queued
+	if mark := c.ping.mark; mark-queued >= min(closeProgress, max(mark, 1)) {
+		c.ping.mark = queued
 		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}

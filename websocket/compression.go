@@ -140,7 +140,7 @@ func (c *Conn) pack(op Op, p, window []byte) (*buf.Block, error) {
 	if len(d.out) >= len(p) {
 		return nil, nil
 	}
-	return c.settings().encode(op, true, d.out)
+	return c.settings().encode(frameHeader{fin: true, rsv1: true, op: op}, d.out)
 }
 
 // packInContext is pack for connections that keep a window. It is called under mu, and slideOut

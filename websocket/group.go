@@ -197,10 +197,10 @@ func rosterOf(l *myriad.Loop) *roster {
 func (r *roster) enter(m *Member) bool {
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
-	if m.c.is(closed) {
+	if m.c.end.gone() {
 		return false
 	}
-	m.c.set(joined)
+	m.c.joined = true
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.first == nil {

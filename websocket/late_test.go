@@ -131,7 +131,7 @@ func (a *audience) lateOf(c *Conn) []*Member {
 	if c.cold == nil {
 		return nil
 	}
-	return c.cold.late
+	return c.cold.late.members
 }
 
 // The log is bounded: a member that keeps it full without reading is removed before WriteTimeout,

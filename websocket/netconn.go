@@ -145,7 +145,7 @@ func (n *netConn) setDue(t time.Time, read, write bool) error {
 	switch {
 	case !c.settings().pull:
 		return n.failed("set", errNotPulled)
-	case c.is(dropped | closed):
+	case c.end.over():
 		return n.failed("set", errClosing)
 	}
 	in := c.cold.inbox

@@ -39,7 +39,7 @@ func (c *Conn) NextWriter(op Op) (io.WriteCloser, error) {
 	if err := checkMessage(op, nil); err != nil {
 		return nil, err
 	}
-	if c.is(closeSent | dropped | closed) {
+	if !c.end.writable() {
 		return nil, errClosing
 	}
 	return &messageWriter{c: c, op: op}, nil
@@ -116,12 +116,12 @@ func (w *messageWriter) begin() {
 	c := w.c
 	err := c.write(outgoing{step: func() error {
 		switch {
-		case c.is(closeSent | dropped | closed):
+		case !c.end.writable():
 			return errClosing
-		case c.is(inParts) || c.slow().Waits():
+		case c.parts == partsOpen || c.slow().Waits():
 			return myriad.ErrFull
 		}
-		c.set(inParts)
+		c.parts = partsOpen
 		return nil
 	}})
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *messageWriter) send(p []byte, last bool) {
 	if w.sent {
 		h.op = opContinuation
 	}
-	b, err := c.settings().encodeFrame(h, p)
+	b, err := c.settings().encode(h, p)
 	if err == nil {
 		err = c.write(outgoing{step: func() error { return c.sendPart(b, last) }})
 		b.Release()
@@ -176,7 +176,7 @@ func (c *Conn) sendPart(b *buf.Block, last bool) error {
 	if err != nil || !last {
 		return err
 	}
-	c.state.Store(c.state.Load()&^inParts | partsOver)
+	c.parts = partsOver
 	c.slow().Wake()
 	if c.nc != nil {
 		c.nc.Notify() // the loop sends what has waited, as when there is room again
@@ -235,23 +235,15 @@ func (w *messageWriter) Close() error {
 
 // partsEnded goes on with what has waited for the end of a message in parts. On the loop.
 func (c *Conn) partsEnded() {
-	if !c.is(partsOver) {
-		return
-	}
 	c.mu.Lock()
-	c.state.Store(c.state.Load() &^ partsOver)
-	c.mu.Unlock()
-	c.drains()
-}
-
-// sendWhole is send for a message in one frame, for which there is no room between the parts of
-// another. It is called under mu.
-func (c *Conn) sendWhole(b *buf.Block, copyUpTo int) error {
-	if c.is(inParts) && !c.is(closeSent|dropped|closed) {
-		b.Release()
-		return myriad.ErrFull
+	over := c.parts == partsOver
+	if over {
+		c.parts = partsNone
 	}
-	return c.send(b, copyUpTo)
+	c.mu.Unlock()
+	if over {
+		c.drains()
+	}
 }
 
 // attemptStep runs one step of a message in parts, and says that there is no room for it.

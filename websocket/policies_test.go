@@ -70,7 +70,7 @@ func (r *slowPeer) Drain() []int {
 }
 
 func (r *slowPeer) Missed() uint64 { return r.conn.Dropped() }
-func (r *slowPeer) Closed() bool   { return r.conn.is(closeSent | closed) }
+func (r *slowPeer) Closed() bool   { return !r.conn.end.writable() }
 
 // A waitedFor peer is on a real socket, where a writer waits for it.
 type waitedFor struct {
@@ -99,4 +99,4 @@ func (r *waitedFor) Drain() (got []int) {
 }
 
 func (r *waitedFor) Missed() uint64 { return r.conn.Dropped() }
-func (r *waitedFor) Closed() bool   { return r.conn.is(closed) }
+func (r *waitedFor) Closed() bool   { return r.conn.end.gone() }

@@ -137,7 +137,7 @@ func (p *shard) conns() []*Conn {
 	all := make([]*Conn, 0, p.count())
 	for _, list := range [...][]*Member{p.members, p.late} {
 		for _, m := range list {
-			if !m.c.is(closed) {
+			if !m.c.end.gone() {
 				all = append(all, m.c)
 			}
 		}

@@ -1,0 +1,279 @@
+package websocket
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// This file is pings and pongs, both ways. All of it runs on the loop.
+
+const (
+	// maxPongs is how many pongs may wait in the output. Above it only the latest ping is answered,
+	// and at most one in each pongRetry until the output has moved: "the endpoint MAY elect to send
+	// a Pong frame for only the most recently processed Ping frame", RFC 6455 §5.5.3.
+	maxPongs  = 16
+	pongRetry = 100 * time.Millisecond
+)
+
+// A pinger judges by the silence of a peer whether it is alive. It is the loop's.
+type pinger struct {
+	mark  int64 // see pingState
+	state pingState
+	pongs uint8 // sent since the output was last seen to be empty
+}
+
+// A pingState says what the pinger waits for, and what its mark is.
+type pingState uint8
+
+const (
+	pingsIdle    pingState = iota // for silence; mark is when something was received last, in milliseconds
+	pingsSent                     // for any byte behind a ping; mark is when that was sent
+	pingsEnding                   // for callbacks behind the peer's end; mark is how many of them are left
+	pingsClosing                  // for the end of the closing handshake; mark is how many bytes are queued
+)
+
+// received notes that the peer is alive.
+func (p *pinger) received(now int64) {
+	if p.state <= pingsSent {
+		p.state, p.mark = pingsIdle, now
+	}
+}
+
+// due is when the silence is to be judged, in milliseconds; 0: never.
+func (p *pinger) due(s *settings) int64 {
+	switch {
+	case p.state == pingsIdle && s.pingInterval > 0:
+		return p.mark + s.pingInterval.Milliseconds()
+	case p.state == pingsSent:
+		return p.mark + s.pongTimeout.Milliseconds()
+	}
+	return 0
+}
+
+// now is the time of the loop's turn, in milliseconds.
+func (c *Conn) now() int64 { return c.nc.Loop().Now().UnixMilli() }
+
+// arm sets the connection's one timer to what comes next.
+func (c *Conn) arm(now int64) {
+	wait := time.Duration(0)
+	if due := c.ping.due(c.settings()); due > 0 {
+		wait = max(time.Duration(due-now)*time.Millisecond, time.Millisecond)
+	}
+	if due := c.nextDeadline(now); due > 0 && (wait == 0 || wait > time.Duration(due-now)*time.Millisecond) {
+		wait = time.Duration(due-now) * time.Millisecond
+	}
+	if c.waitingPong() && (wait == 0 || wait > pongRetry) {
+		wait = pongRetry
+	}
+	c.nc.SetTimer(wait)
+}
+
+// judgeSilence pings a peer that has been silent for long, and gives one up that stayed silent
+// after that. Any byte counts as life. A connection that is not being read, because callbacks are
+// slow, is not judged.
+func (c *Conn) judgeSilence(now int64) {
+	switch {
+	case !c.reading():
+		c.ping.received(now)
+	case c.ping.state == pingsSent:
+		c.mu.Lock()
+		c.endWith(errNoPong)
+		c.mu.Unlock()
+		c.nc.Abort(errNoPong)
+	default:
+		_ = c.Ping(nil) // if the output is full, the peer has all the more to prove
+		if c.ping.mark = now; c.settings().pongTimeout > 0 {
+			c.ping.state = pingsSent
+		}
+	}
+}
+
+// answerPing sends the pong, or remembers the latest ping while too many pongs wait.
+func (c *Conn) answerPing(payload []byte) {
+	if c.nc.Queued() == 0 {
+		c.ping.pongs = 0
+	}
+	if c.ping.pongs < maxPongs && !c.waitingPong() && c.control(OpPong, payload) == nil {
+		c.ping.pongs++
+		return
+	}
+	if !c.end.writable() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.needCold()
+	if r.pong != nil {
+		r.pong.Release()
+	}
+	r.pong = buf.From(payload)
+	c.nc.Notify() // comes when what was written has been offered to the kernel
+}
+
+func (c *Conn) waitingPong() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cold != nil && c.cold.pong != nil
+}
+
+// flushPong answers the ping that was remembered, if the output has moved. Otherwise it is tried
+// again a little later.
+func (c *Conn) flushPong() {
+	if !c.waitingPong() || !c.end.writable() {
+		return
+	}
+	if c.nc.Queued() == 0 {
+		c.ping.pongs = 0
+		c.sendPong()
+	}
+	if c.end.phase() == open { // then the timer is that of the end
+		c.arm(c.now())
+	}
+}
+
+// retryPong sends it whether the output has moved or not, if there is room.
+func (c *Conn) retryPong() {
+	if c.waitingPong() {
+		c.sendPong()
+	}
+}
+
+func (c *Conn) sendPong() {
+	c.mu.Lock()
+	r := c.cold
+	pong := r.pong
+	r.pong = nil
+	c.dropCold()
+	c.mu.Unlock()
+	if c.control(OpPong, pong.Bytes()) == nil {
+		c.ping.pongs++
+		pong.Release()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.end.writable() {
+		pong.Release()
+		return
+	}
+	c.needCold().pong = pong
+}
+
+// This file measures how long peers take to answer pings, for Options.OnPong. Without OnPong
+// nothing is remembered.
+
+// maxSentPings is how many pings wait for their pongs at most. Above it the oldest is forgotten,
+// and its pong is ignored.
+const maxSentPings = 16
+
+// sentPings are pings that have no pong yet, the oldest first.
+type sentPings []sentPing
+
+type sentPing struct {
+	payload string
+	at      time.Time // zero: the connection had no clock yet
+}
+
+// Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval
+// asks for. Options.OnPong receives the answer. It fails with myriad.ErrFull while the peer reads
+// too slowly. Any goroutine.
+func (c *Conn) Ping(p []byte) error {
+	if len(p) > maxControl {
+		return fmt.Errorf("websocket: a ping of %d bytes: a control frame holds at most %d", len(p), maxControl)
+	}
+	b, err := c.settings().encode(frameHeader{fin: true, op: OpPing}, p)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err = c.send(b, copied); err == nil && c.settings().onPong != nil {
+		c.remember(p)
+	}
+	return err
+}
+
+// remember is called under mu.
+func (c *Conn) remember(p []byte) {
+	r := c.needCold()
+	if r.pings == nil {
+		r.pings = new(sentPings)
+	}
+	if len(*r.pings) == maxSentPings {
+		*r.pings = slices.Delete(*r.pings, 0, 1)
+	}
+	sent := sentPing{payload: string(p)}
+	if c.nc != nil {
+		sent.at = c.clock()
+	}
+	*r.pings = append(*r.pings, sent)
+}
+
+// clock is the time now, where Conn.now is that of the loop's cycle.
+func (c *Conn) clock() time.Time { return c.nc.Loop().Engine().System().Now() }
+
+// startClocks is for pings from before the connection had a loop. It is called under mu.
+func (c *Conn) startClocks() {
+	if c.cold == nil || c.cold.pings == nil {
+		return
+	}
+	for i := range *c.cold.pings {
+		if sent := &(*c.cold.pings)[i]; sent.at.IsZero() {
+			sent.at = c.clock()
+		}
+	}
+}
+
+// answered takes a pong. On the loop.
+func (c *Conn) answered(payload []byte) {
+	if c.settings().onPong == nil {
+		return
+	}
+	at, ok := c.recall(payload)
+	if !ok || c.end.muted() {
+		return
+	}
+	rtt := min(max(c.clock().Sub(at).Microseconds(), 0), math.MaxUint32)
+	ev := event{kind: ponged, p: payload, micros: uint32(rtt)}
+	if !c.settings().inline && len(payload) > 0 {
+		ev.block = buf.From(payload)
+	}
+	c.dispatch(ev)
+}
+
+// recall finds the oldest ping with this payload and forgets it and those before it, which a peer
+// may leave unanswered then (RFC 6455 §5.5.3).
+func (c *Conn) recall(payload []byte) (at time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cold == nil || c.cold.pings == nil {
+		return at, false
+	}
+	all := *c.cold.pings
+	for i, sent := range all {
+		if sent.payload != string(payload) {
+			continue
+		}
+		if *c.cold.pings = slices.Delete(all, 0, i+1); len(*c.cold.pings) == 0 {
+			c.cold.pings = nil
+			c.dropCold()
+		}
+		return sent.at, true
+	}
+	return at, false
+}
+
+func (c *Conn) callPong(ev event) {
+	p := ev.p
+	if ev.block != nil {
+		defer ev.block.Release()
+		p = ev.block.Bytes()
+	}
+	if !c.end.muted() {
+		c.settings().onPong(c, p, time.Duration(ev.micros)*time.Microsecond)
+	}
+}
