@@ -63,7 +63,7 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
 	c.subprotocol = s.number(subprotocol)
 	if req.connect {
-		if err = c.tunnel(w, subprotocol, req.terms); err != nil {
+		if err = throughHTTP2(c, w, subprotocol, req.terms); err != nil {
 			return nil, fmt.Errorf("websocket: Accept: %w", err)
 		}
 		return c, nil
@@ -75,7 +75,7 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	case err == nil:
 		w.WriteHeader(http.StatusSwitchingProtocols)
 	case errors.Is(err, web.ErrNotMyriad):
-		err = c.hijack(w, string(head))
+		err = hijack(c, w, string(head))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("websocket: Accept: %w", err)
@@ -113,7 +113,7 @@ func ofHandshake(name string) bool {
 
 // hijack takes the connection of a server that is not ours to an engine, with what has been read
 // ahead.
-func (c *Conn) hijack(w http.ResponseWriter, head string) error {
+func hijack(c *Conn, w http.ResponseWriter, head string) error {
 	e, err := c.settings().on()
 	if err != nil {
 		http.Error(w, "the server has no engine for WebSockets", http.StatusInternalServerError)
@@ -222,9 +222,9 @@ var (
 	_ pipe = (*web.Pipe)(nil)
 )
 
-// tunnel accepts an extended CONNECT (RFC 8441 §5): the answer has no Sec-WebSocket-Accept, because
-// the request has no key.
-func (c *Conn) tunnel(w http.ResponseWriter, subprotocol string, terms deflateTerms) error {
+// throughHTTP2 accepts an extended CONNECT (RFC 8441 §5): the answer has no Sec-WebSocket-Accept,
+// because the request has no key.
+func throughHTTP2(c *Conn, w http.ResponseWriter, subprotocol string, terms deflateTerms) error {
 	fields := w.Header()
 	for name := range fields {
 		if ofHandshake(name) {

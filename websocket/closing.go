@@ -81,28 +81,6 @@ func (e *closer) over() bool { return e.phase() == dropped || e.gone() }
 // gone reports whether the engine has closed the connection.
 func (e *closer) gone() bool { return e.phase() == ended || e.phase() == vanished }
 
-// Close begins the closing handshake: what was written before is sent, then a close frame with code
-// and reason, and nothing after it. No OnMessage begins from then on. OnClose follows when the peer
-// has answered, or after Options.CloseTimeout. The code is one that may be sent (1000 to 1003, 1007
-// to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with net.ErrClosed
-// if a close frame was sent before, also as an answer.
-func (c *Conn) Close(code StatusCode, reason string) error {
-	if err := code.checkClose(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.emptyInbox() // also of a connection that has ended
-	if !c.end.writable() {
-		return errClosing
-	}
-	err := c.sendClose(code, reason, closes)
-	if c.nc != nil {
-		c.nc.Notify() // the loop sets the timer
-	}
-	return err
-}
-
 // checkClose reports a code that Close refuses.
 func (c StatusCode) checkClose() error {
 	if c == 0 || c == StatusNoStatusReceived || c.mayTravel() {
@@ -112,25 +90,9 @@ func (c StatusCode) checkClose() error {
 		"use 1000 to 1003, 1007 to 1014 or 3000 to 4999", c)
 }
 
-// CloseNow ends the connection without a closing handshake and drops what has not been sent.
-func (c *Conn) CloseNow() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.emptyInbox()
-	if c.end.over() {
-		return
-	}
-	c.end.step(drops)
-	c.endWith(errDropped)
-	c.slow().Wake()
-	if c.nc != nil {
-		c.nc.Abort(errDropped)
-	}
-}
-
 // sendClose writes the close frame, above every limit. It is called under mu.
-func (c *Conn) sendClose(code StatusCode, reason string, s step) error {
-	c.endOutput(s)
+func (e *closer) sendClose(c *Conn, code StatusCode, reason string, s step) error {
+	e.endOutput(c, s)
 	body := appendCloseBody(make([]byte, 0, maxControl), code, reason)
 	b, err := c.settings().encode(frameHeader{fin: true, op: OpClose}, body)
 	if err != nil {
@@ -145,15 +107,15 @@ func (c *Conn) sendClose(code StatusCode, reason string, s step) error {
 }
 
 // endOutput has nothing more written but a close frame. It is called under mu.
-func (c *Conn) endOutput(s step) {
+func (e *closer) endOutput(c *Conn, s step) {
 	c.forcePending()
-	c.end.step(s)
+	e.step(s)
 	c.slow().Wake()
 }
 
 // endWith remembers why the connection ends, if nothing has been remembered yet. It is called under
 // mu.
-func (c *Conn) endWith(err error) {
+func (e *closer) endWith(c *Conn, err error) {
 	if r := c.needCold(); r.end == nil {
 		r.end = err
 	}
@@ -161,23 +123,23 @@ func (c *Conn) endWith(err error) {
 
 // fail ends the connection for a reason of this side: the peer is told the code, if nothing else
 // was said before. Any goroutine.
-func (c *Conn) fail(code StatusCode, text string, err error) {
+func (e *closer) fail(c *Conn, code StatusCode, text string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failLocked(code, text, err)
+	e.failLocked(c, code, text, err)
 }
 
 // failLocked is fail for callers that hold mu.
-func (c *Conn) failLocked(code StatusCode, text string, err error) {
-	if c.end.over() {
+func (e *closer) failLocked(c *Conn, code StatusCode, text string, err error) {
+	if e.over() {
 		return
 	}
-	c.endWith(err)
+	e.endWith(c, err)
 	c.emptyInbox()
-	if c.end.writable() {
-		_ = c.sendClose(code, text, closes) // the connection ends in any case
+	if e.writable() {
+		_ = e.sendClose(c, code, text, closes) // the connection ends in any case
 	} else {
-		c.end.step(closes) // no more callbacks
+		e.step(closes) // no more callbacks
 	}
 	if c.nc != nil {
 		_ = c.nc.Close()
@@ -185,31 +147,31 @@ func (c *Conn) failLocked(code StatusCode, text string, err error) {
 }
 
 // violated fails the connection for what the peer did. On the loop.
-func (c *Conn) violated(err error) {
+func (e *closer) violated(c *Conn, err error) {
 	var v *violation
 	if !errors.As(err, &v) {
 		err = violated(StatusInternalError, "caused an error: %v", err)
 	}
-	c.conclude(err)
+	e.conclude(c, err)
 }
 
 // peerClosed takes the peer's close frame. On the loop.
-func (c *Conn) peerClosed(payload []byte) {
+func (e *closer) peerClosed(c *Conn, payload []byte) {
 	code, reason, _ := parseCloseBody(payload) // the reader has checked it
-	c.conclude(&CloseError{Code: code, Reason: string(reason)})
+	e.conclude(c, &CloseError{Code: code, Reason: string(reason)})
 }
 
 // conclude ends the connection because of the peer's close frame, violation or FIN. Callbacks of
 // earlier messages may still answer: the connection ends when they have returned, or when Read has
 // been called for all of them. On the loop.
-func (c *Conn) conclude(err error) {
+func (e *closer) conclude(c *Conn, err error) {
 	c.mu.Lock()
-	c.end.step(concedes)
-	c.endWith(err)
+	e.step(concedes)
+	e.endWith(c, err)
 	busy := c.backlog != nil
 	unread := c.endInbox(err)
-	if c.end.writable() { // else boundClose sets the timer
-		c.ping.state, c.ping.mark = pingsEnding, c.unanswered()
+	if e.writable() { // else boundClose sets the timer
+		c.ping.state, c.ping.mark = pingsEnding, e.unanswered(c)
 		if !unread {
 			c.ping.mark++ // the leaving event
 		}
@@ -221,12 +183,12 @@ func (c *Conn) conclude(err error) {
 	case busy:
 		c.dispatch(event{kind: leaving, err: err})
 	default:
-		c.leave(err)
+		e.leave(c, err)
 	}
 }
 
 // unanswered is how many events wait for callbacks, or for Read. It is called under mu.
-func (c *Conn) unanswered() (n int64) {
+func (e *closer) unanswered(c *Conn) (n int64) {
 	if b := c.held(); b != nil {
 		n = int64(len(b.events) - b.head)
 	}
@@ -235,22 +197,22 @@ func (c *Conn) unanswered() (n int64) {
 
 // answersExpired: none of the callbacks, or of the messages for Read, has made way for the next one
 // for CloseTimeout. If one has, the next has that time, too. On the loop.
-func (c *Conn) answersExpired() {
+func (e *closer) answersExpired(c *Conn) {
 	c.mu.Lock()
-	left, err := c.unanswered(), c.reason(nil)
+	left, err := e.unanswered(c), e.reason(c, nil)
 	c.mu.Unlock()
 	if left < c.ping.mark {
 		c.ping.mark = left
 		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}
-	c.leave(err)
+	e.leave(c, err)
 }
 
 // leave answers the peer's close frame with the same code, or takes it as the answer to ours. If
 // the frame is invalid, the answer says why; a FIN without one has no answer. Then it closes the
 // connection; only a client, after a close frame, waits for the server to do that (§7.1.1).
-func (c *Conn) leave(err error) {
+func (e *closer) leave(c *Conn, err error) {
 	var code StatusCode
 	var text string
 	var v *violation
@@ -262,15 +224,15 @@ func (c *Conn) leave(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.end.over() {
+	if e.over() {
 		return
 	}
 	switch {
-	case !c.end.writable():
+	case !e.writable():
 	case err == errNoClose:
-		c.endOutput(answers)
+		e.endOutput(c, answers)
 	default:
-		_ = c.sendClose(code, text, answers) // the connection ends in any case
+		_ = e.sendClose(c, code, text, answers) // the connection ends in any case
 	}
 	if broken || c.settings().random == nil || c.cold.fin {
 		_ = c.nc.Close()
@@ -280,8 +242,8 @@ func (c *Conn) leave(err error) {
 }
 
 // boundClose gives the peer a time to answer, or the server to close. On the loop.
-func (c *Conn) boundClose() {
-	if !c.end.writable() && c.ping.state != pingsClosing {
+func (e *closer) boundClose(c *Conn) {
+	if !e.writable() && c.ping.state != pingsClosing {
 		c.ping.state, c.ping.mark = pingsClosing, int64(c.nc.Queued())
 		c.nc.SetTimer(c.settings().closeTimeout)
 	}
@@ -294,7 +256,7 @@ const closeProgress = 4 << 10
 // closeExpired: the closing handshake was not completed in time. A peer that still reads output has
 // the time once more, because it has not read the close frame yet. Output that does not move is
 // dropped.
-func (c *Conn) closeExpired() {
+func (e *closer) closeExpired(c *Conn) {
 	queued := int64(c.nc.Queued())
 	if mark := c.ping.mark; mark-queued >= min(closeProgress, max(mark, 1)) {
 		c.ping.mark = queued
@@ -303,7 +265,7 @@ func (c *Conn) closeExpired() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endWith(errNoEcho)
+	e.endWith(c, errNoEcho)
 	if queued > 0 {
 		c.nc.Abort(errNoEcho)
 		return
@@ -312,14 +274,14 @@ func (c *Conn) closeExpired() {
 }
 
 // reasonNow is why the connection is closing.
-func (c *Conn) reasonNow() error {
+func (e *closer) reasonNow(c *Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.reason(nil)
+	return e.reason(c, nil)
 }
 
 // reason is what OnClose is told. err is the engine's view of the end. It is called under mu.
-func (c *Conn) reason(err error) error {
+func (e *closer) reason(c *Conn, err error) error {
 	switch {
 	case c.cold != nil && c.cold.end != nil:
 		return c.cold.end

@@ -2,8 +2,10 @@ package websocket
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -177,7 +179,7 @@ func (c *Conn) begins(nc pipe) {
 	now := c.now()
 	c.ping.received(now)
 	c.arm(now)
-	c.boundClose()
+	c.end.boundClose(c)
 	if c.settings().onOpen != nil {
 		c.dispatch(event{kind: opened})
 	}
@@ -197,7 +199,7 @@ func (c *Conn) arrive(nc pipe) {
 		nc.Abort(errDropped)
 		return
 	}
-	c.startClocks()
+	c.ping.startClocks(c)
 	if c.cold == nil || c.cold.early == nil {
 		return
 	}
@@ -205,7 +207,7 @@ func (c *Conn) arrive(nc pipe) {
 	c.cold.early = nil
 	if err := c.force(early); err != nil {
 		c.end.step(drops)
-		c.endWith(err)
+		c.end.endWith(c, err)
 		nc.Abort(err)
 	}
 	c.advance()
@@ -227,7 +229,7 @@ func (c *Conn) take(p []byte) {
 		p = p[n:]
 		switch {
 		case err != nil:
-			c.violated(err)
+			c.end.violated(c, err)
 			return
 		case m.op == OpText || m.op == OpBinary:
 			if c.message(m) {
@@ -235,13 +237,13 @@ func (c *Conn) take(p []byte) {
 				return
 			}
 		case m.op == OpPing:
-			c.answerPing(m.payload)
+			c.ping.answerPing(c, m.payload)
 			m.release()
 		case m.op == OpClose:
-			c.peerClosed(m.payload)
+			c.end.peerClosed(c, m.payload)
 			m.release()
 		default:
-			c.answered(m.payload)
+			c.ping.answered(c, m.payload)
 			m.release()
 		}
 	}
@@ -256,12 +258,12 @@ func (c *Conn) ended() {
 	c.needCold().fin = true
 	answerable, begun := c.end.writable(), c.end.phase() == ending
 	if !answerable {
-		c.endWith(errNoClose) // unless a close frame has come before
+		c.end.endWith(c, errNoClose) // unless a close frame has come before
 		_ = c.nc.Close()
 	}
 	c.mu.Unlock()
 	if answerable && !begun {
-		c.conclude(errNoClose)
+		c.end.conclude(c, errNoClose)
 	}
 }
 
@@ -274,9 +276,9 @@ func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
 func (h *handler) Notified(*myriad.Conn) { (*Conn)(h).notified() }
 
 func (c *Conn) notified() {
-	c.boundClose()
+	c.end.boundClose(c)
 	c.partsEnded()
-	c.flushPong()
+	c.ping.flushPong(c)
 	c.resume()
 	c.rearm()
 }
@@ -293,18 +295,18 @@ func (h *handler) Expired(*myriad.Conn) { (*Conn)(h).expired() }
 func (c *Conn) expired() {
 	switch {
 	case !c.end.writable():
-		c.closeExpired()
+		c.end.closeExpired(c)
 		return
 	case c.end.phase() == ending:
-		c.answersExpired()
+		c.end.answersExpired(c)
 		return
 	}
-	c.retryPong()
+	c.ping.retryPong(c)
 	c.wakeLate()
 	now := c.now()
 	c.giveUpLate(now)
 	if due := c.ping.due(c.settings()); due > 0 && now >= due {
-		c.judgeSilence(now)
+		c.ping.judgeSilence(c, now)
 	}
 	c.arm(now)
 }
@@ -315,7 +317,7 @@ func (c *Conn) ends(err error) {
 	c.reader.release()
 	c.mu.Lock()
 	c.end.step(vanishes)
-	err = c.reason(err)
+	err = c.end.reason(c, err)
 	if r := c.cold; r != nil && r.pong != nil {
 		r.pong.Release()
 		r.pong = nil
@@ -354,4 +356,107 @@ func (c *Conn) Context() context.Context {
 		}
 	}
 	return r.life.Context()
+}
+
+// Close begins the closing handshake: what was written before is sent, then a close frame with code
+// and reason, and nothing after it. No OnMessage begins from then on. OnClose follows when the peer
+// has answered, or after Options.CloseTimeout. The code is one that may be sent (1000 to 1003, 1007
+// to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with net.ErrClosed
+// if a close frame was sent before, also as an answer.
+func (c *Conn) Close(code StatusCode, reason string) error {
+	if err := code.checkClose(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.emptyInbox() // also of a connection that has ended
+	if !c.end.writable() {
+		return errClosing
+	}
+	err := c.end.sendClose(c, code, reason, closes)
+	if c.nc != nil {
+		c.nc.Notify() // the loop sets the timer
+	}
+	return err
+}
+
+// CloseNow ends the connection without a closing handshake and drops what has not been sent.
+func (c *Conn) CloseNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.emptyInbox()
+	if c.end.over() {
+		return
+	}
+	c.end.step(drops)
+	c.end.endWith(c, errDropped)
+	c.slow().Wake()
+	if c.nc != nil {
+		c.nc.Abort(errDropped)
+	}
+}
+
+// Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval
+// asks for. Options.OnPong receives the answer. It fails with myriad.ErrFull while the peer reads
+// too slowly. Any goroutine.
+func (c *Conn) Ping(p []byte) error {
+	if len(p) > maxControl {
+		return fmt.Errorf("websocket: a ping of %d bytes: a control frame holds at most %d", len(p), maxControl)
+	}
+	b, err := c.settings().encode(frameHeader{fin: true, op: OpPing}, p)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err = c.send(b, copied); err == nil && c.settings().onPong != nil {
+		c.ping.remember(c, p)
+	}
+	return err
+}
+
+// now is the time of the loop's turn, in milliseconds.
+func (c *Conn) now() int64 { return c.nc.Loop().Now().UnixMilli() }
+
+// arm sets the connection's one timer to what comes next.
+func (c *Conn) arm(now int64) {
+	wait := time.Duration(0)
+	if due := c.ping.due(c.settings()); due > 0 {
+		wait = max(time.Duration(due-now)*time.Millisecond, time.Millisecond)
+	}
+	if due := c.nextDeadline(now); due > 0 && (wait == 0 || wait > time.Duration(due-now)*time.Millisecond) {
+		wait = time.Duration(due-now) * time.Millisecond
+	}
+	if c.ping.waitingPong(c) && (wait == 0 || wait > pongRetry) {
+		wait = pongRetry
+	}
+	c.nc.SetTimer(wait)
+}
+
+// clock is the time now, where Conn.now is that of the loop's cycle.
+func (c *Conn) clock() time.Time { return c.nc.Loop().Engine().System().Now() }
+
+// Compressed reports whether permessage-deflate was negotiated.
+func (c *Conn) Compressed() bool { return c.reader.rules.compression }
+
+// contexts is called under mu.
+func (c *Conn) contexts() *windows {
+	r := c.needCold()
+	if r.windows == nil {
+		r.windows = new(windows)
+	}
+	return r.windows
+}
+
+// partsEnded goes on with what has waited for the end of a message in parts. On the loop.
+func (c *Conn) partsEnded() {
+	c.mu.Lock()
+	over := c.parts == partsOver
+	if over {
+		c.parts = partsNone
+	}
+	c.mu.Unlock()
+	if over {
+		c.drains()
+	}
 }

@@ -126,11 +126,11 @@ func (c *Conn) call(ev event) {
 	case opened:
 		c.settings().onOpen(c)
 	case leaving:
-		c.leave(ev.err)
+		c.end.leave(c, ev.err)
 	case drained:
 		c.settings().onDrained(c)
 	case ponged:
-		c.callPong(ev)
+		c.ping.callPong(c, ev)
 	case finished:
 		c.settings().onClose(c, ev.err)
 	default:
@@ -150,7 +150,6 @@ func (c *Conn) callMessage(ev event) {
 	if ev.packed {
 		b, err := c.unpack(ev.op, p)
 		if err != nil {
-			c.spoiled(err)
 			return
 		}
 		defer b.Release()
@@ -177,7 +176,7 @@ func (c *Conn) panicked(v any) {
 	}
 	c.settings().log.Error("websocket: panic in a callback; its connection is closed with 1011",
 		"remote", c.nc.RemoteAddr(), "panic", v, "stack", string(debug.Stack()))
-	c.fail(StatusInternalError, "internal error",
+	c.end.fail(c, StatusInternalError, "internal error",
 		fmt.Errorf("websocket: panic in a callback: %v: %w", v, &CloseError{Code: StatusInternalError,
 			Reason: "internal error"}))
 }
@@ -424,7 +423,7 @@ func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *
 			c.forgetReader(w)
 			return 0, nil, err
 		case ok && ev.kind == leaving:
-			c.leave(ev.err)
+			c.end.leave(c, ev.err)
 		case ok:
 			c.forgetReader(w)
 			return c.taken(ev)
@@ -480,7 +479,6 @@ func (c *Conn) taken(ev event) (Op, *buf.Block, error) {
 	}
 	b, err := c.unpack(ev.op, p)
 	if err != nil {
-		c.spoiled(err)
 		return 0, nil, err
 	}
 	return ev.op, b, nil
@@ -640,4 +638,20 @@ func (c *Conn) nextDeadline(now int64) (due int64) {
 		}
 	}
 	return due
+}
+
+// unpack inflates a message, or fails the connection.
+func (c *Conn) unpack(op Op, p []byte) (*buf.Block, error) {
+	var w *windows
+	if c.reader.rules.terms.inTakeover {
+		c.mu.Lock()
+		w = c.contexts()
+		c.mu.Unlock()
+	}
+	b, err := c.reader.rules.unpack(op, p, w)
+	if err != nil {
+		v := err.(*violation) // inflate and notUTF8 give nothing else
+		c.end.fail(c, v.code, v.text, err)
+	}
+	return b, err
 }

@@ -16,35 +16,6 @@ import (
 // KiB.
 const partBytes = 32<<10 - maxHeader
 
-// NextWriter writes a message in parts, for one that is large or not yet known as a whole. A part
-// is sent when 32 KiB have been written and more come: in a frame of its own (RFC 6455 §5.4). So
-// the writer holds 32 KiB at most and, if the message is compressed, a compressor. A message that
-// fits one part is written by Close, as Conn.Write does; Close ends every other, and must be
-// called.
-//
-// A part waits for room for up to Options.WriteTimeout, whatever Overflow says. If a part cannot be
-// written, the message cannot be completed: Write or Close returns the error and the connection is
-// closed. In a callback of DispatchInline, which must not wait, use Conn.Write.
-//
-// From the first part to Close no other message can be sent, because its frames must not come
-// between. For Write the output is full meanwhile, and Overflow decides, but OverflowClose waits as
-// OverflowBlock does. So the goroutine that has a writer must not wait in Write. A member of a
-// group gets messages later, for which it would otherwise be removed or which it would miss.
-// Control frames pass.
-//
-// The writer belongs to one goroutine. It fails for an op that is not OpText or OpBinary, and with
-// net.ErrClosed once closing has begun. Any goroutine, with several writers for one connection one
-// after the other.
-func (c *Conn) NextWriter(op Op) (io.WriteCloser, error) {
-	if err := checkMessage(op, nil); err != nil {
-		return nil, err
-	}
-	if !c.end.writable() {
-		return nil, errClosing
-	}
-	return &messageWriter{c: c, op: op}, nil
-}
-
 // A messageWriter is the message that NextWriter writes.
 type messageWriter struct {
 	c     *Conn
@@ -97,7 +68,7 @@ func (w *messageWriter) deflate(p []byte) {
 	_, _ = w.d.w.Write(p) // our Write does not fail
 	if c := w.c; c.reader.rules.terms.outTakeover {
 		c.mu.Lock()
-		c.slideOut(p)
+		c.contexts().sent(p, c.reader.rules)
 		c.mu.Unlock()
 	}
 }
@@ -129,7 +100,7 @@ func (w *messageWriter) begin() {
 		return
 	}
 	w.begun = true
-	if !c.packs(len(w.part)) {
+	if !c.reader.rules.packs(len(w.part)) {
 		return
 	}
 	terms := c.reader.rules.terms
@@ -155,7 +126,7 @@ func (w *messageWriter) send(p []byte, last bool) {
 	}
 	b, err := c.settings().encode(h, p)
 	if err == nil {
-		err = c.write(outgoing{step: func() error { return c.sendPart(b, last) }})
+		err = c.write(outgoing{step: func() error { return w.sendPart(b, last) }})
 		b.Release()
 	}
 	if err != nil {
@@ -170,8 +141,9 @@ func (w *messageWriter) send(p []byte, last bool) {
 	}
 }
 
-// sendPart is called under mu.
-func (c *Conn) sendPart(b *buf.Block, last bool) error {
+// sendPart is called under Conn.mu.
+func (w *messageWriter) sendPart(b *buf.Block, last bool) error {
+	c := w.c
 	err := c.send(b.Retain(), copied)
 	if err != nil || !last {
 		return err
@@ -196,7 +168,7 @@ func (w *messageWriter) fail(err error) {
 	if errors.Is(err, myriad.ErrFull) && !errors.Is(err, myriad.ErrOnLoop) {
 		code, reason = w.c.settings().overflowStatus, tooSlow
 	}
-	w.c.fail(code, reason, fmt.Errorf("%w: %w", err, &CloseError{Code: code, Reason: reason}))
+	w.c.end.fail(w.c, code, reason, fmt.Errorf("%w: %w", err, &CloseError{Code: code, Reason: reason}))
 }
 
 func (w *messageWriter) end(err error) {
@@ -231,31 +203,4 @@ func (w *messageWriter) Close() error {
 	}
 	w.end(errWriterClosed)
 	return nil
-}
-
-// partsEnded goes on with what has waited for the end of a message in parts. On the loop.
-func (c *Conn) partsEnded() {
-	c.mu.Lock()
-	over := c.parts == partsOver
-	if over {
-		c.parts = partsNone
-	}
-	c.mu.Unlock()
-	if over {
-		c.drains()
-	}
-}
-
-// attemptStep runs one step of a message in parts, and says that there is no room for it.
-func (c *Conn) attemptStep(step func() error, no noRoom) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := step()
-	if !errors.Is(err, myriad.ErrFull) {
-		return err
-	}
-	if no.parker != nil {
-		c.needSlow().Await(no.parker)
-	}
-	return errWait
 }

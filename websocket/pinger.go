@@ -1,7 +1,6 @@
 package websocket
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -37,68 +36,50 @@ const (
 )
 
 // received notes that the peer is alive.
-func (p *pinger) received(now int64) {
-	if p.state <= pingsSent {
-		p.state, p.mark = pingsIdle, now
+func (ping *pinger) received(now int64) {
+	if ping.state <= pingsSent {
+		ping.state, ping.mark = pingsIdle, now
 	}
 }
 
 // due is when the silence is to be judged, in milliseconds; 0: never.
-func (p *pinger) due(s *settings) int64 {
+func (ping *pinger) due(s *settings) int64 {
 	switch {
-	case p.state == pingsIdle && s.pingInterval > 0:
-		return p.mark + s.pingInterval.Milliseconds()
-	case p.state == pingsSent:
-		return p.mark + s.pongTimeout.Milliseconds()
+	case ping.state == pingsIdle && s.pingInterval > 0:
+		return ping.mark + s.pingInterval.Milliseconds()
+	case ping.state == pingsSent:
+		return ping.mark + s.pongTimeout.Milliseconds()
 	}
 	return 0
-}
-
-// now is the time of the loop's turn, in milliseconds.
-func (c *Conn) now() int64 { return c.nc.Loop().Now().UnixMilli() }
-
-// arm sets the connection's one timer to what comes next.
-func (c *Conn) arm(now int64) {
-	wait := time.Duration(0)
-	if due := c.ping.due(c.settings()); due > 0 {
-		wait = max(time.Duration(due-now)*time.Millisecond, time.Millisecond)
-	}
-	if due := c.nextDeadline(now); due > 0 && (wait == 0 || wait > time.Duration(due-now)*time.Millisecond) {
-		wait = time.Duration(due-now) * time.Millisecond
-	}
-	if c.waitingPong() && (wait == 0 || wait > pongRetry) {
-		wait = pongRetry
-	}
-	c.nc.SetTimer(wait)
 }
 
 // judgeSilence pings a peer that has been silent for long, and gives one up that stayed silent
 // after that. Any byte counts as life. A connection that is not being read, because callbacks are
 // slow, is not judged.
-func (c *Conn) judgeSilence(now int64) {
+func (ping *pinger) judgeSilence(c *Conn, now int64) {
 	switch {
 	case !c.reading():
-		c.ping.received(now)
-	case c.ping.state == pingsSent:
+		ping.received(now)
+	case ping.state == pingsSent:
 		c.mu.Lock()
-		c.endWith(errNoPong)
+		c.end.endWith(c, errNoPong)
 		c.mu.Unlock()
 		c.nc.Abort(errNoPong)
 	default:
 		_ = c.Ping(nil) // if the output is full, the peer has all the more to prove
-		if c.ping.mark = now; c.settings().pongTimeout > 0 {
-			c.ping.state = pingsSent
+		if ping.mark = now; c.settings().pongTimeout > 0 {
+			ping.state = pingsSent
 		}
 	}
 }
 
 // answerPing sends the pong, or remembers the latest ping while too many pongs wait.
-func (c *Conn) answerPing(payload []byte) {
+func (ping *pinger) answerPing(c *Conn, payload []byte) {
 	if c.nc.Queued() == 0 {
-		c.ping.pongs = 0
+		ping.pongs = 0
 	}
-	if c.ping.pongs < maxPongs && !c.waitingPong() && c.control(OpPong, payload) == nil {
-		c.ping.pongs++
+	if ping.pongs < maxPongs && !ping.waitingPong(c) && c.control(OpPong, payload) == nil {
+		ping.pongs++
 		return
 	}
 	if !c.end.writable() {
@@ -114,7 +95,7 @@ func (c *Conn) answerPing(payload []byte) {
 	c.nc.Notify() // comes when what was written has been offered to the kernel
 }
 
-func (c *Conn) waitingPong() bool {
+func (ping *pinger) waitingPong(c *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cold != nil && c.cold.pong != nil
@@ -122,13 +103,13 @@ func (c *Conn) waitingPong() bool {
 
 // flushPong answers the ping that was remembered, if the output has moved. Otherwise it is tried
 // again a little later.
-func (c *Conn) flushPong() {
-	if !c.waitingPong() || !c.end.writable() {
+func (ping *pinger) flushPong(c *Conn) {
+	if !ping.waitingPong(c) || !c.end.writable() {
 		return
 	}
 	if c.nc.Queued() == 0 {
-		c.ping.pongs = 0
-		c.sendPong()
+		ping.pongs = 0
+		ping.sendPong(c)
 	}
 	if c.end.phase() == open { // then the timer is that of the end
 		c.arm(c.now())
@@ -136,13 +117,13 @@ func (c *Conn) flushPong() {
 }
 
 // retryPong sends it whether the output has moved or not, if there is room.
-func (c *Conn) retryPong() {
-	if c.waitingPong() {
-		c.sendPong()
+func (ping *pinger) retryPong(c *Conn) {
+	if ping.waitingPong(c) {
+		ping.sendPong(c)
 	}
 }
 
-func (c *Conn) sendPong() {
+func (ping *pinger) sendPong(c *Conn) {
 	c.mu.Lock()
 	r := c.cold
 	pong := r.pong
@@ -150,7 +131,7 @@ func (c *Conn) sendPong() {
 	c.dropCold()
 	c.mu.Unlock()
 	if c.control(OpPong, pong.Bytes()) == nil {
-		c.ping.pongs++
+		ping.pongs++
 		pong.Release()
 		return
 	}
@@ -178,27 +159,8 @@ type sentPing struct {
 	at      time.Time // zero: the connection had no clock yet
 }
 
-// Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval
-// asks for. Options.OnPong receives the answer. It fails with myriad.ErrFull while the peer reads
-// too slowly. Any goroutine.
-func (c *Conn) Ping(p []byte) error {
-	if len(p) > maxControl {
-		return fmt.Errorf("websocket: a ping of %d bytes: a control frame holds at most %d", len(p), maxControl)
-	}
-	b, err := c.settings().encode(frameHeader{fin: true, op: OpPing}, p)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err = c.send(b, copied); err == nil && c.settings().onPong != nil {
-		c.remember(p)
-	}
-	return err
-}
-
 // remember is called under mu.
-func (c *Conn) remember(p []byte) {
+func (ping *pinger) remember(c *Conn, p []byte) {
 	r := c.needCold()
 	if r.pings == nil {
 		r.pings = new(sentPings)
@@ -213,11 +175,8 @@ func (c *Conn) remember(p []byte) {
 	*r.pings = append(*r.pings, sent)
 }
 
-// clock is the time now, where Conn.now is that of the loop's cycle.
-func (c *Conn) clock() time.Time { return c.nc.Loop().Engine().System().Now() }
-
 // startClocks is for pings from before the connection had a loop. It is called under mu.
-func (c *Conn) startClocks() {
+func (ping *pinger) startClocks(c *Conn) {
 	if c.cold == nil || c.cold.pings == nil {
 		return
 	}
@@ -229,11 +188,11 @@ func (c *Conn) startClocks() {
 }
 
 // answered takes a pong. On the loop.
-func (c *Conn) answered(payload []byte) {
+func (ping *pinger) answered(c *Conn, payload []byte) {
 	if c.settings().onPong == nil {
 		return
 	}
-	at, ok := c.recall(payload)
+	at, ok := ping.recall(c, payload)
 	if !ok || c.end.muted() {
 		return
 	}
@@ -247,7 +206,7 @@ func (c *Conn) answered(payload []byte) {
 
 // recall finds the oldest ping with this payload and forgets it and those before it, which a peer
 // may leave unanswered then (RFC 6455 §5.5.3).
-func (c *Conn) recall(payload []byte) (at time.Time, ok bool) {
+func (ping *pinger) recall(c *Conn, payload []byte) (at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cold == nil || c.cold.pings == nil {
@@ -267,7 +226,7 @@ func (c *Conn) recall(payload []byte) (at time.Time, ok bool) {
 	return at, false
 }
 
-func (c *Conn) callPong(ev event) {
+func (ping *pinger) callPong(c *Conn, ev event) {
 	p := ev.p
 	if ev.block != nil {
 		defer ev.block.Release()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -52,6 +53,35 @@ func (c *Conn) WriteContext(ctx context.Context, op Op, p []byte) error {
 		return err
 	}
 	return c.writeWaiting(ctx, outgoing{op: op, p: p}, 0, nil)
+}
+
+// NextWriter writes a message in parts, for one that is large or not yet known as a whole. A part
+// is sent when 32 KiB have been written and more come: in a frame of its own (RFC 6455 §5.4). So
+// the writer holds 32 KiB at most and, if the message is compressed, a compressor. A message that
+// fits one part is written by Close, as Conn.Write does; Close ends every other, and must be
+// called.
+//
+// A part waits for room for up to Options.WriteTimeout, whatever Overflow says. If a part cannot be
+// written, the message cannot be completed: Write or Close returns the error and the connection is
+// closed. In a callback of DispatchInline, which must not wait, use Conn.Write.
+//
+// From the first part to Close no other message can be sent, because its frames must not come
+// between. For Write the output is full meanwhile, and Overflow decides, but OverflowClose waits as
+// OverflowBlock does. So the goroutine that has a writer must not wait in Write. A member of a
+// group gets messages later, for which it would otherwise be removed or which it would miss.
+// Control frames pass.
+//
+// The writer belongs to one goroutine. It fails for an op that is not OpText or OpBinary, and with
+// net.ErrClosed once closing has begun. Any goroutine, with several writers for one connection one
+// after the other.
+func (c *Conn) NextWriter(op Op) (io.WriteCloser, error) {
+	if err := checkMessage(op, nil); err != nil {
+		return nil, err
+	}
+	if !c.end.writable() {
+		return nil, errClosing
+	}
+	return &messageWriter{c: c, op: op}, nil
 }
 
 func checkMessage(op Op, p []byte) error {
@@ -118,7 +148,7 @@ func (c *Conn) attempt(m outgoing, no noRoom) error {
 	if m.step != nil {
 		return c.attemptStep(m.step, no)
 	}
-	if c.reader.rules.terms.outTakeover && c.packs(len(m.p)) {
+	if c.reader.rules.terms.outTakeover && c.reader.rules.packs(len(m.p)) {
 		return c.attemptInContext(m, no)
 	}
 	b, copyUpTo, err := c.frame(m)
@@ -135,10 +165,10 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 	rules := c.reader.rules
 	s := rules.settings
 	byReference := m.prepared != nil && s.random == nil // a mask has to be each frame's own
-	if rules.compression && len(m.p) >= s.packing.threshold {
+	if rules.packs(len(m.p)) {
 		if byReference && len(m.p) <= 1<<rules.terms.outBits {
 			b = m.prepared.pack(s.packing.level)
-		} else if b, err = c.pack(m.op, m.p, nil); b != nil || err != nil {
+		} else if b, err = rules.pack(m.op, m.p, nil); b != nil || err != nil {
 			return b, copied, err
 		}
 	}
@@ -152,6 +182,20 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 	return b, copied, err
 }
 
+// attemptStep runs one step of a message in parts, and says that there is no room for it.
+func (c *Conn) attemptStep(step func() error, no noRoom) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := step()
+	if !errors.Is(err, myriad.ErrFull) {
+		return err
+	}
+	if no.parker != nil {
+		c.needSlow().Await(no.parker)
+	}
+	return errWait
+}
+
 // attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's
 // window has the compressed messages in the order of the queue, so all of this happens under mu. A
 // message that has to wait, and may still be dropped, is sent uncompressed.
@@ -159,13 +203,13 @@ func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.end.writable() && !c.blocked() {
-		b, err := c.packInContext(m.op, m.p)
+		b, err := c.reader.rules.pack(m.op, m.p, c.contexts().out)
 		if err != nil {
 			return err
 		}
 		if b != nil {
 			if err = c.send(b, copied); err == nil {
-				c.slideOut(m.p)
+				c.contexts().sent(m.p, c.reader.rules)
 			}
 			if !errors.Is(err, myriad.ErrFull) {
 				return err
@@ -461,7 +505,7 @@ func (c *Conn) full(b *buf.Block, no noRoom) error {
 		code := c.settings().overflowStatus
 		err := fmt.Errorf("websocket: the peer is too slow: %w: %w", myriad.ErrFull,
 			&CloseError{Code: code, Reason: tooSlow})
-		c.failLocked(code, tooSlow, err)
+		c.end.failLocked(c, code, tooSlow, err)
 		return errClosing
 	}
 	return nil
