@@ -309,8 +309,8 @@ func (l *link) makeConns() {
 	l.making, l.wake = false, nil
 }
 
-// pause waits as long as is due after failed attempts (Client.Backoff). It is called under mu, which
-// it gives up meanwhile.
+// pause waits as long as is due after failed attempts (Client.Backoff). It is called under mu,
+// which it gives up meanwhile.
 func (l *link) pause(p driver.Parker) {
 	c := l.c
 	if l.failed == 0 {
