@@ -121,7 +121,7 @@ func TestReadHoldsThePeerUp(t *testing.T) {
 		t.Error("the peer was never held up")
 	}
 	c.mu.Lock()
-	held := c.rare.inbox.bytes
+	held := c.cold.inbox.bytes
 	c.mu.Unlock()
 	if held > maxBacklogBytes+len(message) {
 		t.Errorf("%d bytes wait", held)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 )
 
 // This file is how a connection ends: by a close frame from either side, a violation, a timeout, or
@@ -19,28 +20,66 @@ var (
 	errStopped = fmt.Errorf("websocket: the engine closed the connection: %w", net.ErrClosed)
 )
 
-// Close begins the closing handshake: what was written before is sent, then a close frame with code
-// and reason, and nothing after it. No OnMessage begins from then on. OnClose follows when the peer
-// has answered, or after Options.CloseTimeout. The code is one that may be sent (1000 to 1003, 1007
-// to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with net.ErrClosed
-// if a close frame was sent before, also as an answer.
-func (c *Conn) Close(code StatusCode, reason string) error {
-	if err := code.checkClose(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.emptyInbox() // also of a connection that has ended
-	if c.is(closeSent | dropped | closed) {
-		return errClosing
-	}
-	c.set(muted)
-	err := c.sendClose(code, reason)
-	if c.nc != nil {
-		c.nc.Notify() // the loop sets the timer
-	}
-	return err
+// A phase is how far the end of a connection has come.
+type phase uint32
+
+const (
+	open     phase = iota // messages go both ways
+	ending                // the peer's close frame, violation or FIN has come; what came before is answered yet
+	answered              // that is done: nothing may be written any more
+	ended                 // the engine has closed the connection; callbacks of earlier messages still come
+	closing               // this side's close frame is written; the peer's has not come
+	agreed                // both are there
+	dropped               // by CloseNow
+	vanished              // the engine has closed the connection, behind closing, agreed or dropped
+
+	phases // how many there are
+)
+
+// A step leads from one phase to another.
+type step uint8
+
+const (
+	closes   step = iota // this side writes its close frame
+	answers              // this side writes its last frame behind the peer's end
+	concedes             // the peer's end has come
+	drops                // this side ends the connection at once
+	vanishes             // the engine has closed the connection
+
+	steps // how many there are
+)
+
+// transitions are the phases after each step.
+var transitions = [phases][steps]phase{
+	//        closes    answers   concedes  drops     vanishes
+	open:     {closing, answered, ending, dropped, ended},
+	ending:   {agreed, answered, ending, dropped, ended},
+	answered: {agreed, answered, answered, dropped, ended},
+	ended:    {ended, ended, ended, ended, ended},
+	closing:  {closing, closing, agreed, dropped, vanished},
+	agreed:   {agreed, agreed, agreed, dropped, vanished},
+	dropped:  {dropped, dropped, dropped, dropped, vanished},
+	vanished: {vanished, vanished, vanished, vanished, vanished},
 }
+
+// A closer has the phase of a connection. Any goroutine may look; a step is taken under Conn.mu.
+type closer struct{ now atomic.Uint32 }
+
+func (e *closer) phase() phase { return phase(e.now.Load()) }
+
+func (e *closer) step(s step) { e.now.Store(uint32(transitions[e.phase()][s])) }
+
+// writable reports whether frames may be written.
+func (e *closer) writable() bool { return e.phase() <= ending }
+
+// muted reports whether OnMessage is not called any more, because this side has closed.
+func (e *closer) muted() bool { return e.phase() >= closing }
+
+// over reports whether nothing can be sent, not even a close frame.
+func (e *closer) over() bool { return e.phase() == dropped || e.gone() }
+
+// gone reports whether the engine has closed the connection.
+func (e *closer) gone() bool { return e.phase() == ended || e.phase() == vanished }
 
 // checkClose reports a code that Close refuses.
 func (c StatusCode) checkClose() error {
@@ -51,70 +90,56 @@ func (c StatusCode) checkClose() error {
 		"use 1000 to 1003, 1007 to 1014 or 3000 to 4999", c)
 }
 
-// CloseNow ends the connection without a closing handshake and drops what has not been sent.
-func (c *Conn) CloseNow() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.emptyInbox()
-	if c.is(dropped | closed) {
-		return
-	}
-	c.set(muted | dropped)
-	c.endWith(errDropped)
-	c.wakeWriters()
-	if c.nc != nil {
-		c.nc.Abort(errDropped)
-	}
-}
-
 // sendClose writes the close frame, above every limit. It is called under mu.
-func (c *Conn) sendClose(code StatusCode, reason string) error {
-	b, err := c.settings().encode(OpClose, false, appendCloseBody(make([]byte, 0, maxControl), code, reason))
+func (e *closer) sendClose(c *Conn, code StatusCode, reason string, s step) error {
+	e.endOutput(c, s)
+	body := appendCloseBody(make([]byte, 0, maxControl), code, reason)
+	b, err := c.settings().encode(frameHeader{fin: true, op: OpClose}, body)
 	if err != nil {
 		return err
 	}
 	defer b.Release()
-	c.endOutput()
 	if c.nc == nil {
-		c.more().early = append(c.more().early, b.Bytes()...)
+		c.needCold().early = append(c.needCold().early, b.Bytes()...)
 		return nil
 	}
 	return c.force(b.Bytes())
 }
 
 // endOutput has nothing more written but a close frame. It is called under mu.
-func (c *Conn) endOutput() {
+func (e *closer) endOutput(c *Conn, s step) {
 	c.forcePending()
-	c.set(closeSent)
-	c.wakeWriters()
+	e.step(s)
+	c.slow().Wake()
 }
 
 // endWith remembers why the connection ends, if nothing has been remembered yet. It is called under
 // mu.
-func (c *Conn) endWith(err error) {
-	if r := c.more(); r.end == nil {
+func (e *closer) endWith(c *Conn, err error) {
+	if r := c.needCold(); r.end == nil {
 		r.end = err
 	}
 }
 
 // fail ends the connection for a reason of this side: the peer is told the code, if nothing else
 // was said before. Any goroutine.
-func (c *Conn) fail(code StatusCode, text string, err error) {
+func (e *closer) fail(c *Conn, code StatusCode, text string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failLocked(code, text, err)
+	e.failLocked(c, code, text, err)
 }
 
 // failLocked is fail for callers that hold mu.
-func (c *Conn) failLocked(code StatusCode, text string, err error) {
-	if c.is(dropped | closed) {
+func (e *closer) failLocked(c *Conn, code StatusCode, text string, err error) {
+	if e.over() {
 		return
 	}
-	c.set(muted)
-	c.endWith(err)
+	e.endWith(c, err)
 	c.emptyInbox()
-	if !c.is(closeSent) {
-		_ = c.sendClose(code, text) // the connection ends in any case
+	if e.writable() {
+		_ = e.sendClose(c, code, text, closes) // the connection ends in any case
+	} else {
+		e.step(closes) // no more callbacks
 	}
 	if c.nc != nil {
 		_ = c.nc.Close()
@@ -122,33 +147,33 @@ func (c *Conn) failLocked(code StatusCode, text string, err error) {
 }
 
 // violated fails the connection for what the peer did. On the loop.
-func (c *Conn) violated(err error) {
+func (e *closer) violated(c *Conn, err error) {
 	var v *violation
 	if !errors.As(err, &v) {
 		err = violated(StatusInternalError, "caused an error: %v", err)
 	}
-	c.conclude(err)
+	e.conclude(c, err)
 }
 
 // peerClosed takes the peer's close frame. On the loop.
-func (c *Conn) peerClosed(payload []byte) {
+func (e *closer) peerClosed(c *Conn, payload []byte) {
 	code, reason, _ := parseCloseBody(payload) // the reader has checked it
-	c.conclude(&CloseError{Code: code, Reason: string(reason)})
+	e.conclude(c, &CloseError{Code: code, Reason: string(reason)})
 }
 
 // conclude ends the connection because of the peer's close frame, violation or FIN. Callbacks of
 // earlier messages may still answer: the connection ends when they have returned, or when Read has
 // been called for all of them. On the loop.
-func (c *Conn) conclude(err error) {
+func (e *closer) conclude(c *Conn, err error) {
 	c.mu.Lock()
-	c.set(concluded)
-	c.endWith(err)
+	e.step(concedes)
+	e.endWith(c, err)
 	busy := c.backlog != nil
 	unread := c.endInbox(err)
-	if !c.is(closeSent) { // else boundClose sets the timer
-		c.due = c.unanswered()
+	if e.writable() { // else boundClose sets the timer
+		c.ping.state, c.ping.mark = pingsEnding, e.unanswered(c)
 		if !unread {
-			c.due++ // the leaving event
+			c.ping.mark++ // the leaving event
 		}
 		c.nc.SetTimer(c.settings().closeTimeout)
 	}
@@ -158,12 +183,12 @@ func (c *Conn) conclude(err error) {
 	case busy:
 		c.dispatch(event{kind: leaving, err: err})
 	default:
-		c.leave(err)
+		e.leave(c, err)
 	}
 }
 
 // unanswered is how many events wait for callbacks, or for Read. It is called under mu.
-func (c *Conn) unanswered() (n int64) {
+func (e *closer) unanswered(c *Conn) (n int64) {
 	if b := c.held(); b != nil {
 		n = int64(len(b.events) - b.head)
 	}
@@ -172,22 +197,22 @@ func (c *Conn) unanswered() (n int64) {
 
 // answersExpired: none of the callbacks, or of the messages for Read, has made way for the next one
 // for CloseTimeout. If one has, the next has that time, too. On the loop.
-func (c *Conn) answersExpired() {
+func (e *closer) answersExpired(c *Conn) {
 	c.mu.Lock()
-	left, err := c.unanswered(), c.reason(nil)
+	left, err := e.unanswered(c), e.reason(c, nil)
 	c.mu.Unlock()
-	if left < c.due {
-		c.due = left
+	if left < c.ping.mark {
+		c.ping.mark = left
 		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}
-	c.leave(err)
+	e.leave(c, err)
 }
 
 // leave answers the peer's close frame with the same code, or takes it as the answer to ours. If
 // the frame is invalid, the answer says why; a FIN without one has no answer. Then it closes the
 // connection; only a client, after a close frame, waits for the server to do that (§7.1.1).
-func (c *Conn) leave(err error) {
+func (e *closer) leave(c *Conn, err error) {
 	var code StatusCode
 	var text string
 	var v *violation
@@ -199,17 +224,17 @@ func (c *Conn) leave(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.is(dropped | closed) {
+	if e.over() {
 		return
 	}
 	switch {
-	case c.is(closeSent):
+	case !e.writable():
 	case err == errNoClose:
-		c.endOutput()
+		e.endOutput(c, answers)
 	default:
-		_ = c.sendClose(code, text) // the connection ends in any case
+		_ = e.sendClose(c, code, text, answers) // the connection ends in any case
 	}
-	if broken || c.settings().random == nil || c.is(finRead) {
+	if broken || c.settings().random == nil || c.cold.fin {
 		_ = c.nc.Close()
 		return
 	}
@@ -217,10 +242,9 @@ func (c *Conn) leave(err error) {
 }
 
 // boundClose gives the peer a time to answer, or the server to close. On the loop.
-func (c *Conn) boundClose() {
-	if c.is(closeSent) && c.pings&bounding == 0 {
-		c.pings |= bounding
-		c.due = int64(c.nc.Queued())
+func (e *closer) boundClose(c *Conn) {
+	if !e.writable() && c.ping.state != pingsClosing {
+		c.ping.state, c.ping.mark = pingsClosing, int64(c.nc.Queued())
 		c.nc.SetTimer(c.settings().closeTimeout)
 	}
 }
@@ -232,16 +256,16 @@ const closeProgress = 4 << 10
 // closeExpired: the closing handshake was not completed in time. A peer that still reads output has
 // the time once more, because it has not read the close frame yet. Output that does not move is
 // dropped.
-func (c *Conn) closeExpired() {
+func (e *closer) closeExpired(c *Conn) {
 	queued := int64(c.nc.Queued())
-	if c.due-queued >= min(closeProgress, max(c.due, 1)) {
-		c.due = queued
+	if mark := c.ping.mark; mark-queued >= min(closeProgress, max(mark, 1)) {
+		c.ping.mark = queued
 		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endWith(errNoEcho)
+	e.endWith(c, errNoEcho)
 	if queued > 0 {
 		c.nc.Abort(errNoEcho)
 		return
@@ -250,17 +274,17 @@ func (c *Conn) closeExpired() {
 }
 
 // reasonNow is why the connection is closing.
-func (c *Conn) reasonNow() error {
+func (e *closer) reasonNow(c *Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.reason(nil)
+	return e.reason(c, nil)
 }
 
 // reason is what OnClose is told. err is the engine's view of the end. It is called under mu.
-func (c *Conn) reason(err error) error {
+func (e *closer) reason(c *Conn, err error) error {
 	switch {
-	case c.rare != nil && c.rare.end != nil:
-		return c.rare.end
+	case c.cold != nil && c.cold.end != nil:
+		return c.cold.end
 	case err != nil:
 		return fmt.Errorf("websocket: the connection broke: %w", err)
 	}

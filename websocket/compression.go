@@ -109,13 +109,8 @@ func (t deflateTerms) index() uint8 {
 	return i
 }
 
-// Compressed reports whether permessage-deflate was negotiated.
-func (c *Conn) Compressed() bool { return c.reader.rules.compression }
-
 // packs reports whether a message of n bytes is to be compressed.
-func (c *Conn) packs(n int) bool {
-	return c.reader.rules.compression && n >= c.settings().packing.threshold
-}
+func (r *readRules) packs(n int) bool { return r.compression && n >= r.settings.packing.threshold }
 
 // windows are what messages of one connection may refer to.
 type windows struct {
@@ -123,50 +118,28 @@ type windows struct {
 	out []byte // guarded by Conn.mu
 }
 
-// contexts is called under mu.
-func (c *Conn) contexts() *windows {
-	r := c.more()
-	if r.windows == nil {
-		r.windows = new(windows)
-	}
-	return r.windows
-}
-
 // pack compresses p into a frame, or gives nil if that is not smaller. window is for connections
 // that keep one.
-func (c *Conn) pack(op Op, p, window []byte) (*buf.Block, error) {
-	d := deflate(p, window, c.settings().packing.level, c.reader.rules.terms.outBits)
+func (r *readRules) pack(op Op, p, window []byte) (*buf.Block, error) {
+	d := deflate(p, window, r.settings.packing.level, r.terms.outBits)
 	defer d.put()
 	if len(d.out) >= len(p) {
 		return nil, nil
 	}
-	return c.settings().encode(op, true, d.out)
+	return r.settings.encode(frameHeader{fin: true, rsv1: true, op: op}, d.out)
 }
 
-// packInContext is pack for connections that keep a window. It is called under mu, and slideOut
-// after the frame has been queued.
-func (c *Conn) packInContext(op Op, p []byte) (*buf.Block, error) {
-	return c.pack(op, p, c.contexts().out)
-}
+// sent notes what the peer's window now has. Conn.mu is held.
+func (w *windows) sent(p []byte, r *readRules) { w.out = slide(w.out, p, 1<<r.terms.outBits) }
 
-// slideOut notes what the peer's window now has. It is called under mu.
-func (c *Conn) slideOut(p []byte) {
-	w := c.contexts()
-	w.out = slide(w.out, p, 1<<c.reader.rules.terms.outBits)
-}
-
-// unpack inflates a message. The reader of messages calls it, one call at a time.
-func (c *Conn) unpack(op Op, p []byte) (*buf.Block, error) {
-	terms := c.reader.rules.terms
-	var w *windows
+// unpack inflates a message. The reader of messages calls it, one call at a time. w is nil if the
+// messages of the connection do not refer to each other.
+func (r *readRules) unpack(op Op, p []byte, w *windows) (*buf.Block, error) {
 	var window []byte
-	if terms.inTakeover {
-		c.mu.Lock()
-		w = c.contexts()
-		c.mu.Unlock()
+	if w != nil {
 		window = w.in
 	}
-	b, err := inflate(p, window, c.reader.rules.limit)
+	b, err := inflate(p, window, r.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -175,13 +148,7 @@ func (c *Conn) unpack(op Op, p []byte) (*buf.Block, error) {
 		return nil, notUTF8()
 	}
 	if w != nil {
-		w.in = slide(w.in, b.Bytes(), 1<<terms.inBits)
+		w.in = slide(w.in, b.Bytes(), 1<<r.terms.inBits)
 	}
 	return b, nil
-}
-
-// spoiled fails the connection for a message that could not be inflated. Any goroutine.
-func (c *Conn) spoiled(err error) {
-	v := err.(*violation) // inflate and notUTF8 give nothing else
-	c.fail(v.code, v.text, err)
 }

@@ -124,8 +124,8 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 	if !conn.Compressed() || len(unpackAll(t, c.Received(), false)) != 1 {
 		t.Fatal("not compressed")
 	}
-	if conn.rare != nil || conn.backlog != nil || conn.reader.part != nil {
-		t.Errorf("rare %+v, backlog %+v, part %+v", conn.rare, conn.backlog, conn.reader.part)
+	if conn.cold != nil || conn.backlog != nil || conn.reader.part != nil {
+		t.Errorf("rare %+v, backlog %+v, part %+v", conn.cold, conn.backlog, conn.reader.part)
 	}
 	if other := newConn(conn.settings(), conn.reader.rules.terms); other.reader.rules != conn.reader.rules {
 		t.Error("two connections with the same terms do not share them")

@@ -1,87 +1,81 @@
 package websocket
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
+	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/lifetime"
+	"github.com/myriad-go/myriad/internal/outbox"
 )
 
 // A Conn is one WebSocket connection. Its methods may be called from any goroutine. Read waits for
 // a message; Write, WritePrepared and WriteContext wait for room; none of the others waits for the
 // peer.
 type Conn struct {
-	nc     pipe   // set once under mu: with the Conn, or when Accept's connection arrives at its loop
-	reader reader // the loop's
-	value  any
-	heard  int64 // the loop's: when something was received last, in milliseconds
-	// the loop's: when the silence is to be judged, likewise; 0: never. While closing, what was
-	// queued when the timer was set
-	due int64
+	nc    pipe // set once under mu: with the Conn, or when Accept's connection arrives at its loop
+	value any
+
+	// The loop's.
+	reader reader
+	ping   pinger
 
 	mu      sync.Mutex
-	backlog *backlog      // guarded by mu: what waits for callbacks, else nil
-	rare    *rare         // guarded by mu: what few connections need, else nil
-	state   atomic.Uint32 // changed under mu
+	backlog *backlog // guarded by mu: what waits for callbacks, else nil
+	cold    *cold    // guarded by mu: what few connections need, else nil
 
-	subprotocol uint8 // its place in Options.Subprotocols, from 1; 0: none
-	pings       pingState
-	pongs       uint8    // the loop's: sent since the output was last seen to be empty
-	overflow    Overflow // guarded by mu
+	end         closer // changed under mu
+	subprotocol uint8  // its place in Options.Subprotocols, from 1; 0: none
+	room        room   // guarded by mu
+	parts       parts  // guarded by mu
+	joined      bool   // guarded by mu: it is a member of a group, or was
 }
 
-// rare is allocated when it is needed.
-type rare struct {
+// A cold part is what few connections need. It is allocated when it is needed, and guarded by
+// Conn.mu.
+type cold struct {
 	early []byte     // frames written before the connection has arrived at its loop
 	pong  *buf.Block // the payload of the latest ping, if it could not be answered yet
 	end   error      // why the connection is closing, for OnClose: the first reason stays
+	fin   bool       // the peer has ended its side
 
-	inbox   *inbox          // of a connection that is read by Read
-	windows *windows        // of compression that keeps them
-	pending pending         // messages that wait for room and may be dropped
-	writers []driver.Parker // goroutines that wait for room
-	// members of groups that wait for room; guarded by Conn.mu as all of rare, unlike the members
-	late    []*Member
-	limit   int    // SetOverflow's
-	dropped uint64 // messages
+	inbox   *inbox   // of a connection that is read by Read
+	windows *windows // of compression that keeps them
+
+	overflow *ownOverflow               // SetOverflow's; nil: that of the Options
+	slow     *outbox.Outbox[*buf.Block] // what waits for room; nil: there has always been room
+	late     lateMembers
 
 	pings *sentPings         // pings that wait for their pongs, for OnPong; nil: none
 	life  *lifetime.Lifetime // nil: Context was not called, and there are no values for it
-
-	lateSince int64 // when the first of late began to wait, in milliseconds; 0: none is
 }
 
-// The bits of Conn.state.
+// A room says what is known of the output of a connection.
+type room uint8
+
 const (
-	closeSent   uint32 = 1 << iota // nothing may be written any more
-	concluded                      // the peer's close frame or a violation has come: nothing it sends counts any more
-	finRead                        // the peer has ended its side
-	muted                          // no OnMessage any more
-	dropped                        // CloseNow
-	closed                         // by the engine
-	owesDrained                    // a message was refused or dropped since OnDrained
-	offered                        // the kernel has refused what is queued, and there has been no room since
-	inParts                        // a message in parts has begun: no other can be sent
-	partsOver                      // it has ended, and the loop has not seen that
-	joined                         // it is a member of a group, or was
-	stalled                        // Write has waited for Options.WriteTimeout: it waits no more until there is room
+	roomOpen    room = iota // nothing was refused since there was room
+	roomRefused             // the kernel has refused what is queued
+	roomStalled             // Write has waited for Options.WriteTimeout: it waits no more until there is room
 )
 
-// pingState is the loop's.
-type pingState uint8
+// parts say how a message in parts stands.
+type parts uint8
 
 const (
-	pinged   pingState = 1 << iota // and nothing has come since
-	bounding                       // the timer bounds the closing handshake
+	partsNone parts = iota // there is none
+	partsOpen              // it has begun: no other message can be sent
+	partsOver              // it has ended, and the loop has not seen that
 )
 
 func newConn(s *settings, t deflateTerms) *Conn {
-	c := &Conn{reader: reader{rules: s.rulesFor(t)}, overflow: s.overflow}
+	c := &Conn{reader: reader{rules: s.rulesFor(t)}}
 	if s.pull {
-		c.rare = &rare{inbox: new(inbox)}
+		c.cold = &cold{inbox: new(inbox)}
 	}
 	return c
 }
@@ -89,25 +83,19 @@ func newConn(s *settings, t deflateTerms) *Conn {
 // settings are those that the rules of its reader belong to.
 func (c *Conn) settings() *settings { return c.reader.rules.settings }
 
-func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
-
-// set is called under mu.
-func (c *Conn) set(bits uint32) { c.state.Store(c.state.Load() | bits) }
-
-// more is called under mu.
-func (c *Conn) more() *rare {
-	if c.rare == nil {
-		c.rare = new(rare)
+// needCold is called under mu.
+func (c *Conn) needCold() *cold {
+	if c.cold == nil {
+		c.cold = new(cold)
 	}
-	return c.rare
+	return c.cold
 }
 
-// less gives the rare part back if nothing is left in it. It is called under mu.
-func (c *Conn) less() {
-	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
-		r.pending.frames == nil && r.writers == nil && r.late == nil && r.pings == nil && r.life == nil &&
-		r.limit == 0 && r.dropped == 0 {
-		c.rare = nil
+// dropCold gives the cold part back if nothing is left in it. It is called under mu.
+func (c *Conn) dropCold() {
+	if r := c.cold; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
+		r.slow.Empty() && r.late.members == nil && r.pings == nil && r.life == nil && r.overflow == nil && !r.fin {
+		c.cold = nil
 	}
 }
 
@@ -158,8 +146,8 @@ func (c *Conn) Queued() int {
 	switch {
 	case c.nc != nil:
 		return c.nc.Queued()
-	case c.rare != nil:
-		return len(c.rare.early)
+	case c.cold != nil:
+		return len(c.cold.early)
 	}
 	return 0
 }
@@ -170,3 +158,305 @@ func (c *Conn) Value() any { return c.value }
 
 // SetValue keeps something of the application's with the connection: best in OnOpen.
 func (c *Conn) SetValue(v any) { c.value = v }
+
+// handler is the Conn as the engine sees it, out of the way of its public methods. All of it runs
+// on the loop.
+type handler Conn
+
+var (
+	_ myriad.Ender    = (*handler)(nil)
+	_ myriad.Drainer  = (*handler)(nil)
+	_ myriad.Timed    = (*handler)(nil)
+	_ myriad.Notified = (*handler)(nil)
+	_ myriad.Stopper  = (*handler)(nil)
+)
+
+// Opened begins with the connection upgraded: the response to the handshake has been written.
+func (h *handler) Opened(nc *myriad.Conn) { (*Conn)(h).begins(nc) }
+
+func (c *Conn) begins(nc pipe) {
+	c.arrive(nc)
+	now := c.now()
+	c.ping.received(now)
+	c.arm(now)
+	c.end.boundClose(c)
+	if c.settings().onOpen != nil {
+		c.dispatch(event{kind: opened})
+	}
+}
+
+// arrive sends what was written before the connection had a loop.
+func (c *Conn) arrive(nc pipe) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nc == nil {
+		c.nc = nc
+	}
+	if limit, _ := c.limits(); limit > 0 {
+		nc.SetWriteLimit(limit)
+	}
+	if c.end.phase() == dropped {
+		nc.Abort(errDropped)
+		return
+	}
+	c.ping.startClocks(c)
+	if c.cold == nil || c.cold.early == nil {
+		return
+	}
+	early := c.cold.early
+	c.cold.early = nil
+	if err := c.force(early); err != nil {
+		c.end.step(drops)
+		c.end.endWith(c, err)
+		nc.Abort(err)
+	}
+	c.advance()
+	c.slow().Wake()
+	c.dropCold()
+}
+
+func (h *handler) Received(_ *myriad.Conn, p []byte) { (*Conn)(h).receives(p) }
+
+func (c *Conn) receives(p []byte) {
+	c.ping.received(c.now())
+	c.take(p)
+}
+
+// take reads frames until p is used up or enough waits for callbacks.
+func (c *Conn) take(p []byte) {
+	for len(p) > 0 {
+		n, m, err := c.reader.feed(p)
+		p = p[n:]
+		switch {
+		case err != nil:
+			c.end.violated(c, err)
+			return
+		case m.op == OpText || m.op == OpBinary:
+			if c.message(m) {
+				c.pause(p)
+				return
+			}
+		case m.op == OpPing:
+			c.ping.answerPing(c, m.payload)
+			m.release()
+		case m.op == OpClose:
+			c.end.peerClosed(c, m.payload)
+			m.release()
+		default:
+			c.ping.answered(c, m.payload)
+			m.release()
+		}
+	}
+}
+
+// Ended is the peer's FIN: in order only behind its close frame. Callbacks of what has come before
+// may still answer, behind a close frame and without one.
+func (h *handler) Ended(*myriad.Conn) { (*Conn)(h).ended() }
+
+func (c *Conn) ended() {
+	c.mu.Lock()
+	c.needCold().fin = true
+	answerable, begun := c.end.writable(), c.end.phase() == ending
+	if !answerable {
+		c.end.endWith(c, errNoClose) // unless a close frame has come before
+		_ = c.nc.Close()
+	}
+	c.mu.Unlock()
+	if answerable && !begun {
+		c.end.conclude(c, errNoClose)
+	}
+}
+
+// Truncated is the peer's FIN without a close_notify of TLS. A close frame shows the end as well as
+// that does, so it is the same as Ended.
+func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
+
+// Notified looks at what other goroutines want done on the loop: a timer for the close frame they
+// have sent, or reading to go on.
+func (h *handler) Notified(*myriad.Conn) { (*Conn)(h).notified() }
+
+func (c *Conn) notified() {
+	c.end.boundClose(c)
+	c.partsEnded()
+	c.ping.flushPong(c)
+	c.resume()
+	c.rearm()
+}
+
+// Stopping is the engine's shutdown.
+func (h *handler) Stopping(*myriad.Conn) { (*Conn)(h).stopping() }
+
+func (c *Conn) stopping() {
+	_ = c.Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
+}
+
+func (h *handler) Expired(*myriad.Conn) { (*Conn)(h).expired() }
+
+func (c *Conn) expired() {
+	switch {
+	case !c.end.writable():
+		c.end.closeExpired(c)
+		return
+	case c.end.phase() == ending:
+		c.end.answersExpired(c)
+		return
+	}
+	c.ping.retryPong(c)
+	c.wakeLate()
+	now := c.now()
+	c.giveUpLate(now)
+	if due := c.ping.due(c.settings()); due > 0 && now >= due {
+		c.ping.judgeSilence(c, now)
+	}
+	c.arm(now)
+}
+
+func (h *handler) Closed(_ *myriad.Conn, err error) { (*Conn)(h).ends(err) }
+
+func (c *Conn) ends(err error) {
+	c.reader.release()
+	c.mu.Lock()
+	c.end.step(vanishes)
+	err = c.end.reason(c, err)
+	if r := c.cold; r != nil && r.pong != nil {
+		r.pong.Release()
+		r.pong = nil
+	}
+	if c.slow() != nil {
+		c.slow().End()
+	}
+	c.dropRest()
+	c.strip(err)
+	joined := c.joined
+	c.mu.Unlock()
+	if joined {
+		rosterOf(c.nc.Loop()).leave(c)
+	}
+	if c.settings().onClose != nil {
+		c.dispatch(event{kind: finished, err: err})
+	}
+}
+
+// Context returns a context that ends with the connection, before OnClose is called: its cause is
+// OnClose's error. The request's own context ends when the handler returns.
+//
+// It carries the values of the request's context as Accept has met them; there are none with
+// Handler and Dial. If middleware has set values, they keep the request in memory as long as the
+// connection, 1 to 3 kB; behind a foreign server it is about 600 bytes in any case. Give Accept a
+// request with context.Background() to keep none. Without values and without a call Context costs
+// nothing.
+func (c *Conn) Context() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.needCold()
+	if r.life == nil {
+		r.life = new(lifetime.Lifetime)
+		if c.end.gone() {
+			r.life.End(r.end)
+		}
+	}
+	return r.life.Context()
+}
+
+// Close begins the closing handshake: what was written before is sent, then a close frame with code
+// and reason, and nothing after it. No OnMessage begins from then on. OnClose follows when the peer
+// has answered, or after Options.CloseTimeout. The code is one that may be sent (1000 to 1003, 1007
+// to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with net.ErrClosed
+// if a close frame was sent before, also as an answer.
+func (c *Conn) Close(code StatusCode, reason string) error {
+	if err := code.checkClose(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.emptyInbox() // also of a connection that has ended
+	if !c.end.writable() {
+		return errClosing
+	}
+	err := c.end.sendClose(c, code, reason, closes)
+	if c.nc != nil {
+		c.nc.Notify() // the loop sets the timer
+	}
+	return err
+}
+
+// CloseNow ends the connection without a closing handshake and drops what has not been sent.
+func (c *Conn) CloseNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.emptyInbox()
+	if c.end.over() {
+		return
+	}
+	c.end.step(drops)
+	c.end.endWith(c, errDropped)
+	c.slow().Wake()
+	if c.nc != nil {
+		c.nc.Abort(errDropped)
+	}
+}
+
+// Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval
+// asks for. Options.OnPong receives the answer. It fails with myriad.ErrFull while the peer reads
+// too slowly. Any goroutine.
+func (c *Conn) Ping(p []byte) error {
+	if len(p) > maxControl {
+		return fmt.Errorf("websocket: a ping of %d bytes: a control frame holds at most %d", len(p), maxControl)
+	}
+	b, err := c.settings().encode(frameHeader{fin: true, op: OpPing}, p)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err = c.send(b, copied); err == nil && c.settings().onPong != nil {
+		c.ping.remember(c, p)
+	}
+	return err
+}
+
+// now is the time of the loop's turn, in milliseconds.
+func (c *Conn) now() int64 { return c.nc.Loop().Now().UnixMilli() }
+
+// arm sets the connection's one timer to what comes next.
+func (c *Conn) arm(now int64) {
+	wait := time.Duration(0)
+	if due := c.ping.due(c.settings()); due > 0 {
+		wait = max(time.Duration(due-now)*time.Millisecond, time.Millisecond)
+	}
+	if due := c.nextDeadline(now); due > 0 && (wait == 0 || wait > time.Duration(due-now)*time.Millisecond) {
+		wait = time.Duration(due-now) * time.Millisecond
+	}
+	if c.ping.waitingPong(c) && (wait == 0 || wait > pongRetry) {
+		wait = pongRetry
+	}
+	c.nc.SetTimer(wait)
+}
+
+// clock is the time now, where Conn.now is that of the loop's cycle.
+func (c *Conn) clock() time.Time { return c.nc.Loop().Engine().System().Now() }
+
+// Compressed reports whether permessage-deflate was negotiated.
+func (c *Conn) Compressed() bool { return c.reader.rules.compression }
+
+// contexts is called under mu.
+func (c *Conn) contexts() *windows {
+	r := c.needCold()
+	if r.windows == nil {
+		r.windows = new(windows)
+	}
+	return r.windows
+}
+
+// partsEnded goes on with what has waited for the end of a message in parts. On the loop.
+func (c *Conn) partsEnded() {
+	c.mu.Lock()
+	over := c.parts == partsOver
+	if over {
+		c.parts = partsNone
+	}
+	c.mu.Unlock()
+	if over {
+		c.drains()
+	}
+}

@@ -76,8 +76,8 @@ func TestContextCostsNothing(t *testing.T) {
 	c := <-conns
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare != nil {
-		t.Errorf("an idle connection has %+v", c.rare)
+	if c.cold != nil {
+		t.Errorf("an idle connection has %+v", c.cold)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 		}
 		for range 20_000 {
 			c := newConn(s, deflateTerms{})
-			c.more().life = lifetime.Of(t.Context())
+			c.needCold().life = lifetime.Of(t.Context())
 			var asked [2]context.Context
 			gate := newGate(3)
 			var wg sync.WaitGroup
@@ -145,7 +145,7 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 			wg.Go(func() { gate.pass(); c.ends(errDropped) })
 			wg.Wait()
 			for _, ctx := range asked {
-				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.reasonNow() {
+				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.end.reasonNow(c) {
 					t.Fatalf("Pull %v: a context ended with %v, %v, and is the connection's: %v", pull, ctx.Err(),
 						context.Cause(ctx), ctx == c.Context())
 				}

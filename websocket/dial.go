@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -13,14 +14,18 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/tunnel"
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
@@ -352,4 +357,374 @@ func (o *DialOptions) greeting(s *settings, u *url.URL, header http.Header) (*gr
 		}
 	}
 	return &greeting{settings: s, request: append(p, "\r\n"...), key: key}, nil
+}
+
+// A greeting is a client's side of the opening handshake: the handler of a connection until the
+// server has agreed. Its methods run on the loop, wait on Dial's goroutine.
+type greeting struct {
+	settings *settings
+	request  []byte
+	key      string
+	value    any // of the connection
+	answer   responseReader
+	refusal  *refusalBody // of a response that is not a 101
+
+	waiter   driver.Parker
+	done     atomic.Bool // the rest is written before it
+	conn     *Conn
+	response *http.Response
+	err      error
+}
+
+func (g *greeting) Opened(c *myriad.Conn) {
+	c.SetTimer(g.settings.handshakeTimeout)
+	// of that, Closed tells the reason
+	if _, err := c.Write(g.request); err != nil && !errors.Is(err, myriad.ErrClosed) {
+		c.Abort(err)
+	}
+	g.request = nil
+}
+
+func (g *greeting) Received(c *myriad.Conn, p []byte) {
+	switch {
+	case g.done.Load():
+	case g.refusal != nil:
+		g.refused(c, p)
+	default:
+		response, rest, err := g.answer.add(p)
+		if err != nil {
+			g.fail(c, fmt.Errorf("the server's answer: %w", err))
+		} else if response != nil {
+			g.answered(c, response, rest)
+		}
+	}
+}
+
+// answered judges the response. rest are the bytes behind its head.
+func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte) {
+	g.response = response
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		g.refusal = newRefusalBody(&g.answer.head)
+		g.refused(c, rest)
+		return
+	}
+	subprotocol, err := g.agreed(response)
+	if err != nil {
+		g.fail(c, err)
+		return
+	}
+	terms, err := g.settings.agreedExtensions(response.Header["Sec-Websocket-Extensions"])
+	if err != nil {
+		g.fail(c, err)
+		return
+	}
+	conn := newConn(g.settings, terms)
+	conn.nc, conn.subprotocol = c, subprotocol
+	conn.SetValue(g.value)
+	g.conn = conn
+	c.SetHandler((*handler)(conn), rest)
+	g.finish(nil)
+}
+
+// agreed is RFC 6455 §4.1: what a client checks in a 101.
+//
+// https://www.rfc-editor.org/rfc/rfc6455#section-4.1
+func (g *greeting) agreed(r *http.Response) (subprotocol uint8, err error) {
+	upgrade, connection, accept := strings.Join(r.Header["Upgrade"], ","), strings.Join(r.Header["Connection"], ","),
+		r.Header["Sec-Websocket-Accept"]
+	switch {
+	case !hasToken(upgrade, "websocket") || !hasToken(connection, "upgrade"):
+		return 0, errors.New("the server's 101 does not upgrade to websocket")
+	case len(accept) != 1 || accept[0] != string(appendAcceptKey(nil, g.key)):
+		return 0, errors.New("the server's Sec-WebSocket-Accept is not the answer to our key")
+	}
+	chosen := r.Header["Sec-Websocket-Protocol"]
+	if len(chosen) == 0 {
+		return 0, nil
+	}
+	if subprotocol = g.settings.number(chosen[0]); subprotocol == 0 || len(chosen) > 1 {
+		return 0, fmt.Errorf("the server chose the subprotocol %q, which was not offered", chosen)
+	}
+	return subprotocol, nil
+}
+
+// agreedExtensions is what the server has accepted of our offer.
+func (s *settings) agreedExtensions(lines []string) (t deflateTerms, err error) {
+	for _, line := range lines {
+		for at := 0; at < len(line); {
+			e, next := nextExtension(line, at)
+			ok := next >= 0 && e.isDeflate && !e.invalid && s.packing.policy.on && !t.agreed
+			if ok {
+				t, ok = s.packing.policy.confirm(e.params)
+			}
+			if !ok {
+				return t, fmt.Errorf("the server wants extensions that were not offered like that: %q", lines)
+			}
+			at = next
+		}
+	}
+	return t, nil
+}
+
+// refused takes in a part of the body of a response that is not a 101, until it is whole.
+func (g *greeting) refused(c *myriad.Conn, p []byte) {
+	if g.refusal.add(p) {
+		g.refusedWith(c)
+	}
+}
+
+// refusedWith fails the handshake with the response and what has come of its body.
+func (g *greeting) refusedWith(c *myriad.Conn) {
+	g.response.Body = io.NopCloser(&g.refusal.bytes)
+	g.fail(c, fmt.Errorf("the server answered %s", g.response.Status))
+}
+
+func (g *greeting) fail(c *myriad.Conn, err error) {
+	_ = c.Close()
+	g.finish(err)
+}
+
+func (g *greeting) finish(err error) {
+	if g.done.Load() {
+		return
+	}
+	g.err = err
+	g.done.Store(true)
+	g.waiter.Unpark()
+}
+
+func (g *greeting) Ended(c *myriad.Conn) {
+	if g.refusal != nil {
+		g.refusedWith(c)
+		return
+	}
+	g.fail(c, fmt.Errorf("the server ended the connection without a response: %w", io.ErrUnexpectedEOF))
+}
+
+func (g *greeting) Expired(c *myriad.Conn) {
+	g.finish(fmt.Errorf("no response in time: %w", os.ErrDeadlineExceeded))
+	c.Abort(nil)
+}
+
+func (g *greeting) Closed(_ *myriad.Conn, err error) {
+	if err == nil {
+		err = myriad.ErrClosed
+	}
+	g.finish(err)
+}
+
+// untrusted keeps failed TLS handshakes out of the engine's log: Dial returns them.
+func (g *greeting) untrusted(*myriad.Conn, error, uint64) {}
+
+// wait returns when the handshake has ended or ctx has.
+func (g *greeting) wait(ctx context.Context, c *myriad.Conn) error {
+	stop := context.AfterFunc(ctx, g.waiter.Unpark)
+	defer stop()
+	for !g.done.Load() {
+		g.waiter.Park()
+		if ctx.Err() != nil && !g.done.Load() {
+			c.Abort(context.Cause(ctx)) // Closed follows, or the handshake was quicker
+			ctx = context.WithoutCancel(ctx)
+		}
+	}
+	return g.err
+}
+
+// maxResponse bounds the heads of a response, those of interim ones included, in bytes.
+const maxResponse = 16 << 10
+
+// A responseReader gathers the response that ends a handshake with a server. Interim
+// responses (1xx, but 101) are skipped (RFC 9110 section 15.2).
+type responseReader struct {
+	got     []byte // of the response that is not complete yet
+	scan    h1.Scan
+	skipped int // bytes of interim responses
+	head    h1.ResponseHead
+}
+
+var errLongResponse = fmt.Errorf("the head of the response is above %d bytes", maxResponse)
+
+// add takes in p. It returns nil and no error until the head of the response is complete. rest are
+// the bytes behind it, which the reader does not use again.
+func (r *responseReader) add(p []byte) (response *http.Response, rest []byte, err error) {
+	r.got = append(r.got, p...)
+	for r.skipped < maxResponse {
+		limits := h1.Limits{HeadBytes: maxResponse - r.skipped, LineBytes: maxResponse}
+		ready, err := r.scan.Response(r.got, limits)
+		if err != nil {
+			return nil, nil, wordsOf(err)
+		}
+		if !ready {
+			return nil, nil, nil
+		}
+		n, err := h1.ParseResponse(r.got, limits, &r.head)
+		if err != nil {
+			return nil, nil, wordsOf(err)
+		}
+		if s := r.head.Status; s >= 200 || s == http.StatusSwitchingProtocols {
+			return responseOf(&r.head), r.got[n:], nil
+		}
+		r.got, r.scan, r.skipped = r.got[n:], h1.Scan{}, r.skipped+n
+	}
+	return nil, nil, errLongResponse
+}
+
+// wordsOf says why the bytes are no response, of which the caller knows the sender.
+func wordsOf(err error) error {
+	var bad *h1.Error
+	if errors.As(err, &bad) && bad.Status != http.StatusBadRequest && bad.Status != http.StatusHTTPVersionNotSupported {
+		return errLongResponse
+	}
+	return fmt.Errorf("it is not a response of HTTP/1.1: %w", err)
+}
+
+// responseOf makes what package net/http has of a head. The body is empty.
+func responseOf(head *h1.ResponseHead) *http.Response {
+	status := strconv.Itoa(head.Status)
+	r := &http.Response{
+		Status: status + " " + string(head.Reason), StatusCode: head.Status,
+		Proto: "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor), ProtoMajor: head.Major,
+		ProtoMinor: head.Minor,
+		Header:     make(http.Header, len(head.Fields)), Body: http.NoBody, ContentLength: head.ContentLength,
+		Close: !head.KeepAlive,
+	}
+	if head.Chunked {
+		r.TransferEncoding = []string{"chunked"}
+	}
+	for _, f := range head.Fields {
+		if !f.Is("transfer-encoding") {
+			name := h1.CanonicalName(f.Name)
+			r.Header[name] = append(r.Header[name], string(f.Value))
+		}
+	}
+	return r
+}
+
+// maxRefusalBody is how much of the body of a response that is not a 101 is kept.
+const maxRefusalBody = 1 << 10
+
+// A refusalBody is the beginning of the body of a response that refuses the upgrade.
+type refusalBody struct {
+	bytes   bytes.Buffer
+	want    int // bytes to wait for
+	chunked bool
+	chunks  h1.Chunked
+}
+
+// newRefusalBody is for the body of a response with this head.
+func newRefusalBody(head *h1.ResponseHead) *refusalBody {
+	b := &refusalBody{want: maxRefusalBody, chunked: head.Chunked}
+	switch {
+	case head.NoBody:
+		b.want = 0
+	case head.ContentLength >= 0:
+		b.want = int(min(head.ContentLength, maxRefusalBody))
+	}
+	return b
+}
+
+// add takes in bytes behind the head, and reports whether no more are needed.
+func (b *refusalBody) add(p []byte) (whole bool) {
+	if !b.chunked {
+		b.keep(p)
+		return b.bytes.Len() >= b.want
+	}
+	for len(p) > 0 && b.bytes.Len() < b.want {
+		n, data, done, err := b.chunks.Decode(p)
+		b.keep(data)
+		if p = p[n:]; done || err != nil {
+			return true
+		}
+	}
+	return b.bytes.Len() >= b.want
+}
+
+func (b *refusalBody) keep(p []byte) { b.bytes.Write(p[:min(len(p), b.want-b.bytes.Len())]) }
+
+// proxyFor asks DialOptions.Proxy, which knows of http and https as http.ProxyFromEnvironment does.
+func (o *DialOptions) proxyFor(ctx context.Context, target *url.URL) (*url.URL, error) {
+	if o.Proxy == nil {
+		return nil, nil
+	}
+	asked := *target
+	asked.Scheme = "http"
+	if target.Scheme == "wss" {
+		asked.Scheme = "https"
+	}
+	r := (&http.Request{Method: http.MethodGet, URL: &asked, Host: asked.Host, Header: http.Header{}}).WithContext(ctx)
+	proxy, err := o.Proxy(r)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("DialOptions.Proxy: %w", err)
+	case proxy == nil:
+		return nil, nil
+	}
+	switch proxy.Scheme {
+	case "http", "https", "socks5", "socks5h":
+		if proxy.Hostname() != "" {
+			return proxy, nil
+		}
+	}
+	return nil, fmt.Errorf("DialOptions.Proxy gave %s: %w (use http, https, socks5 or socks5h, as in http://host:port)",
+		proxy.Redacted(), myriad.ErrUnsupported)
+}
+
+// hostPort is a URL's host with its port, or the scheme's.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"wss": "443", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	if port == "" {
+		port = "80"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// through is the handler of a connection to a proxy until that has connected it to the server. Then
+// next speaks for g.
+func (o *DialOptions) through(e *myriad.Engine, g *greeting, next myriad.Handler, proxy, target *url.URL) (
+	myriad.Handler, error) {
+	d := &tunnel.Dial{Proxy: proxy, Target: hostPort(target), Next: next, Timeout: g.settings.handshakeTimeout,
+		Limits: h1.Limits{HeadBytes: maxResponse, LineBytes: maxResponse}, Failed: g.proxyFailed, Over: g.done.Load}
+	if strings.HasPrefix(proxy.Scheme, "socks5") {
+		return tunnel.Socks(d)
+	}
+	if proxy.Scheme == "https" && target.Scheme == "wss" {
+		inner := *d
+		d.Next = tunnel.Nested(e, &inner, func(_ *myriad.Conn, err error) {
+			if err != nil {
+				g.finish(err)
+			}
+		})
+	}
+	h := tunnel.Connect(d, connectRequest(proxy, d.Target), judge)
+	if proxy.Scheme == "https" {
+		h = o.secure(g, h, proxy, g.proxyFailed)
+	}
+	return h, nil
+}
+
+// proxyFailed ends the handshake because there is no way to the server.
+func (g *greeting) proxyFailed(err error) {
+	if _, is := errors.AsType[*h1.Error](err); is {
+		err = wordsOf(err)
+	}
+	g.finish(fmt.Errorf("the proxy: %w", err))
+}
+
+func connectRequest(proxy *url.URL, target string) []byte {
+	p := fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", target, target)
+	if u := proxy.User; u != nil {
+		p = fmt.Appendf(p, "Proxy-Authorization: %s\r\n", tunnel.BasicAuth(u))
+	}
+	return append(p, "\r\n"...)
+}
+
+// judge is RFC 9110 §9.3.6: any 2xx connects.
+func judge(head *h1.ResponseHead) error {
+	if head.Status/100 == 2 {
+		return nil
+	}
+	return fmt.Errorf("it answered %d %s", head.Status, head.Reason)
 }

@@ -50,11 +50,11 @@
 //
 // A message above Options.MaxMessage closes the connection with 1009. Output waits up to
 // Options.WriteLimit; then Write waits for up to Options.WriteTimeout, or does what
-// Options.Overflow says: fail, drop whole messages, or close. A Group keeps up to 16 MiB on each
-// loop, and all groups of an engine 64 MiB, for members that have no room. Messages wait for slow
-// callbacks up to 128 or 256 KiB for each connection; then it is not read until half of them are
-// done. Memory for an incomplete message follows what has arrived. Handshake, pong and close have a
-// timeout each.
+// Options.Overflow says: fail, drop whole messages, thin them out, or close. A Group keeps up to 16
+// MiB on each loop, and all groups of an engine 64 MiB, for members that have no room. Messages
+// wait for slow callbacks up to 128 or 256 KiB for each connection; then it is not read until half
+// of them are done. Memory for an incomplete message follows what has arrived. Handshake, pong and
+// close have a timeout each.
 //
 // # What is answered without being asked
 //

@@ -31,20 +31,20 @@ type Group struct {
 	// StatusTryAgainLater. OnFull must not block; it runs on a loop, or in Send.
 	OnFull func(c *Conn)
 
-	mu    sync.Mutex
-	parts atomic.Pointer[[]*part] // one for each loop that has had members; replaced under mu
-	taken atomic.Uint64
+	mu     sync.Mutex
+	shards atomic.Pointer[[]*shard] // one for each loop that has had members; replaced under mu
+	taken  atomic.Uint64
 }
 
 // A Member is a connection's membership in a Group.
 type Member struct {
-	part *part
-	c    *Conn
-	// guarded by part.mu: the number of the first message that it gets, or, while it is late, of
+	shard *shard
+	c     *Conn
+	// guarded by shard.mu: the number of the first message that it gets, or, while it is late, of
 	// the next one
 	next uint64
-	at   int32 // guarded by part.mu: its place in members, or in late; or nowhere
-	late bool  // guarded by part.mu: it waits for room
+	at   int32 // guarded by shard.mu: its place in members, or in late; or nowhere
+	late bool  // guarded by shard.mu: it waits for room
 	// guarded by the roster's lock: its neighbours among the memberships of c
 	before, following *Member
 }
@@ -59,7 +59,7 @@ func (g *Group) Join(c *Conn) (*Member, error) {
 	if nc == nil {
 		return nil, errors.New("websocket: Group.Join before OnOpen: the connection has no loop yet")
 	}
-	return g.part(nc.Loop()).join(c), nil
+	return g.shard(nc.Loop()).join(c), nil
 }
 
 // Conn is the member.
@@ -71,11 +71,11 @@ func (m *Member) Leave() {
 	if m == nil {
 		return
 	}
-	m.part.mu.Lock()
-	defer m.part.mu.Unlock()
-	m.part.remove(m)
-	m.part.trim()
-	m.part.wakeSenders()
+	m.shard.mu.Lock()
+	defer m.shard.mu.Unlock()
+	m.shard.remove(m)
+	m.shard.trim()
+	m.shard.wakeSenders()
 }
 
 // Len is how many members there are.
@@ -146,15 +146,15 @@ func (g *Group) Close(code StatusCode, reason string) error {
 	return nil
 }
 
-func (g *Group) all() []*part {
-	if parts := g.parts.Load(); parts != nil {
-		return *parts
+func (g *Group) all() []*shard {
+	if shards := g.shards.Load(); shards != nil {
+		return *shards
 	}
 	return nil
 }
 
-func (g *Group) part(l *myriad.Loop) *part {
-	find := func() *part {
+func (g *Group) shard(l *myriad.Loop) *shard {
+	find := func() *shard {
 		for _, p := range g.all() {
 			if p.loop == l {
 				return p
@@ -169,9 +169,99 @@ func (g *Group) part(l *myriad.Loop) *part {
 	defer g.mu.Unlock()
 	p := find()
 	if p == nil {
-		p = newPart(g, l)
-		parts := append(slices.Clone(g.all()), p)
-		g.parts.Store(&parts)
+		p = newShard(g, l)
+		shards := append(slices.Clone(g.all()), p)
+		g.shards.Store(&shards)
 	}
 	return p
+}
+
+// A roster has the memberships of the connections of one loop, in all groups, so that a connection
+// leaves them when it ends. It is apart from Conn because most connections are in no group. It is
+// locked last, behind shard.mu and Conn.mu.
+type roster struct {
+	mu    sync.Mutex
+	first map[*Conn]*Member // of a list by Member.following
+	most  int               // connections that first has had
+}
+
+type rosterKey struct{ loop int }
+
+// rosterOf is the roster of a loop. Any goroutine.
+func rosterOf(l *myriad.Loop) *roster {
+	return l.Engine().Shared(rosterKey{l.Index()}, func() any { return new(roster) }).(*roster)
+}
+
+// enter notes a membership, unless the connection has ended: then it reports false. m.shard.mu is
+// held.
+func (r *roster) enter(m *Member) bool {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	if m.c.end.gone() {
+		return false
+	}
+	m.c.joined = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.first == nil {
+		r.first = map[*Conn]*Member{}
+	}
+	if m.following = r.first[m.c]; m.following != nil {
+		m.following.before = m
+	}
+	r.first[m.c] = m
+	r.most = max(r.most, len(r.first))
+	return true
+}
+
+// strike forgets a membership, if it is noted.
+func (r *roster) strike(m *Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case m.before != nil:
+		m.before.following = m.following
+	case r.first[m.c] != m:
+		return
+	case m.following != nil:
+		r.first[m.c] = m.following
+	default:
+		r.drop(m.c)
+	}
+	if m.following != nil {
+		m.following.before = m.before
+	}
+	m.before, m.following = nil, nil
+}
+
+// leave ends all memberships of a connection that has ended, with none of its locks held.
+func (r *roster) leave(c *Conn) {
+	for m := r.take(c); m != nil; {
+		next := m.following
+		m.following = nil
+		m.Leave()
+		m = next
+	}
+}
+
+// take returns the list of c's memberships, which are no longer noted.
+func (r *roster) take(c *Conn) *Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.first[c]
+	r.drop(c)
+	for m := list; m != nil; m = m.following {
+		m.before = nil
+	}
+	return list
+}
+
+// keptRoster is for how many connections an empty roster keeps room.
+const keptRoster = 64
+
+// drop forgets a connection. mu is held.
+func (r *roster) drop(c *Conn) {
+	if delete(r.first, c); len(r.first) == 0 && r.most > keptRoster {
+		r.first, r.most = nil, 0
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/myriad-go/myriad"
@@ -188,19 +189,21 @@ func TestGroupSlowMember(t *testing.T) {
 	a.leave()
 }
 
-// A modelledPart is a part whose members are no connections: whether one has room, chance decides.
-type modelledPart struct {
-	*part
+// A modelledShard is a shard whose members are no connections: whether one has room, chance
+// decides.
+type modelledShard struct {
+	*shard
 	rng  *rand.Rand
 	got  map[*Member][]uint64
 	want map[*Member][]uint64
 	all  []*Member
 }
 
-func modelPart(seed uint64) *modelledPart {
-	p := &modelledPart{rng: rand.New(rand.NewPCG(seed, 7)), got: map[*Member][]uint64{}, want: map[*Member][]uint64{}}
-	p.part = &part{group: new(Group), total: new(logged), roster: new(roster), asked: true}
-	p.give = func(m *Member, e *entry) error {
+func modelShard(seed uint64) *modelledShard {
+	p := &modelledShard{rng: rand.New(rand.NewPCG(seed, 7)), got: map[*Member][]uint64{}, want: map[*Member][]uint64{}}
+	p.shard = &shard{group: new(Group), roster: new(roster), asked: true}
+	p.log.Total = new(atomic.Int64)
+	p.give = func(m *Member, e entry) error {
 		if p.rng.IntN(8) == 0 {
 			return errWait
 		}
@@ -210,9 +213,9 @@ func modelPart(seed uint64) *modelledPart {
 	return p
 }
 
-func (p *modelledPart) join() { p.all = append(p.all, p.part.join(new(Conn))) }
+func (p *modelledShard) join() { p.all = append(p.all, p.shard.join(new(Conn))) }
 
-func (p *modelledPart) some() *Member {
+func (p *modelledShard) some() *Member {
 	m := p.all[p.rng.IntN(len(p.all))]
 	if m.at == nowhere {
 		return nil
@@ -220,15 +223,15 @@ func (p *modelledPart) some() *Member {
 	return m
 }
 
-func (p *modelledPart) leave() {
+func (p *modelledShard) leave() {
 	if m := p.some(); m != nil {
 		m.Leave()
 		p.want[m] = p.got[m] // what it had not got, it does not get
 	}
 }
 
-func (p *modelledPart) send() {
-	number := p.next()
+func (p *modelledShard) send() {
+	number := p.log.Next()
 	m, err := Prepare(OpBinary, binary.BigEndian.AppendUint64(nil, number))
 	if err != nil {
 		panic(err)
@@ -246,24 +249,24 @@ func (p *modelledPart) send() {
 	p.append(e)
 }
 
-func (p *modelledPart) spread() {
-	if slow := p.part.spread(); slow != nil {
+func (p *modelledShard) spread() {
+	if slow := p.shard.spread(); slow != nil {
 		panic("a member was refused")
 	}
 }
 
-func (p *modelledPart) catchUp() {
+func (p *modelledShard) catchUp() {
 	if m := p.some(); m != nil {
-		p.part.catchUp(m)
+		p.shard.catchUp(m)
 	}
 }
 
-// Joins, leaves, messages and members without room come in any order, at any place of a pass. Each
+// Joins, leaves, messages and members without room come in any order, at any place of a round. Each
 // member gets exactly what is sent while it is one, and no message is kept that all have.
 func TestGroupMembershipIsExact(t *testing.T) {
 	before := buf.InUse()
 	for seed := range uint64(200) {
-		p := modelPart(seed)
+		p := modelShard(seed)
 		p.join()
 		for range 400 {
 			[]func(){p.join, p.leave, p.send, p.spread, p.spread, p.catchUp, p.catchUp}[p.rng.IntN(7)]()
@@ -271,7 +274,7 @@ func TestGroupMembershipIsExact(t *testing.T) {
 		for p.busy() || len(p.late) > 0 {
 			p.spread()
 			for _, m := range slices.Clone(p.late) {
-				p.part.catchUp(m)
+				p.shard.catchUp(m)
 			}
 		}
 		for i, m := range p.all {
@@ -279,8 +282,8 @@ func TestGroupMembershipIsExact(t *testing.T) {
 				t.Fatalf("seed %d: member %d got %v, want %v", seed, i, p.got[m], p.want[m])
 			}
 		}
-		if p.bytes != 0 || len(p.log) != 0 || p.total.bytes.Load() != 0 {
-			t.Fatalf("seed %d: %d messages of %d bytes are kept", seed, len(p.log), p.bytes)
+		if p.log.Bytes() != 0 || p.log.Next() != p.log.Oldest() || p.log.Total.Load() != 0 {
+			t.Fatalf("seed %d: %d messages of %d bytes are kept", seed, p.log.Next()-p.log.Oldest(), p.log.Bytes())
 		}
 	}
 	if got := buf.InUse() - before; got != 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -330,7 +331,7 @@ func TestHTTP2Group(t *testing.T) {
 				t.Errorf("%v: stream %d has got %d messages", policy, id, len(got))
 			}
 		}
-		dropping := policy == OverflowDropNewest || policy == OverflowDropOldest || policy == OverflowLatest
+		dropping := policy == OverflowDropNewest || outbox.Policy(policy).Queues()
 		left := map[bool]int{true: 4, false: 3}[dropping]
 		if group.Len() != left || o.Stats().Dropped > 0 != dropping {
 			t.Errorf("%v: %d members are left, %+v", policy, group.Len(), o.Stats())

@@ -343,7 +343,7 @@ func TestEndsBesideWindows(t *testing.T) {
 				t.Errorf("%s: heard %d of %d, at last %.60q", name, n-2, messages, got[max(0, n-2):])
 			}
 			conn.mu.Lock()
-			if conn.rare != nil && conn.rare.windows != nil {
+			if conn.cold != nil && conn.cold.windows != nil {
 				t.Errorf("%s: the connection keeps its windows", name)
 			}
 			conn.mu.Unlock()

@@ -93,7 +93,7 @@ func TestLateMemberIsRemoved(t *testing.T) {
 func (a *audience) kept() (n int) {
 	for _, p := range a.group.all() {
 		p.mu.Lock()
-		n += len(p.log)
+		n += int(p.log.Next() - p.log.Oldest())
 		p.mu.Unlock()
 	}
 	return n
@@ -128,10 +128,10 @@ func TestLateMemberLeaves(t *testing.T) {
 func (a *audience) lateOf(c *Conn) []*Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rare == nil {
+	if c.cold == nil {
 		return nil
 	}
-	return c.rare.late
+	return c.cold.late.members
 }
 
 // The log is bounded: a member that keeps it full without reading is removed before WriteTimeout,
@@ -166,7 +166,7 @@ func TestLogIsBounded(t *testing.T) {
 func (a *audience) mostKept() (most int) {
 	for _, p := range a.group.all() {
 		p.mu.Lock()
-		most = max(most, p.bytes)
+		most = max(most, p.log.Bytes())
 		p.mu.Unlock()
 	}
 	return most
@@ -410,8 +410,8 @@ func TestLogsAreBoundedTogether(t *testing.T) {
 	const size = 64 << 10
 	a := newAudienceIn(t, 5, sim.Calm(), 5, &Options{WriteLimit: 4 << 10, WriteTimeout: -1})
 	a.clients[2].StopReading()
-	others := a.group.all()[0].total // what other groups keep
-	others.bytes.Add(maxLogsBytes)
+	others := a.group.all()[0].log.Total // what other groups keep
+	others.Add(maxLogsBytes)
 	for range 4 * maxTickBytes / size {
 		if err := a.group.Send(OpBinary, make([]byte, size)); err != nil {
 			t.Fatal(err)
@@ -424,7 +424,7 @@ func TestLogsAreBoundedTogether(t *testing.T) {
 	if a.group.Len() != 4 || a.kept() != 0 {
 		t.Errorf("%d members are left, %d messages are kept", a.group.Len(), a.kept())
 	}
-	if got := others.bytes.Add(-maxLogsBytes); got != 0 {
+	if got := others.Add(-maxLogsBytes); got != 0 {
 		t.Errorf("%d bytes are counted at the end", got)
 	}
 	a.clients[2].Resume()

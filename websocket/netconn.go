@@ -81,7 +81,7 @@ func (n *netConn) writeLate() error {
 	if !n.c.settings().pull {
 		return errNotPulled
 	}
-	return n.late(n.c.rare.inbox.writeDue)
+	return n.late(n.c.cold.inbox.writeDue)
 }
 
 // late reports whether a deadline has passed.
@@ -145,17 +145,17 @@ func (n *netConn) setDue(t time.Time, read, write bool) error {
 	switch {
 	case !c.settings().pull:
 		return n.failed("set", errNotPulled)
-	case c.is(dropped | closed):
+	case c.end.over():
 		return n.failed("set", errClosing)
 	}
-	in := c.rare.inbox
+	in := c.cold.inbox
 	if read {
 		in.readDue = due
 		in.wake()
 	}
 	if write {
 		in.writeDue = due
-		c.wakeWriters()
+		c.slow().Wake()
 	}
 	if c.nc != nil {
 		c.nc.Notify() // the loop sets the timer

@@ -16,35 +16,6 @@ import (
 // KiB.
 const partBytes = 32<<10 - maxHeader
 
-// NextWriter writes a message in parts, for one that is large or not yet known as a whole. A part
-// is sent when 32 KiB have been written and more come: in a frame of its own (RFC 6455 §5.4). So
-// the writer holds 32 KiB at most and, if the message is compressed, a compressor. A message that
-// fits one part is written by Close, as Conn.Write does; Close ends every other, and must be
-// called.
-//
-// A part waits for room for up to Options.WriteTimeout, whatever Overflow says. If a part cannot be
-// written, the message cannot be completed: Write or Close returns the error and the connection is
-// closed. In a callback of DispatchInline, which must not wait, use Conn.Write.
-//
-// From the first part to Close no other message can be sent, because its frames must not come
-// between. For Write the output is full meanwhile, and Overflow decides, but OverflowClose waits as
-// OverflowBlock does. So the goroutine that has a writer must not wait in Write. A member of a
-// group gets messages later, for which it would otherwise be removed or which it would miss.
-// Control frames pass.
-//
-// The writer belongs to one goroutine. It fails for an op that is not OpText or OpBinary, and with
-// net.ErrClosed once closing has begun. Any goroutine, with several writers for one connection one
-// after the other.
-func (c *Conn) NextWriter(op Op) (io.WriteCloser, error) {
-	if err := checkMessage(op, nil); err != nil {
-		return nil, err
-	}
-	if c.is(closeSent | dropped | closed) {
-		return nil, errClosing
-	}
-	return &messageWriter{c: c, op: op}, nil
-}
-
 // A messageWriter is the message that NextWriter writes.
 type messageWriter struct {
 	c     *Conn
@@ -97,7 +68,7 @@ func (w *messageWriter) deflate(p []byte) {
 	_, _ = w.d.w.Write(p) // our Write does not fail
 	if c := w.c; c.reader.rules.terms.outTakeover {
 		c.mu.Lock()
-		c.slideOut(p)
+		c.contexts().sent(p, c.reader.rules)
 		c.mu.Unlock()
 	}
 }
@@ -116,12 +87,12 @@ func (w *messageWriter) begin() {
 	c := w.c
 	err := c.write(outgoing{step: func() error {
 		switch {
-		case c.is(closeSent | dropped | closed):
+		case !c.end.writable():
 			return errClosing
-		case c.is(inParts) || c.waits():
+		case c.parts == partsOpen || c.slow().Waits():
 			return myriad.ErrFull
 		}
-		c.set(inParts)
+		c.parts = partsOpen
 		return nil
 	}})
 	if err != nil {
@@ -129,7 +100,7 @@ func (w *messageWriter) begin() {
 		return
 	}
 	w.begun = true
-	if !c.packs(len(w.part)) {
+	if !c.reader.rules.packs(len(w.part)) {
 		return
 	}
 	terms := c.reader.rules.terms
@@ -153,9 +124,9 @@ func (w *messageWriter) send(p []byte, last bool) {
 	if w.sent {
 		h.op = opContinuation
 	}
-	b, err := c.settings().encodeFrame(h, p)
+	b, err := c.settings().encode(h, p)
 	if err == nil {
-		err = c.write(outgoing{step: func() error { return c.sendPart(b, last) }})
+		err = c.write(outgoing{step: func() error { return w.sendPart(b, last) }})
 		b.Release()
 	}
 	if err != nil {
@@ -170,14 +141,15 @@ func (w *messageWriter) send(p []byte, last bool) {
 	}
 }
 
-// sendPart is called under mu.
-func (c *Conn) sendPart(b *buf.Block, last bool) error {
+// sendPart is called under Conn.mu.
+func (w *messageWriter) sendPart(b *buf.Block, last bool) error {
+	c := w.c
 	err := c.send(b.Retain(), copied)
 	if err != nil || !last {
 		return err
 	}
-	c.state.Store(c.state.Load()&^inParts | partsOver)
-	c.wakeWriters()
+	c.parts = partsOver
+	c.slow().Wake()
 	if c.nc != nil {
 		c.nc.Notify() // the loop sends what has waited, as when there is room again
 	} else {
@@ -196,7 +168,7 @@ func (w *messageWriter) fail(err error) {
 	if errors.Is(err, myriad.ErrFull) && !errors.Is(err, myriad.ErrOnLoop) {
 		code, reason = w.c.settings().overflowStatus, tooSlow
 	}
-	w.c.fail(code, reason, fmt.Errorf("%w: %w", err, &CloseError{Code: code, Reason: reason}))
+	w.c.end.fail(w.c, code, reason, fmt.Errorf("%w: %w", err, &CloseError{Code: code, Reason: reason}))
 }
 
 func (w *messageWriter) end(err error) {
@@ -231,40 +203,4 @@ func (w *messageWriter) Close() error {
 	}
 	w.end(errWriterClosed)
 	return nil
-}
-
-// partsEnded goes on with what has waited for the end of a message in parts. On the loop.
-func (c *Conn) partsEnded() {
-	if !c.is(partsOver) {
-		return
-	}
-	c.mu.Lock()
-	c.state.Store(c.state.Load() &^ partsOver)
-	c.mu.Unlock()
-	c.drains()
-}
-
-// sendWhole is send for a message in one frame, for which there is no room between the parts of
-// another. It is called under mu.
-func (c *Conn) sendWhole(b *buf.Block, copyUpTo int) error {
-	if c.is(inParts) && !c.is(closeSent|dropped|closed) {
-		b.Release()
-		return myriad.ErrFull
-	}
-	return c.send(b, copyUpTo)
-}
-
-// attemptStep runs one step of a message in parts, and says that there is no room for it.
-func (c *Conn) attemptStep(step func() error, no noRoom) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := step()
-	if !errors.Is(err, myriad.ErrFull) {
-		return err
-	}
-	if no.parker != nil {
-		r := c.more()
-		r.writers = append(r.writers, no.parker)
-	}
-	return errWait
 }

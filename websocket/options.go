@@ -14,6 +14,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
 )
@@ -156,7 +157,7 @@ type settings struct {
 	writeLimit     int
 	overflow       Overflow
 	overflowStatus StatusCode
-	count          counters
+	count          outbox.Counts
 
 	handshakeTimeout time.Duration // these are 0 when off
 	pingInterval     time.Duration
@@ -202,7 +203,7 @@ func (o *Options) compile() (*settings, error) {
 		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
 		writeTimeout:     orDefault(o.WriteTimeout, DefaultWriteTimeout),
-		flushWait:        flushWait,
+		flushWait:        outbox.FlushWait,
 	}
 	s.rules.settings = s
 	if s.rules.limit == 0 {
@@ -266,4 +267,29 @@ func (s *settings) on() (*myriad.Engine, error) {
 		return s.engine, nil
 	}
 	return myriad.Default()
+}
+
+// Stats are counters of all connections of one Options since the first of them.
+type Stats struct {
+	Refused      uint64 // messages for which Write failed with ErrFull
+	Waited       uint64 // messages that waited for room
+	Dropped      uint64 // messages that Overflow dropped
+	DroppedBytes uint64 // of these, frame headers included
+	ClosedSlow   uint64 // connections that OverflowClose closed
+}
+
+// Stats are the counters. Any goroutine.
+func (o *Options) Stats() Stats { return o.compiled.Load().stats() }
+
+// Stats are the counters. Any goroutine.
+func (o *DialOptions) Stats() Stats { return o.dialing.Load().stats() }
+
+// stats may be called on nil settings, of Options that were not used yet.
+func (s *settings) stats() Stats {
+	if s == nil {
+		return Stats{}
+	}
+	n := &s.count
+	return Stats{Refused: n.Refused.Load(), Waited: n.Waited.Load(), Dropped: n.Dropped.Load(),
+		DroppedBytes: n.DroppedBytes.Load(), ClosedSlow: n.Closed.Load()}
 }

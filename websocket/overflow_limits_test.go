@@ -8,12 +8,13 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/outbox"
 )
 
 func TestOverflowNames(t *testing.T) {
 	for policy, want := range map[Overflow]string{OverflowBlock: "block", OverflowFail: "fail",
 		OverflowDropNewest: "drop newest", OverflowDropOldest: "drop oldest", OverflowLatest: "latest",
-		OverflowClose: "close", overflows: "Overflow(6)", 200: "Overflow(200)"} {
+		OverflowClose: "close", OverflowSample: "sample", overflows: "Overflow(7)", 200: "Overflow(200)"} {
 		if got := policy.String(); got != want {
 			t.Errorf("policy %d is %q, want %q", uint8(policy), got, want)
 		}
@@ -128,7 +129,7 @@ func TestRefusalsDoNotWait(t *testing.T) {
 		if err := h.conn.Write(OpText, numbered(0)); (policy == OverflowFail) != errors.Is(err, myriad.ErrFull) {
 			t.Error(err)
 		}
-		if took := h.Now().Sub(began); took > flushWait/2 {
+		if took := h.Now().Sub(began); took > outbox.FlushWait/2 {
 			t.Errorf("%v: a message waits %v for a loop that has been asked already", policy, took)
 		}
 		if policy == OverflowDropNewest && h.conn.Dropped() != dropped+1 {
@@ -240,7 +241,7 @@ func TestWriteWaitsAnew(t *testing.T) {
 		if waited := h.Now().Sub(began); waited < timeout || waited > 2*timeout {
 			t.Errorf("Write has waited for %v, want %v", waited, timeout)
 		}
-		if n := len(h.conn.rare.writers); n > 0 {
+		if n := h.conn.slow().Waiters(); n > 0 {
 			t.Errorf("%d writers are to be woken that do not wait", n)
 		}
 		h.client.Resume()

@@ -45,8 +45,8 @@ func TestOnPong(t *testing.T) {
 			t.Errorf("the callbacks were %q, want %q", got, want)
 		}
 		conn.mu.Lock()
-		if conn.rare != nil {
-			t.Errorf("with all pings answered the connection keeps %+v", conn.rare)
+		if conn.cold != nil {
+			t.Errorf("with all pings answered the connection keeps %+v", conn.cold)
 		}
 		conn.mu.Unlock()
 		p.Close()
@@ -83,7 +83,7 @@ func TestSentPingsAreBounded(t *testing.T) {
 		}
 	}
 	conn.mu.Lock()
-	if n := len(*conn.rare.pings); n != maxSentPings {
+	if n := len(*conn.cold.pings); n != maxSentPings {
 		t.Errorf("%d pings are remembered, want %d", n, maxSentPings)
 	}
 	conn.mu.Unlock()

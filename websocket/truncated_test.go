@@ -80,5 +80,5 @@ func TestPeerEndsTLSByFIN(t *testing.T) {
 func finSeen(c *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.is(finRead)
+	return c.cold != nil && c.cold.fin
 }

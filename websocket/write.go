@@ -4,10 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/outbox"
 )
 
 const (
@@ -47,6 +55,35 @@ func (c *Conn) WriteContext(ctx context.Context, op Op, p []byte) error {
 	return c.writeWaiting(ctx, outgoing{op: op, p: p}, 0, nil)
 }
 
+// NextWriter writes a message in parts, for one that is large or not yet known as a whole. A part
+// is sent when 32 KiB have been written and more come: in a frame of its own (RFC 6455 §5.4). So
+// the writer holds 32 KiB at most and, if the message is compressed, a compressor. A message that
+// fits one part is written by Close, as Conn.Write does; Close ends every other, and must be
+// called.
+//
+// A part waits for room for up to Options.WriteTimeout, whatever Overflow says. If a part cannot be
+// written, the message cannot be completed: Write or Close returns the error and the connection is
+// closed. In a callback of DispatchInline, which must not wait, use Conn.Write.
+//
+// From the first part to Close no other message can be sent, because its frames must not come
+// between. For Write the output is full meanwhile, and Overflow decides, but OverflowClose waits as
+// OverflowBlock does. So the goroutine that has a writer must not wait in Write. A member of a
+// group gets messages later, for which it would otherwise be removed or which it would miss.
+// Control frames pass.
+//
+// The writer belongs to one goroutine. It fails for an op that is not OpText or OpBinary, and with
+// net.ErrClosed once closing has begun. Any goroutine, with several writers for one connection one
+// after the other.
+func (c *Conn) NextWriter(op Op) (io.WriteCloser, error) {
+	if err := checkMessage(op, nil); err != nil {
+		return nil, err
+	}
+	if !c.end.writable() {
+		return nil, errClosing
+	}
+	return &messageWriter{c: c, op: op}, nil
+}
+
 func checkMessage(op Op, p []byte) error {
 	switch {
 	case op != OpText && op != OpBinary:
@@ -79,8 +116,8 @@ func (c *Conn) write(m outgoing) error {
 			return err
 		}
 	}
-	if c.is(stalled) {
-		c.settings().count.refused.Add(1)
+	if c.stalled() {
+		c.settings().count.Refused.Add(1)
 		return c.settings().errStalled()
 	}
 	err = c.writeWaiting(context.Background(), m, c.settings().writeTimeout, nil)
@@ -97,7 +134,13 @@ func (c *Conn) write(m outgoing) error {
 func (c *Conn) blocks() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.overflow == OverflowBlock
+	return c.policy() == outbox.Block
+}
+
+func (c *Conn) stalled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.room == roomStalled
 }
 
 // attempt queues a message. If there is no room, no decides.
@@ -105,7 +148,7 @@ func (c *Conn) attempt(m outgoing, no noRoom) error {
 	if m.step != nil {
 		return c.attemptStep(m.step, no)
 	}
-	if c.reader.rules.terms.outTakeover && c.packs(len(m.p)) {
+	if c.reader.rules.terms.outTakeover && c.reader.rules.packs(len(m.p)) {
 		return c.attemptInContext(m, no)
 	}
 	b, copyUpTo, err := c.frame(m)
@@ -119,13 +162,13 @@ func (c *Conn) attempt(m outgoing, no noRoom) error {
 
 // frame encodes a message that refers to no other one.
 func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
-	byReference := m.prepared != nil && c.settings().random == nil // a mask has to be each frame's own
-	packs := c.packs(len(m.p))
-	switch {
-	case packs && byReference && len(m.p) <= 1<<c.reader.rules.terms.outBits:
-		b = m.prepared.pack(c.settings().packing.level)
-	case packs:
-		if b, err = c.pack(m.op, m.p, nil); b != nil || err != nil {
+	rules := c.reader.rules
+	s := rules.settings
+	byReference := m.prepared != nil && s.random == nil // a mask has to be each frame's own
+	if rules.packs(len(m.p)) {
+		if byReference && len(m.p) <= 1<<rules.terms.outBits {
+			b = m.prepared.pack(s.packing.level)
+		} else if b, err = rules.pack(m.op, m.p, nil); b != nil || err != nil {
 			return b, copied, err
 		}
 	}
@@ -135,8 +178,22 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 	case byReference:
 		return m.prepared.frame.Retain(), 0, nil
 	}
-	b, err = c.settings().encode(m.op, false, m.p)
+	b, err = s.encode(frameHeader{fin: true, op: m.op}, m.p)
 	return b, copied, err
+}
+
+// attemptStep runs one step of a message in parts, and says that there is no room for it.
+func (c *Conn) attemptStep(step func() error, no noRoom) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := step()
+	if !errors.Is(err, myriad.ErrFull) {
+		return err
+	}
+	if no.parker != nil {
+		c.needSlow().Await(no.parker)
+	}
+	return errWait
 }
 
 // attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's
@@ -145,21 +202,21 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.is(closeSent|dropped|closed) && !c.waits() {
-		b, err := c.packInContext(m.op, m.p)
+	if c.end.writable() && !c.blocked() {
+		b, err := c.reader.rules.pack(m.op, m.p, c.contexts().out)
 		if err != nil {
 			return err
 		}
 		if b != nil {
-			if err = c.sendWhole(b, copied); err == nil {
-				c.slideOut(m.p)
+			if err = c.send(b, copied); err == nil {
+				c.contexts().sent(m.p, c.reader.rules)
 			}
 			if !errors.Is(err, myriad.ErrFull) {
 				return err
 			}
 		}
 	}
-	b, err := c.settings().encode(m.op, false, m.p)
+	b, err := c.settings().encode(frameHeader{fin: true, op: m.op}, m.p)
 	if err != nil {
 		return err
 	}
@@ -168,7 +225,7 @@ func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 
 // control queues a control frame, past messages that wait.
 func (c *Conn) control(op Op, p []byte) error {
-	b, err := c.settings().encode(op, false, p)
+	b, err := c.settings().encode(frameHeader{fin: true, op: op}, p)
 	if err != nil {
 		return err
 	}
@@ -178,11 +235,7 @@ func (c *Conn) control(op Op, p []byte) error {
 }
 
 // encode makes a frame, which the caller releases.
-func (s *settings) encode(op Op, packed bool, p []byte) (*buf.Block, error) {
-	return s.encodeFrame(frameHeader{fin: true, rsv1: packed, op: op}, p)
-}
-
-func (s *settings) encodeFrame(h frameHeader, p []byte) (*buf.Block, error) {
+func (s *settings) encode(h frameHeader, p []byte) (*buf.Block, error) {
 	if h.masked = s.random != nil; h.masked {
 		key, err := s.maskKey()
 		if err != nil {
@@ -199,39 +252,35 @@ func frameOf(h frameHeader, p []byte) *buf.Block {
 	return b
 }
 
-// send consumes b; up to copyUpTo bytes are copied if there is output to join. It is called under
-// mu.
+// send gives the engine a frame. It consumes b; up to copyUpTo bytes are copied if there is output
+// to join. It is called under mu.
 func (c *Conn) send(b *buf.Block, copyUpTo int) error {
-	switch {
-	case c.is(closeSent | dropped | closed):
+	if !c.end.writable() {
 		b.Release()
 		return errClosing
-	case c.nc == nil:
-		return c.sendEarly(b)
-	case b.Len() > copyUpTo || c.nc.Queued() == 0:
-		return writeBlock(c.nc, b)
 	}
-	_, err := c.nc.Write(b.Bytes())
-	b.Release()
-	return err
-}
-
-// writeBlock consumes b. A call through the interface allocates its arguments.
-func writeBlock(p pipe, b *buf.Block) error {
-	if nc, plain := p.(*myriad.Conn); plain {
+	if c.nc == nil {
+		return c.sendEarly(b)
+	}
+	if b.Len() <= copyUpTo && c.nc.Queued() > 0 {
+		_, err := c.nc.Write(b.Bytes())
+		b.Release()
+		return err
+	}
+	if nc, plain := c.nc.(*myriad.Conn); plain { // a call through the interface allocates its arguments
 		return nc.WriteBlocks(b)
 	}
-	return p.WriteBlocks(b)
+	return c.nc.WriteBlocks(b)
 }
 
 // sendEarly keeps a frame until the connection has arrived at its loop.
 func (c *Conn) sendEarly(b *buf.Block) error {
 	defer b.Release()
-	limit := c.limit()
+	limit, _ := c.limits()
 	if limit == 0 {
 		limit = earlyLimit
 	}
-	r := c.more()
+	r := c.needCold()
 	if len(r.early) > 0 && len(r.early)+b.Len() > limit {
 		return myriad.ErrFull
 	}
@@ -248,6 +297,538 @@ func (c *Conn) force(p []byte) error {
 	}
 	c.nc.SetWriteLimit(c.nc.Queued() + len(p) + spare)
 	_, err = c.nc.Write(p)
-	c.nc.SetWriteLimit(c.limit())
+	limit, _ := c.limits()
+	c.nc.SetWriteLimit(limit)
 	return err
+}
+
+// An Overflow says what happens to a message when the connection's output is at its limit, because
+// the peer reads too slowly. The kernel is offered what is queued before: only bytes that it
+// refuses count, unless the loop stays busy for 10 ms. A policy concerns whole messages, never
+// parts of one, and never control frames. In a [Group] it is the member's policy that applies.
+//
+//	policy              Write                                  a member of a Group
+//	OverflowBlock       waits for room, up to WriteTimeout     gets it later, in order, or is removed
+//	OverflowFail        fails with myriad.ErrFull              is removed at once
+//	OverflowDropNewest  drops the message, returns nil         misses the message
+//	OverflowDropOldest  drops those that have waited longest   misses those
+//	OverflowLatest      replaces the one that waits            gets the newest only
+//	OverflowClose       closes with OverflowStatus             is closed with OverflowStatus
+//	OverflowSample      drops every second one that waits      misses those
+//
+// A member with OverflowBlock is removed after WriteTimeout. A member that is removed is given to
+// Group.OnFull, or closed with 1013.
+type Overflow uint8
+
+const (
+	// OverflowBlock has Write wait for room, at most for Options.WriteTimeout. Then Write fails
+	// with an error that is myriad.ErrFull and os.ErrDeadlineExceeded. Each following Write fails
+	// at once, until there is room. In a callback that runs on a loop, the loop goes on without it
+	// (Options.Dispatch). Write fails with myriad.ErrOnLoop, and ErrFull too, where it must not
+	// wait: in a callback of DispatchInline, in Loop.Do, and on a driver that is bound to a thread.
+	OverflowBlock Overflow = iota
+	// OverflowFail has Write fail with myriad.ErrFull and take nothing. OnDrained is called when
+	// there is room again.
+	OverflowFail
+	// OverflowDropNewest drops the message. Write returns nil.
+	OverflowDropNewest
+	// OverflowDropOldest drops those that have waited longest, as many as make room. Half of the
+	// limit is theirs; the other half is output on its way to the kernel, of which nothing is
+	// dropped.
+	OverflowDropOldest
+	// OverflowLatest lets one message wait, above half of the limit, and replaces it by a newer
+	// one: for peers that need only the current state. A low WriteLimit keeps what they get fresh.
+	OverflowLatest
+	// OverflowClose closes the connection with Options.OverflowStatus.
+	OverflowClose
+
+	// OverflowSample lets messages wait as OverflowDropOldest does, but above the limit it drops
+	// every second one that waits. So what the peer gets is spread evenly over the time, and ends
+	// with the newest: for measurements whose course matters.
+	OverflowSample
+
+	overflows = Overflow(outbox.Policies) // how many there are
+)
+
+// String is the policy in words.
+func (p Overflow) String() string {
+	if p < overflows {
+		return outbox.Policy(p).String()
+	}
+	return fmt.Sprintf("Overflow(%d)", uint8(p))
+}
+
+// errWait asks the caller of attempt to wait for room. It is never returned to users.
+var errWait = outbox.ErrBlocked
+
+// errOnLoop is for a caller that must not wait.
+var errOnLoop = fmt.Errorf("websocket: Write would wait for room: %w, and %w", myriad.ErrOnLoop, myriad.ErrFull)
+
+// errStalled is for writers to a peer that has not read for as long as a Write waits.
+func (s *settings) errStalled() error {
+	return fmt.Errorf("websocket: the peer has made no room for %v (Options.WriteTimeout), the message was not "+
+		"written: %w, %w",
+		s.writeTimeout, myriad.ErrFull, os.ErrDeadlineExceeded)
+}
+
+// noRoom says what attempt does with a message for which there is no room. The zero value: what the
+// policy says.
+type noRoom struct {
+	probe  bool          // return errWait, whatever the policy is
+	parker driver.Parker // likewise, and unpark it when there may be room
+	member *Member       // the policy; if that is OverflowBlock, the member is late
+	late   bool          // the member is late, whatever the policy is
+}
+
+// SetOverflow changes the limit and the policy of this connection. limit is in bytes; 0 is
+// Options.WriteLimit. Any goroutine.
+func (c *Conn) SetOverflow(policy Overflow, limit int) error {
+	if policy >= overflows || limit < 0 {
+		return fmt.Errorf("websocket: SetOverflow(%v, %d): the policy must be one of those defined and the limit "+
+			"not negative", policy, limit)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.needCold().overflow = &ownOverflow{policy, limit}
+	if c.nc != nil {
+		engine, _ := c.limits()
+		c.nc.SetWriteLimit(engine)
+	}
+	return nil
+}
+
+// Dropped is how many messages Overflow has dropped on this connection. Any goroutine.
+func (c *Conn) Dropped() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.slow().Dropped()
+}
+
+// slow is what waits for room, or nil. It is called under mu.
+func (c *Conn) slow() *outbox.Outbox[*buf.Block] {
+	if c.cold == nil {
+		return nil
+	}
+	return c.cold.slow
+}
+
+// needSlow is called under mu.
+func (c *Conn) needSlow() *outbox.Outbox[*buf.Block] {
+	r := c.needCold()
+	if r.slow == nil {
+		r.slow = new(outbox.Outbox[*buf.Block])
+	}
+	return r.slow
+}
+
+// ownOverflow is a policy and a limit of one connection; a limit of 0 is that of the Options.
+type ownOverflow struct {
+	policy Overflow
+	limit  int
+}
+
+// policy is called under mu.
+func (c *Conn) policy() outbox.Policy {
+	if c.cold != nil && c.cold.overflow != nil {
+		return outbox.Policy(c.cold.overflow.policy)
+	}
+	return outbox.Policy(c.settings().overflow)
+}
+
+// limits are how many bytes the engine may queue, where 0 is the engine's own limit, and how many
+// may wait besides. It is called under mu.
+func (c *Conn) limits() (engine, room int) {
+	limit := c.settings().writeLimit
+	if c.cold != nil && c.cold.overflow != nil && c.cold.overflow.limit > 0 {
+		limit = c.cold.overflow.limit
+	}
+	p := c.policy()
+	if limit == 0 && p.Queues() {
+		limit = earlyLimit
+	}
+	return p.Split(limit)
+}
+
+// blocked reports whether a message has to wait behind others, or for the end of one in parts. It
+// is called under mu.
+func (c *Conn) blocked() bool { return c.parts == partsOpen || c.slow().Waits() }
+
+// offer queues a message or does with it what is to be done when there is no room. It consumes b.
+// It is called under mu.
+func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
+	switch {
+	case c.blocked() && c.end.writable():
+		if no.probe && !c.policy().Queues() {
+			b.Release()
+			return errWait
+		}
+		return c.full(b, no)
+	case no.probe:
+		err := c.send(b, copyUpTo)
+		if errors.Is(err, myriad.ErrFull) {
+			return errWait
+		}
+		return err
+	}
+	err := c.send(b.Retain(), copyUpTo)
+	if errors.Is(err, myriad.ErrFull) {
+		return c.full(b, no)
+	}
+	b.Release()
+	return err
+}
+
+// full is for a message that there is no room for. It consumes b. It is called under mu.
+func (c *Conn) full(b *buf.Block, no noRoom) error {
+	p := c.policy()
+	waits := p == outbox.Block || no.late ||
+		c.parts == partsOpen && !p.Queues() && (p == outbox.Close || no.member != nil)
+	switch {
+	case no.parker != nil:
+		b.Release()
+		c.needSlow().Await(no.parker)
+		return errWait
+	case waits:
+		b.Release()
+		if no.member != nil {
+			c.becomeLate(no.member)
+		}
+		return errWait
+	case !p.Queues() && c.room == roomOpen:
+		c.room = roomRefused
+	}
+	_, room := c.limits()
+	switch c.needSlow().Put(b, outbox.Rules{Policy: p, Room: room, Counts: &c.settings().count}) {
+	case outbox.Refused:
+		return myriad.ErrFull
+	case outbox.Closes:
+		code := c.settings().overflowStatus
+		err := fmt.Errorf("websocket: the peer is too slow: %w: %w", myriad.ErrFull,
+			&CloseError{Code: code, Reason: tooSlow})
+		c.end.failLocked(c, code, tooSlow, err)
+		return errClosing
+	}
+	return nil
+}
+
+// tooSlow is the reason that a peer closed by OverflowClose is told.
+const tooSlow = "too slow"
+
+// advance gives the engine what waits, as far as it has room. It is called under mu.
+func (c *Conn) advance() {
+	for o := c.slow(); o.Waits(); o.Sent() {
+		if c.parts == partsOpen || c.send(o.First().Retain(), copied) != nil {
+			return // Drained follows, or the end of a message in parts, or the connection's
+		}
+	}
+}
+
+// forcePending queues what waits above the limit, because a close frame comes behind it. It is
+// called under mu.
+func (c *Conn) forcePending() {
+	for o := c.slow(); o.Waits(); o.Sent() {
+		switch {
+		case c.parts == partsOpen: // no other message may come inside of one
+		case c.nc != nil:
+			_ = c.force(o.First().Bytes()) // the connection ends in any case
+		default:
+			c.cold.early = append(c.cold.early, o.First().Bytes()...)
+		}
+	}
+}
+
+// Drained is the engine's: there is room again. On the loop.
+func (h *handler) Drained(*myriad.Conn) { (*Conn)(h).drains() }
+
+func (c *Conn) drains() {
+	c.mu.Lock()
+	c.advance()
+	tell := c.slow().Relieved()
+	c.room = roomOpen
+	c.slow().Wake()
+	late := c.takeLate()
+	c.mu.Unlock()
+	for _, m := range late {
+		m.shard.catchUp(m)
+	}
+	if tell && c.settings().onDrained != nil {
+		c.dispatch(event{kind: drained})
+	}
+}
+
+// A waitingWrite is a message that waits for room.
+type waitingWrite struct {
+	c       *Conn
+	m       outgoing
+	expired func() error // ends the wait; nil: nothing does
+}
+
+func (w *waitingWrite) Try(p driver.Parker) error { return w.c.attempt(w.m, noRoom{parker: p}) }
+
+func (w *waitingWrite) Forget(p driver.Parker) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	w.c.slow().Forget(p)
+}
+
+func (w *waitingWrite) Blocks() { w.c.settings().count.Waited.Add(1) }
+
+func (w *waitingWrite) Expired() error {
+	if w.expired == nil {
+		return nil
+	}
+	return notWritten(w.expired())
+}
+
+func notWritten(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("websocket: the message was not written: %w", err)
+}
+
+// writeWaiting waits for room until ctx ends, expired says so, or limit has passed; 0: there is no
+// limit.
+func (c *Conn) writeWaiting(ctx context.Context, m outgoing, limit time.Duration, expired func() error) error {
+	if err := ctx.Err(); err != nil {
+		return notWritten(err)
+	}
+	e, err := c.engine()
+	if err != nil {
+		return err
+	}
+	switch err = outbox.Wait(ctx, e, limit, &waitingWrite{c, m, expired}); {
+	case err == nil:
+		return nil
+	case err == myriad.ErrOnLoop:
+		return errOnLoop
+	case err == outbox.ErrStalled:
+		return c.stall()
+	case err == ctx.Err():
+		return notWritten(err)
+	}
+	return err
+}
+
+// stall notes that there has been no room for as long as a Write waits.
+func (c *Conn) stall() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.end.writable() {
+		return errClosing
+	}
+	c.room = roomStalled
+	c.needSlow().Refuse(&c.settings().count)
+	return c.settings().errStalled()
+}
+
+// flush has the loop offer the kernel what is queued, so that only what the kernel refuses counts.
+func (c *Conn) flush() {
+	c.mu.Lock()
+	nc, refused := c.nc, c.room != roomOpen
+	c.mu.Unlock()
+	if nc != nil && !(refused && nc.Unflushed() == 0) {
+		outbox.Flush(nc, c.settings().flushWait)
+	}
+}
+
+// newParker is for a goroutine that is to wait.
+func (c *Conn) newParker() (driver.Parker, error) {
+	e, err := c.engine()
+	if err != nil {
+		return nil, err
+	}
+	return e.System().NewParker(), nil
+}
+
+// handOff hands the loop off if the calling goroutine has one, so that it can wait. It returns
+// false if the goroutine must not wait.
+func (c *Conn) handOff() bool {
+	e, err := c.engine()
+	return err == nil && e.HandOff()
+}
+
+// engine is the connection's, or the one that it will come to.
+func (c *Conn) engine() (*myriad.Engine, error) {
+	if nc := c.conn(); nc != nil {
+		return nc.Loop().Engine(), nil
+	}
+	return c.settings().on()
+}
+
+// writeMember is write for a group, which holds its lock. It returns errWait if m is late now: then
+// Drained calls catchUp. A late member with OverflowBlock waits for its turn to be flushed, so that
+// it does not hold up the loop.
+func (c *Conn) writeMember(msg outgoing, m *Member) error {
+	err := c.attempt(msg, noRoom{probe: true})
+	if err != errWait {
+		return err
+	}
+	if m.late && c.blocks() {
+		return c.attempt(msg, noRoom{member: m})
+	}
+	if !c.nc.Flush() && !c.refused() { // elsewhere than on the loop: the policy is for what the kernel refuses
+		return c.attempt(msg, noRoom{member: m, late: true})
+	}
+	if err = c.attempt(msg, noRoom{probe: true}); err == errWait {
+		err = c.attempt(msg, noRoom{member: m})
+	}
+	return err
+}
+
+// refused reports whether the kernel has refused what is queued, and there was no room since.
+func (c *Conn) refused() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.room != roomOpen
+}
+
+// lateMembers are memberships of a connection that wait for room. Conn.mu guards them.
+type lateMembers struct {
+	members []*Member
+	since   int64 // when the first began to wait, in milliseconds
+}
+
+// becomeLate is called under mu.
+func (c *Conn) becomeLate(m *Member) {
+	l := &c.needCold().late
+	if len(l.members) == 0 {
+		l.since = c.wall()
+		c.nc.Notify() // the loop sets the timer
+	}
+	l.members = append(l.members, m)
+}
+
+// takeLate returns the members that wait for room on this connection, which wait no more. It is
+// called under mu.
+func (c *Conn) takeLate() (late []*Member) {
+	if c.cold != nil {
+		late, c.cold.late = c.cold.late.members, lateMembers{}
+	}
+	return late
+}
+
+// forgetLate is for a member that has left.
+func (c *Conn) forgetLate(m *Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cold == nil {
+		return
+	}
+	l := &c.cold.late
+	if i := slices.Index(l.members, m); i >= 0 {
+		l.members = slices.Delete(l.members, i, i+1)
+	}
+	if len(l.members) == 0 {
+		*l = lateMembers{}
+	}
+}
+
+// lateSince is when members began to wait for room, as Conn.now counts; 0: none waits.
+func (c *Conn) lateSince() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cold == nil {
+		return 0
+	}
+	return c.cold.late.since
+}
+
+// lateFor reports whether members have waited for room for that long.
+func (c *Conn) lateFor(d time.Duration) bool {
+	since := c.lateSince()
+	return since > 0 && c.wall()-since >= d.Milliseconds()
+}
+
+// lateDue is when members have waited for too long, as Conn.now counts; 0: never.
+func (c *Conn) lateDue() int64 {
+	since, limit := c.lateSince(), c.settings().writeTimeout
+	if since == 0 || limit == 0 {
+		return 0
+	}
+	return since + limit.Milliseconds()
+}
+
+// giveUpLate removes members that have waited for too long. On the loop.
+func (c *Conn) giveUpLate(now int64) {
+	if due := c.lateDue(); due == 0 || now < due {
+		return
+	}
+	c.mu.Lock()
+	late := c.takeLate()
+	c.mu.Unlock()
+	for _, m := range late {
+		m.shard.giveUp(m)
+	}
+}
+
+// wall is the time in milliseconds, as Conn.now counts it, for callers that may be elsewhere than
+// on the loop.
+func (c *Conn) wall() int64 { return c.nc.Loop().Engine().System().Now().UnixMilli() }
+
+// A Prepared message is encoded once, and compressed once if connections want that, and queued on
+// any number of them by reference. Its methods may be called from any goroutine.
+type Prepared struct {
+	op      Op
+	frame   *buf.Block
+	payload []byte // a view of frame
+	refs    atomic.Int32
+
+	mu     sync.Mutex
+	packed *buf.Block // the frame for connections with compression, when the first one has asked for it
+	tried  bool
+}
+
+// Prepare encodes a message. Release gives its memory back.
+func Prepare(op Op, p []byte) (*Prepared, error) {
+	if err := checkMessage(op, p); err != nil {
+		return nil, err
+	}
+	m := &Prepared{op: op, frame: frameOf(frameHeader{fin: true, op: op}, p)}
+	whole := m.frame.Bytes()
+	m.payload = whole[len(whole)-len(p):]
+	m.refs.Store(1)
+	return m, nil
+}
+
+// Release ends the use of m, once for Prepare and once for each Retain. Where it is queued it stays
+// until it has been sent. Without Release the memory is left to the garbage collector.
+func (m *Prepared) Release() {
+	if m.refs.Add(-1) > 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frame.Release()
+	if m.packed != nil {
+		m.packed.Release()
+	}
+}
+
+// Retain requires one more Release, for another holder of m. It returns m.
+func (m *Prepared) Retain() *Prepared {
+	m.refs.Add(1)
+	return m
+}
+
+// pack returns the compressed frame, or nil if it would not be smaller. The first connection's
+// level decides.
+func (m *Prepared) pack(level int) *buf.Block {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.tried {
+		m.tried = true
+		d := deflate(m.payload, nil, level, maxWindowBits)
+		defer d.put()
+		if len(d.out) < len(m.payload) {
+			m.packed = frameOf(frameHeader{fin: true, rsv1: true, op: m.op}, d.out)
+		}
+	}
+	return m.packed
+}
+
+// WritePrepared is Write for a prepared message. To a server, where each frame needs a mask of its
+// own, it is encoded anew; and so it is for a connection whose window is smaller than the message.
+func (c *Conn) WritePrepared(m *Prepared) error {
+	return c.write(outgoing{op: m.op, p: m.payload, prepared: m})
 }

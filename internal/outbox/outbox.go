@@ -342,6 +342,14 @@ func (o *Outbox[M]) Forget(w driver.Parker) {
 	}
 }
 
+// Waiters is how many senders wait.
+func (o *Outbox[M]) Waiters() int {
+	if o == nil {
+		return 0
+	}
+	return len(o.writers)
+}
+
 // Wake lets all senders that wait try again: there is room, or the receiver has ended.
 func (o *Outbox[M]) Wake() {
 	if o == nil {

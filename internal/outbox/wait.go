@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -14,7 +13,7 @@ var (
 	// ErrBlocked is what a Try returns while there is no room. Wait never returns it.
 	ErrBlocked = errors.New("outbox: there is no room for now")
 	// ErrStalled says that the receiver has made no room for as long as a sender waits.
-	ErrStalled = os.ErrDeadlineExceeded
+	ErrStalled = errors.New("outbox: the receiver has made no room in time")
 )
 
 // A Sender is one message that waits for room: Block's part that happens without the receiver's
