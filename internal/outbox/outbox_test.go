@@ -110,6 +110,17 @@ func TestPut(t *testing.T) {
 	}
 }
 
+// A message without a key is not put on the heap to ask it for one.
+func TestLatestAllocates(t *testing.T) {
+	var o outbox.Outbox[message]
+	refs := 0
+	put := func() { o.Put(message{"a", &refs}, outbox.Rules{Policy: outbox.Latest, Room: 40}) }
+	put()
+	if n := testing.AllocsPerRun(100, put); n > 0 {
+		t.Errorf("%v allocations for a message", n)
+	}
+}
+
 // A message that is larger than the room waits by itself.
 func TestPutLargerThanRoom(t *testing.T) {
 	for _, p := range []outbox.Policy{outbox.DropOldest, outbox.Latest, outbox.Sample} {
