@@ -68,15 +68,20 @@ type queue struct {
 
 // message hands a message to its callback, and reports whether enough wait now. On the loop.
 func (c *Conn) message(m message) (full bool) {
-	switch {
-	case c.settings().onMessage == nil && !c.settings().pull || c.end.muted():
+	s := c.reader.rules.settings
+	if s.onMessage == nil && !s.pull || c.end.muted() {
 		m.release()
 		return false
-	case (!c.settings().inline || c.settings().pull) && m.block == nil && len(m.payload) > 0:
-		m.block = buf.From(m.payload)
 	}
 	ev := event{kind: received, op: m.op, packed: m.compressed, block: m.block, p: m.payload}
-	if c.settings().pull {
+	if s.inline && !s.pull {
+		c.call(ev)
+		return false
+	}
+	if m.block == nil && len(m.payload) > 0 {
+		ev.block = buf.From(m.payload)
+	}
+	if s.pull {
 		return c.keep(ev)
 	}
 	return c.dispatch(ev)
@@ -113,29 +118,40 @@ func (b *queue) pop() (ev event, resume bool) {
 	if ev.block != nil {
 		b.bytes -= ev.block.Len()
 	}
+	if b.empty() {
+		b.events, b.head = b.events[:0], 0
+	}
 	if b.paused && !b.asked && b.belowHalf() {
 		b.asked, resume = true, true
 	}
 	return ev, resume
 }
 
-// call runs one callback, with nothing held.
-func (c *Conn) call(ev event) {
-	defer driver.Unlabel() // the goroutine runs callbacks of others next
+// call runs one callback, with nothing held, and reports whether it has returned rather than
+// panicked.
+func (c *Conn) call(ev event) (returned bool) {
+	defer func() {
+		driver.Unlabel() // the goroutine runs callbacks of others next
+		if !returned {
+			c.panicked(recover())
+		}
+	}()
+	s := c.reader.rules.settings
 	switch ev.kind {
 	case opened:
-		c.settings().onOpen(c)
+		s.onOpen(c)
 	case leaving:
 		c.end.leave(c, ev.err)
 	case drained:
-		c.settings().onDrained(c)
+		s.onDrained(c)
 	case ponged:
 		c.ping.callPong(c, ev)
 	case finished:
-		c.settings().onClose(c, ev.err)
+		s.onClose(c, ev.err)
 	default:
 		c.callMessage(ev)
 	}
+	return true
 }
 
 func (c *Conn) callMessage(ev event) {
@@ -155,18 +171,7 @@ func (c *Conn) callMessage(ev event) {
 		defer b.Release()
 		p = b.Bytes()
 	}
-	c.settings().onMessage(c, ev.op, p)
-}
-
-// callInline runs one callback, and reports whether it has returned rather than panicked.
-func (c *Conn) callInline(ev event) (returned bool) {
-	defer func() {
-		if !returned {
-			c.panicked(recover())
-		}
-	}()
-	c.call(ev)
-	return true
+	c.reader.rules.settings.onMessage(c, ev.op, p)
 }
 
 // panicked ends a connection whose callback has failed.
@@ -280,7 +285,7 @@ func (s *settings) dispatching(o *Options) dispatch.Config {
 // On the loop.
 func (c *Conn) dispatch(ev event) (full bool) {
 	if c.settings().inline {
-		c.callInline(ev)
+		c.call(ev)
 		return false
 	}
 	c.mu.Lock()
@@ -319,7 +324,7 @@ func (b *backlog) Do() (returned bool) {
 	if resume {
 		c.nc.Notify()
 	}
-	return c.callInline(ev)
+	return c.call(ev)
 }
 
 // Next implements dispatch.Task.
@@ -458,9 +463,8 @@ func (c *Conn) pull(w driver.Parker, expired func(*inbox) error) (ev event, ok b
 		}
 		return event{}, false, in.err
 	}
-	ev = in.shift()
-	if in.paused && !in.asked && in.belowHalf() {
-		in.asked = true
+	ev, resume := in.pop()
+	if resume {
 		c.nc.Notify()
 	}
 	in.busy = ev.kind == received
@@ -512,20 +516,6 @@ func (in *inbox) wake() {
 	in.readers = in.readers[:0]
 }
 
-// shift takes the first event. Conn.mu is held.
-func (b *queue) shift() event {
-	ev := b.events[b.head]
-	b.events[b.head] = event{}
-	b.head++
-	if ev.block != nil {
-		b.bytes -= ev.block.Len()
-	}
-	if b.empty() {
-		b.events, b.head = b.events[:0], 0
-	}
-	return ev
-}
-
 // keep lets a message wait for Read, and reports whether enough wait now. On the loop.
 func (c *Conn) keep(ev event) (full bool) {
 	c.mu.Lock()
@@ -568,7 +558,7 @@ func (c *Conn) emptyInbox() {
 	}
 	in := c.cold.inbox
 	for !in.empty() {
-		if ev := in.shift(); ev.block != nil {
+		if ev, _ := in.pop(); ev.block != nil {
 			ev.block.Release()
 		}
 	}

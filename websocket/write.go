@@ -246,12 +246,6 @@ func (s *settings) encode(h frameHeader, p []byte) (*buf.Block, error) {
 	return frameOf(h, p), nil
 }
 
-func frameOf(h frameHeader, p []byte) *buf.Block {
-	b := buf.Get(headerSize(int64(len(p)), h.masked) + len(p))
-	b.Commit(len(appendFrame(b.Extend()[:0], h, p)))
-	return b
-}
-
 // send gives the engine a frame. It consumes b; up to copyUpTo bytes are copied if there is output
 // to join. It is called under mu.
 func (c *Conn) send(b *buf.Block, copyUpTo int) error {
