@@ -72,8 +72,8 @@ const (
 	partsOver              // it has ended, and the loop has not seen that
 )
 
-func newConn(s *settings, t deflateTerms) *Conn {
-	c := &Conn{reader: reader{rules: s.rulesFor(t)}}
+func newConn(s *settings, t deflateTerms, subprotocol uint8) *Conn {
+	c := &Conn{reader: reader{rules: s.rulesFor(t)}, subprotocol: subprotocol}
 	if s.pull {
 		c.cold = &cold{inbox: new(inbox)}
 	}

@@ -418,8 +418,8 @@ func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte
 		g.fail(c, err)
 		return
 	}
-	conn := newConn(g.settings, terms)
-	conn.nc, conn.subprotocol = c, subprotocol
+	conn := newConn(g.settings, terms, subprotocol)
+	conn.nc = c
 	conn.SetValue(g.value)
 	g.conn = conn
 	c.SetHandler((*handler)(conn), rest)

@@ -260,7 +260,7 @@ func TestDroppableBeforeOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConn(s, deflateTerms{})
+	c := newConn(s, deflateTerms{}, 0)
 	for i := range 20 {
 		if err := c.Write(OpText, numbered(i)); err != nil {
 			t.Error(err)
