@@ -3,6 +3,7 @@ package client
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,11 +111,8 @@ func (b *body) wait() {
 	b.mu.Unlock()
 	p.Park()
 	b.mu.Lock()
-	for i, q := range b.readers { // a permit was left
-		if q == p {
-			b.readers = append(b.readers[:i], b.readers[i+1:]...)
-			break
-		}
+	if i := slices.Index(b.readers, p); i >= 0 { // a permit was left
+		b.readers = slices.Delete(b.readers, i, i+1)
 	}
 	b.call.t.parkers.Put(p)
 }

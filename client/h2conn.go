@@ -77,14 +77,16 @@ type muxConn struct {
 	proven  bool // guarded by pool.mu: the server has sent its SETTINGS
 	leaving bool // guarded by pool.mu: it takes no more calls
 
-	busy    atomic.Int32 // calls that have a stream and are not over
-	doubted atomic.Bool  // a call was cancelled that waited for one
+	busy      atomic.Int32 // calls that have a stream and are not over
+	doubted   atomic.Bool  // a call was cancelled that waited for one
+	suspected atomic.Bool  // another connection of its host was left because its server is silent
 
 	// The loop's.
 	carried   bool             // a call before
 	idleSince time.Time        // with IdleConnTimeout; zero: it carries a call
 	closed    bool             // its dial was given up, or Gone was called
 	listens   bool             // silentTimer is set
+	unheard   bool             // and a request was given up
 	barred    bool             // barredTimer is set
 	waits     [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
 }
@@ -118,6 +120,9 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 	m.Conn.Notified(c)
 	if m.doubted.Swap(false) {
 		m.gaveUp()
+	}
+	if m.suspected.Swap(false) {
+		m.listen()
 	}
 	m.serve()
 	m.endIfUnused()
@@ -230,6 +235,12 @@ func (m *muxConn) Idle() {
 // gaveUp is called when a request was cancelled that waited for a stream, or of which nothing has
 // come back: is the server still there?
 func (m *muxConn) gaveUp() {
+	m.unheard = true
+	m.listen()
+}
+
+// listen asks the server for a sign of life, and sets the timer after which it has to have come.
+func (m *muxConn) listen() {
 	if m.closed {
 		return
 	}
@@ -240,15 +251,23 @@ func (m *muxConn) gaveUp() {
 	}
 }
 
-// leaveIfSilent is called when a request was given up silence ago.
+// leaveIfSilent is called silence after listen. If the connection is left, and a request was given
+// up, the server's other connections are asked, too: they often end together. An idle connection
+// on which no request was given up is left for an unanswered PING only, not for its silence.
 func (m *muxConn) leaveIfSilent() {
 	unanswered, silent := m.Unanswered(), m.Silent()
+	if !m.unheard {
+		silent = 0
+	}
 	m.listens = false
 	switch {
 	case m.closed:
 		return
 	case !m.Ready() || unanswered >= silence || silent >= longSilence:
 		m.t.pool.leave(m, true)
+		if m.unheard {
+			m.t.pool.suspect(m)
+		}
 		m.endIfUnused()
 		return
 	case unanswered > 0: // by a later PING
@@ -256,6 +275,7 @@ func (m *muxConn) leaveIfSilent() {
 	case silent > 0:
 		m.Timers.Set(m.c, silentTimer, longSilence-silent)
 	default:
+		m.unheard = false
 		return
 	}
 	m.listens = true

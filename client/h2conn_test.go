@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -14,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
 // Each wait of a stream lasts as long as it is set to: the waits of other kinds that began before
@@ -197,5 +200,117 @@ func TestHTTP2HeaderTimeoutBehindWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		response.Body.Close()
+	}
+}
+
+// answersHTTP2 is for a server of HTTP/2 that answers each request 10 ms later.
+func answersHTTP2(h *calmHost, p *sim.Peer) {
+	var in, out bytes.Buffer
+	fr := http2.NewFramer(&out, &in)
+	number := len(h.accepted)
+	flush := func() {
+		if number > h.dead {
+			p.Write(bytes.Clone(out.Bytes()))
+		}
+		out.Reset()
+	}
+	fr.WriteSettings(h.settings...)
+	flush()
+	preface := len(http2.ClientPreface)
+	p.OnReceived = func(b []byte) {
+		n := min(preface, len(b))
+		preface -= n
+		in.Write(b[n:])
+		for in.Len() > 0 { // in a calm world frames come whole
+			f, err := fr.ReadFrame()
+			if err != nil {
+				h.t.Fatalf("the client has sent a wrong frame: %v", err)
+			}
+			switch f := f.(type) {
+			case *http2.SettingsFrame:
+				if !f.IsAck() {
+					fr.WriteSettingsAck()
+				}
+			case *http2.PingFrame:
+				fr.WritePing(true, f.Data)
+			case *http2.HeadersFrame:
+				h.AfterFunc(10*time.Millisecond, func() {
+					answer(fr, f.StreamID, "204", true)
+					flush()
+				})
+			}
+		}
+		flush()
+	}
+}
+
+// idleHTTP2 is a server of HTTP/2 with so many idle connections, of which each takes one request at
+// a time.
+func idleHTTP2(t *testing.T, conns int) *calmHost {
+	tr := &Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	h := newCalmHost(t, tr, answersHTTP2)
+	h.settings = []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 1}}
+	h.answered(conns)
+	if len(h.accepted) != conns {
+		t.Fatalf("%d connections for %d requests", len(h.accepted), conns)
+	}
+	return h
+}
+
+// answered sends n requests at once, which have to be answered in a second.
+func (h *calmHost) answered(n int) {
+	h.t.Helper()
+	var results []*error
+	for range n {
+		results = append(results, h.ask("http", time.Second))
+	}
+	h.RunFor(time.Second)
+	for _, err := range results {
+		if *err != nil {
+			h.t.Errorf("with %d connections, of which %d are dead: %v; %v", len(h.accepted), h.dead, *err, PoolOf(h.tr))
+		}
+	}
+}
+
+// When an HTTP/2 connection is left because its server is silent, the others of its host are asked.
+// Those that are dead as well are left together, a second later.
+func TestDeadConnectionsAreLeftTogether(t *testing.T) {
+	h := idleHTTP2(t, 10)
+	h.dead = 10
+	h.ask("http", 100*time.Millisecond)
+	h.RunFor(110*time.Millisecond + 2*silence)
+	h.answered(1)
+}
+
+// Connections that answer are kept, however often others of their host are left.
+func TestAnsweringConnectionsAreKept(t *testing.T) {
+	h := idleHTTP2(t, 10)
+	for h.dead < 6 {
+		h.dead++ // the first has room and is taken
+		h.ask("http", 100*time.Millisecond)
+		h.RunFor(10 * time.Second)
+	}
+	h.answered(4)
+	if len(h.accepted) != 10 {
+		t.Errorf("%d connections for 4 requests, although 4 of 10 answer", len(h.accepted))
+	}
+}
+
+// A host keeps nothing of the connections that have left it.
+func TestLeftConnectionsAreLetGo(t *testing.T) {
+	h := idleHTTP2(t, 3)
+	h.dead = 2
+	h.ask("http", 100*time.Millisecond)
+	h.RunFor(110*time.Millisecond + 2*silence)
+	for key, host := range h.tr.pool.hosts {
+		if len(host.muxes) != 1 {
+			t.Errorf("%v has %d connections", key, len(host.muxes))
+		}
+		for _, m := range host.muxes[len(host.muxes):cap(host.muxes)] {
+			if m != nil {
+				t.Errorf("%v keeps a connection that has left", key)
+			}
+		}
 	}
 }

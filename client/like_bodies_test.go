@@ -335,13 +335,16 @@ func TestSlowCloseHoldsUpNothing(t *testing.T) {
 			tr := likeOf(t, &http.Transport{Protocols: h2})
 			free := make(chan struct{})
 			defer close(free)
-			r, err := tr.RoundTrip(request(t, "POST", url, &slowlyClosed{strings.NewReader("text"), free}))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			body := &slowlyClosed{strings.NewReader("text"), free}
+			r, err := tr.RoundTrip(request(t, "POST", url, body).WithContext(ctx))
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Body.Close()
 			for range 5 {
-				get(t, tr, url)
+				fetch(t, tr, request(t, "GET", url, nil).WithContext(ctx))
 			}
 		})
 	}

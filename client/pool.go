@@ -19,9 +19,11 @@ import (
 // So a dial which hangs delays the others only by that.
 //
 // A dial is for its own call: that gets the connection, or fails with the dial. A dial whose call
-// has been served by another connection, or has ended, is a spare: it goes on for the next call.
-// But it gives way to a call that needs its place when it has taken twice as long as its own call
-// has waited for it.
+// has been served by another connection, or has ended, is a spare. It goes on, and its connection
+// is for the call that waits first then. But no call relies on a spare: each has a dial of its own
+// as soon as there is a place. A spare gives way to a call that needs its place after spareHold. If
+// its own call was given up, it gives way already when it has taken twice as long as that has
+// waited.
 //
 // All state here is guarded by pool.mu. No connection or call is touched while it is held: what is
 // to be done is listed as a todo, which the caller runs without it.
@@ -32,6 +34,8 @@ const (
 	hedgeAfter = 30 * time.Millisecond
 	// spareTimeout bounds a dial whose call needs it no more.
 	spareTimeout = 10 * time.Second
+	// spareHold bounds how long such a dial keeps a place of MaxConnsPerHost that a call needs.
+	spareHold = 2 * time.Second
 )
 
 // A pool has the connections and the waiting calls of a transport.
@@ -203,7 +207,7 @@ func (p *pool) arrange(h *host) (do todo) {
 		fixed = fixed || m.proven && p.t.strict()
 	}
 	if h.waiting == 0 {
-		h.atOnce = 1
+		h.resetAtOnce()
 	}
 	for h.spares != nil && h.spoke == spokeHTTP2 && left <= 0 { // what they would make is of no use
 		do.cancels = append(do.cancels, p.cancel(h.spares.dialing))
@@ -234,6 +238,10 @@ func (p *pool) arrange(h *host) (do todo) {
 	return do
 }
 
+// resetAtOnce has the next call without a stream wait for hedgeAfter once, however many dials and
+// connections hang.
+func (h *host) resetAtOnce() { h.atOnce = max(1, h.dialled+h.unproven) }
+
 // dial begins the dial of the first call that waits without one.
 func (p *pool) dial(h *host) *dialing {
 	x := h.undialled
@@ -243,16 +251,11 @@ func (p *pool) dial(h *host) *dialing {
 	h.undialled = x.next
 	h.dialling++
 	h.conns++
+	h.dialled++
 	d := newDialing(p.t, h, x)
-	p.give(d, x)
+	d.x, x.dial = x, d
 	x.setPhase(Dialing)
 	return d
-}
-
-// give makes d the dial of x, which waits.
-func (p *pool) give(d *dialing, x *Call) {
-	d.x, x.dial = x, d
-	x.host.dialled++
 }
 
 // take separates d from its call.
@@ -300,8 +303,7 @@ func (p *pool) remove(x *Call) {
 	p.queued--
 }
 
-// next takes the first call that waits out of the queue, or returns nil. Its dial becomes that of a
-// call without one, or a spare.
+// next takes the first call that waits out of the queue, or returns nil. Its dial becomes a spare.
 func (p *pool) next(h *host) *Call {
 	x := h.first
 	if x == nil {
@@ -309,19 +311,9 @@ func (p *pool) next(h *host) *Call {
 	}
 	d := x.dial
 	p.remove(x)
-	if d == nil {
-		return x
-	}
-	p.take(d)
-	heir := h.undialled
-	for heir != nil && heir.dial != nil {
-		heir = heir.next
-	}
-	if h.undialled = heir; heir != nil {
-		h.undialled = heir.next
-		p.give(d, heir)
-	} else {
-		p.spare(d)
+	if d != nil {
+		p.take(d)
+		p.spare(d, spareHold)
 	}
 	return x
 }
@@ -339,7 +331,7 @@ func (p *pool) withdraw(x *Call) {
 		p.remove(x)
 		if d != nil {
 			p.take(d)
-			p.spare(d)
+			p.spare(d, min(p.t.sys.Now().Sub(d.began), spareHold))
 		}
 		do = p.arrange(h)
 		if d == nil {
@@ -449,11 +441,11 @@ type spare struct {
 	older, newer *spare
 }
 
-// spare keeps a dial that has no call.
-func (p *pool) spare(d *dialing) {
+// spare keeps a dial that has no call. For hold it gives its place to none.
+func (p *pool) spare(d *dialing, hold time.Duration) {
 	h, now := d.host, p.t.sys.Now()
 	s := &spare{dialing: d, older: h.newestSpare}
-	s.givesWay, s.until = now.Add(now.Sub(d.began)), now.Add(spareTimeout)
+	s.givesWay, s.until = now.Add(hold), now.Add(spareTimeout)
 	d.spare = s
 	if s.older != nil {
 		s.older.newer = s
@@ -733,7 +725,8 @@ func (p *pool) settings(m *muxConn) {
 	if h := m.host; !m.proven && !m.leaving {
 		m.proven = true
 		h.unproven--
-		h.spoke, h.atOnce = spokeHTTP2, 1
+		h.spoke = spokeHTTP2
+		h.resetAtOnce()
 	}
 }
 
@@ -749,6 +742,20 @@ func (p *pool) leave(m *muxConn, drains bool) {
 		p.drain(h)
 	}
 	do := p.arrange(h)
+	p.mu.Unlock()
+	do.run()
+}
+
+// suspect has the other connections of m's host find out whether their servers are there. Any
+// goroutine.
+func (p *pool) suspect(m *muxConn) {
+	var do todo
+	p.mu.Lock()
+	for _, other := range m.host.muxes {
+		if !other.suspected.Swap(true) {
+			do.notify(other)
+		}
+	}
 	p.mu.Unlock()
 	do.run()
 }
@@ -778,7 +785,7 @@ func (p *pool) unlist(m *muxConn) {
 	h := m.host
 	for i, other := range h.muxes {
 		if other == m {
-			h.muxes = append(h.muxes[:i], h.muxes[i+1:]...)
+			h.muxes = slices.Delete(h.muxes, i, i+1)
 			if !m.proven {
 				h.unproven--
 			}

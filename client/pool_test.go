@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -259,6 +260,172 @@ func TestDialsAreSpreadWhileHandshakesHang(t *testing.T) {
 	}
 	cancel()
 	calls.Wait()
+}
+
+// A dial whose request is served by another connection does not count for the next request. That
+// has a dial of its own as soon as there is a place.
+func TestHungDialIsNotHandedOn(t *testing.T) {
+	proceed, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		for _, kind := range []string{"keep-alive", "close"} {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			if kind == "keep-alive" {
+				<-proceed
+			}
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: "+kind+"\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	var dials atomic.Int32
+	tr := fresh(t, &Transport{MaxConnsPerHost: 2})
+	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) == 2 {
+			<-over
+			return nil, net.ErrClosed
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	results := make(chan error)
+	for _, p := range []Phase{Sent, Dialing, Queued} { // where each request stays
+		tr.Do(request(t, "GET", url, nil).WithContext(ctx), func(r *http.Response, err error) {
+			if err == nil {
+				err = OnBody(r, func([]byte, error) {})
+			}
+			results <- err
+		})
+		for tr.figures.calls[p].Load() != 1 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	close(proceed)
+	for range 3 {
+		if err := <-results; err != nil {
+			t.Errorf("after %d dials: %v", dials.Load(), err)
+		}
+	}
+}
+
+// A calmHost is a server in a calm world whose connections do as each test says.
+type calmHost struct {
+	*sim.World
+	t        *testing.T
+	tr       *Transport
+	ln       *sim.Listener
+	accepted []time.Duration // when each connection was, since the world began, to the millisecond
+	dead     int             // so many of the first connections do not answer any more
+	settings []http2.Setting // of HTTP/2
+}
+
+// newCalmHost accepts connections for as long as the test lasts.
+func newCalmHost(t *testing.T, tr *Transport, accept func(h *calmHost, p *sim.Peer)) *calmHost {
+	h := &calmHost{World: sim.New(1, sim.Calm()), t: t, tr: tr}
+	e, err := myriad.Start(myriad.Config{Loops: 1, System: h.World, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.Engine = e
+	var peers []*sim.Peer
+	ln, err := h.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) {
+		h.accepted = append(h.accepted, h.Now().Sub(sim.Epoch).Round(time.Millisecond))
+		peers = append(peers, p)
+		p.OnEnded = p.Close
+		accept(h, p)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.ln = ln
+	t.Cleanup(func() {
+		for _, p := range peers {
+			p.Close()
+		}
+		h.Run()
+		tr.CloseIdleConnections()
+		if err := e.Shutdown(context.Background()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		h.Run()
+		h.Check(t)
+		for _, left := range Leftovers(tr) {
+			t.Error(left)
+		}
+	})
+	return h
+}
+
+// staysSilent is for a server that says nothing.
+func staysSilent(*calmHost, *sim.Peer) {}
+
+// answersHTTP1 is for a server of HTTP/1 that answers each request 20 ms later.
+func answersHTTP1(h *calmHost, p *sim.Peer) {
+	p.OnReceived = func([]byte) { // in a calm world a request comes whole
+		h.AfterFunc(20*time.Millisecond, func() { p.Write([]byte("HTTP/1.1 204 No Content\r\n\r\n")) })
+	}
+}
+
+// ask sends a request that its caller gives up after d. The result comes at *err.
+func (h *calmHost) ask(scheme string, d time.Duration) *error {
+	result := errors.New("no result")
+	call := h.tr.Do(request(h.t, "GET", scheme+"://"+h.ln.Addr().String(), nil), func(r *http.Response, err error) {
+		if result = err; err == nil {
+			r.Body.Close()
+		}
+	})
+	h.AfterFunc(d, call.Cancel)
+	return &result
+}
+
+// A dial hangs, and its request is given up after a long time. If another request needs the place,
+// the dial keeps it for spareHold.
+func TestHungDialOfPatientRequestGivesItsPlace(t *testing.T) {
+	h := newCalmHost(t, &Transport{MaxConnsPerHost: 1}, staysSilent)
+	h.ask("https", 8*time.Second)
+	h.RunFor(8 * time.Second)
+	h.ask("https", 8*time.Second)
+	h.RunFor(8 * time.Second)
+	if want := []time.Duration{0, 8*time.Second + spareHold}; !slices.Equal(h.accepted, want) {
+		t.Errorf("connections were dialled after %v, want %v", h.accepted, want)
+	}
+}
+
+// A dial whose request was served by another connection goes on, although others need its place.
+// Else a server that is slow to connect and quick to answer would never have a second connection.
+func TestSlowDialOfServedRequestGoesOn(t *testing.T) {
+	h := newCalmHost(t, &Transport{MaxConnsPerHost: 2}, answersHTTP1)
+	h.ask("http", time.Second)
+	h.RunFor(5 * time.Millisecond)
+	h.ln.Silence(true) // each SYN is lost, and sent again a second later
+	for range 100 {
+		h.ask("http", 10*time.Second)
+	}
+	h.RunFor(900 * time.Millisecond)
+	h.ln.Silence(false)
+	h.RunFor(5 * time.Second)
+	if want := []time.Duration{0, 1005 * time.Millisecond}; !slices.Equal(h.accepted, want) {
+		t.Errorf("connections were made after %v, want %v", h.accepted, want)
+	}
+}
+
+// HTTP/2 connections whose servers stay silent cost each further request no more than one wait of
+// hedgeAfter, however many there are.
+func TestSilentConnectionsDelayARequestOnce(t *testing.T) {
+	tr := &Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	h := newCalmHost(t, tr, staysSilent)
+	want := []time.Duration{0}
+	for i := range 8 {
+		h.ask("http", 10*time.Second)
+		if h.RunFor(500 * time.Millisecond); i > 0 {
+			want = append(want, time.Duration(i)*500*time.Millisecond+hedgeAfter)
+		}
+	}
+	if !slices.Equal(h.accepted, want) {
+		t.Errorf("connections were dialled after %v, want %v", h.accepted, want)
+	}
 }
 
 // A laterSystem is a system whose wall clock goes on by a while, in which its timers stand still.

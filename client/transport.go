@@ -84,7 +84,9 @@ type Transport struct {
 	MaxIdleConnsPerHost int
 	// MaxConnsPerHost is how many connections a host has, those being dialled included. At the
 	// limit requests wait in order. A connection that drains is not counted: its server has sent
-	// GOAWAY, or it closes behind a response. As many may drain as may be open. 0: no limit.
+	// GOAWAY, or it closes behind a response. As many may drain as may be open. A dial whose
+	// request has ended, or was served otherwise, gives its place up after two seconds at the
+	// latest, if another request needs that. 0: no limit.
 	MaxConnsPerHost int
 	// MaxQueued is how many requests may wait for a connection altogether, also for one that is
 	// being dialled. At the limit more fail with ErrQueueFull. 0: 1,000,000.

@@ -75,6 +75,7 @@ type h2Script struct {
 	highest uint32
 	last    uint32 // that GOAWAY named
 	leaving bool   // GOAWAY was sent
+	closed  bool   // and the connection was closed behind the last answer
 
 	send, recv int64 // windows: of the client for us, ours for the client
 	initial    int64 // the client's initial one
@@ -245,14 +246,13 @@ func (s *h2Script) lone() bool {
 	return false
 }
 
-// carries reports whether a request is on the connection that is not over.
+// carries reports whether a request is on the connection, as far as the client can know, that is
+// not over.
 func (s *h2Script) carries() bool {
-	for _, st := range s.streams {
-		if st.a != nil && !st.a.x.isOver() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.h.w.requests, func(x *request) bool {
+		n := len(x.attempts)
+		return n > 0 && x.attempts[n-1].c == s.c && !x.attempts[n-1].back() && !x.isOver()
+	})
 }
 
 // spend notes that no more requests will come.
@@ -267,6 +267,7 @@ func (s *h2Script) spend() {
 func (s *h2Script) leave() {
 	if s.leaving && len(s.streams) == 0 && !s.h.h2.keepsOpen && s.c.gone.IsZero() {
 		s.h.w.AfterFunc(s.h.w.quick(), func() {
+			s.closed = true
 			s.c.top.close()
 			s.c.close()
 		})

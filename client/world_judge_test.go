@@ -34,9 +34,15 @@ const (
 	// grace is how long a request may wait although there is room for it, and how long a connection
 	// may keep a place that it can no longer use.
 	grace = 100 * ms
-	// abandonedBound is how long a dial may keep its place when the request for which it was begun
-	// is over, unless TLSHandshakeTimeout is set.
-	abandonedBound = 5 * time.Second
+	// hedge is how often one dial more is begun while HTTP/2 is possible, and others hang.
+	hedge = 30 * ms
+	// spareBound is how long a dial may keep its place when the request for which it was begun
+	// needs it no more. If that was given up, it is as long as the request has waited, if that is
+	// less.
+	spareBound = 2 * time.Second
+	// silentBound is how long a connection of HTTP/2 without SETTINGS may keep its place when its
+	// request was given up.
+	silentBound = time.Second
 	// uselessBound is how long requests may wait for a connection of HTTP/2 that allows no stream.
 	uselessBound = time.Second
 	// recovery is how long after the end of all faults requests may still fail, beside what the
@@ -153,9 +159,25 @@ func (j *judge) left(a *attempt) {
 	}
 	x.mu.Unlock()
 	if cut && x.hasBody() {
-		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the "+
-			"answer", a.got, x.size)
+		got, at := a.got, j.w.Now()
+		j.w.AfterFunc(j.w.tolerance(), func() {
+			if !x.followed(at) {
+				j.broke(x, "upload cut", "at %v the upload ended behind %d bytes of %d, although the caller had "+
+					"not read the answer", at.Sub(epoch), got, x.size)
+			}
+		})
 	}
+}
+
+// followed reports whether another request may have had the connection of x behind it, and have
+// ended that before it came itself. All of x has been written by then, but need not have come.
+func (x *request) followed(at time.Time) bool {
+	near := x.w.o.slack + x.w.tolerance()
+	return slices.ContainsFunc(x.w.requests, func(y *request) bool {
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		return y != x && y.host == x.host && y.over && y.err != nil && y.comesAgain() && at.Sub(y.overAt).Abs() <= near
+	})
 }
 
 // goneAway is for a client that ends a connection with an error.
@@ -199,8 +221,8 @@ func (x *request) waiting() bool {
 		return true
 	case x.hooks:
 		return x.conns == 0
-	case len(x.attempts) > 0:
-		return x.attempts[len(x.attempts)-1].back()
+	case len(x.attempts) > 0: // the next head may wait for a byte of its body, on a stream that it has
+		return x.attempts[len(x.attempts)-1].back() && x.kind != "reader"
 	}
 	// The first byte of a body may be waited for. What a peer that does not read has got is not
 	// known.
@@ -263,8 +285,7 @@ func (j *judge) rooms(h *host) {
 	}
 	w, now, limit := j.w, j.w.Now(), grace+j.w.o.slack
 	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
-	newest := slices.MaxFunc(waiting, func(a, b *request) int { return a.born.Compare(b.born) })
-	p := j.places(h, oldest.born, newest.born)
+	p := j.places(h)
 	// It may wait before it is sent once more, or lie queued for a connection without streams.
 	tried := len(oldest.attempts) > 1 || len(oldest.attempts) > 0 && h.h2.streams == 0
 	for _, c := range p.free {
@@ -281,10 +302,9 @@ func (j *judge) rooms(h *host) {
 	case h.roomSince.IsZero():
 		h.roomSince = now
 	default:
-		h.roomSince = later(h.roomSince, p.ready) // another connection stands
+		h.roomSince = later(h.roomSince, p.latest) // the first of the others waits for the next dial
 	}
-	const hedge = 30 * time.Millisecond // one dial more is begun in that while others hang
-	limit += time.Duration(p.dials) * hedge
+	limit += time.Duration(1+p.coming) * hedge
 	if now.Sub(later(h.roomSince, oldest.waitSince)) > limit && !tried {
 		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d "+
 			"are taken, %d of them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), p.taken+p.dials, most,
@@ -319,39 +339,33 @@ func (h *host) waiting() (all []*request) {
 // places are what a host's connections are, as it sees them.
 type places struct {
 	taken   int         // those that carry requests, or could
-	dials   int         // those that are not ready
-	serving int         // dials that may be for the requests that wait
+	dials   int         // those that are not ready, and may have a place still
+	coming  int         // those that have not been accepted
+	serving int         // those that may be for requests that wait
 	shared  bool        // one of HTTP/2 is there, on which all requests may wait
 	free    []*peerConn // those with room
-	ready   time.Time   // when the last one became ready
+	latest  time.Time   // when the last one was accepted, or became ready
 }
 
-// places counts. A connection that cannot be used any more takes a place for a moment, and one that
-// hangs in its dial for a time, if no request that waits is older. A dial that was begun before a
-// request serves it only if one was begun for it, too, which has served an older request, or may.
-func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
+// places counts. A connection that cannot be used any more takes a place for a moment. A dial takes
+// one as long as the request may last that has begun it, and then until spareUntil.
+func (j *judge) places(h *host) (p places) {
 	now, limit, held := j.w.Now(), grace+j.w.o.slack, h.held()
 	draining := 0
-	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) })
-	p.dials = j.w.Dials(h.addr)
-	p.serving = p.dials
+	var dials []*peerConn
 	for _, c := range h.conns {
-		p.ready = later(p.ready, c.ready)
+		p.latest = later(p.latest, later(c.born, c.ready))
 		switch {
 		case !c.gone.IsZero():
 			if now.Sub(c.gone) < limit {
 				p.taken++
 			}
-		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
-			p.taken++
-		case c.ready.IsZero(), c.dead && c.used == 0: // what made it ready may not have left
-			abandoned := c.born.Before(oldest.Add(-limit)) && !h.mayDial(c)
-			if !abandoned || swapped {
-				p.serving++
+		case c.ready.IsZero() && c.h2 && c.used > 0: // it stands: the client has sent a request
+			if c.mux.carries() || now.Sub(c.unused()) <= silentBound+limit {
+				p.taken++
 			}
-			if !abandoned || now.Sub(c.unused()) <= j.abandonedBound(c) {
-				p.dials++
-			}
+		case c.ready.IsZero(), c.dead && c.used == 0 && !c.h2: // what made it ready may not have left
+			dials = append(dials, c)
 		case !c.spent.IsZero():
 			if draining++; now.Sub(c.spent) <= limit || c.mux != nil && c.mux.lone() {
 				p.taken++
@@ -360,6 +374,9 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			}
 		default:
 			p.taken++
+			if c.h2 && !c.mux.useless.IsZero() && c.mux.serves(now, limit) {
+				p.serving++ // the request for which it was dialled may wait there for a stream
+			}
 			p.shared = p.shared || c.h2 && c.mux.serves(now, limit) &&
 				(j.w.o.tr.HTTP2.StrictMaxConcurrentRequests || !c.mux.full())
 			switch {
@@ -371,22 +388,84 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			}
 		}
 	}
+	owned := h.owned(dials)
+	spares := 0
+	for _, c := range dials {
+		if now.Sub(j.spareUntil(c)) <= limit {
+			spares++
+		}
+	}
+	p.coming = j.w.Dials(h.addr)
+	p.dials = min(len(dials), owned+spares) + p.coming
+	p.serving += owned + p.coming
 	return p
 }
 
-// mayDial reports whether a request that lasts may have dialled c for itself.
-func (h *host) mayDial(c *peerConn) bool {
-	return slices.ContainsFunc(h.w.requests, func(x *request) bool {
-		return x.host == h && x.deadline == 0 && !x.born.IsZero() && !x.born.After(c.born) && !x.isOver() &&
-			x.comesAgain()
-	})
+// owned is how many of these dials may be for requests that last, each for another one.
+func (h *host) owned(dials []*peerConn) (n int) {
+	var since []time.Time // when each request began to wait, or may have
+	for _, x := range h.w.requests {
+		if x.host == h {
+			if from, until := x.dialled(len(x.attempts)); !from.IsZero() && until.IsZero() {
+				since = append(since, from)
+			}
+		}
+	}
+	slices.SortFunc(since, time.Time.Compare)
+	for _, c := range dials { // in the order in which they were accepted
+		if n < len(since) && !since[n].After(c.born) {
+			n++
+		}
+	}
+	return n
 }
 
-func (j *judge) abandonedBound(c *peerConn) time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" && j.w.o.dialer != "tls" {
-		return d + grace
+// dialled is when a request may have waited for a connection after so many of its attempts. from
+// is zero if it has not, and until if it may wait still.
+func (x *request) dialled(attempts int) (from, until time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case attempts == 0:
+		from = x.born
+	case x.attempts[attempts-1].lost():
+		from = x.attempts[attempts-1].at
 	}
-	return abandonedBound
+	switch {
+	case attempts < len(x.attempts):
+		until = x.attempts[attempts].at
+	case x.over:
+		until = x.overAt
+	}
+	return from, until
+}
+
+// spareUntil is until when a dial may keep its place that no request needs any more. If its request
+// was given up, that is for as long as the request has waited, and for spareBound at most. If
+// another connection has served the request, it is for spareBound.
+func (j *judge) spareUntil(c *peerConn) time.Time {
+	last := c.born
+	for _, x := range c.h.w.requests {
+		for i := 0; x.host == c.h && i <= len(x.attempts); i++ {
+			from, until := x.dialled(i)
+			if from.IsZero() || until.IsZero() || from.After(c.born) || until.Before(c.born) {
+				continue
+			}
+			keeps := spareBound
+			// The dial may have begun long before c was accepted, or the request may have been
+			// served without having come.
+			if i == len(x.attempts) && x.endedBy != nil && x.kind != "reader" && !c.h.wasSilent {
+				keeps = min(keeps, until.Sub(c.born))
+			}
+			last = later(last, until.Add(keeps))
+		}
+	}
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" && j.w.o.dialer != "tls" {
+		if ends := c.born.Add(d); ends.Before(last) {
+			return ends
+		}
+	}
+	return last
 }
 
 // once notes a breach of a request that lasts.
@@ -631,6 +710,9 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if x.host.served && x.w.o.net == "faulty" {
 		return "network"
 	}
+	if last != nil && last.crossed(err) {
+		return "peer's deed"
+	}
 	if (x.host.served || x.host.h2.streams == 0) && !x.rewindable() && contains(err, "refused_stream") {
 		return "refused, and its body cannot be had again"
 	}
@@ -650,6 +732,20 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 // contains looks for a word in an error, in lower case.
 func contains(err error, word string) bool {
 	return strings.Contains(strings.ToLower(err.Error()), word)
+}
+
+// crossed reports whether something that the client has sent may have crossed the peer's close.
+// That resets the connection, and what has not been read by then is lost (RFC 9112 section 9.6).
+// Over HTTP/2 the acknowledgement of SETTINGS is enough.
+func (a *attempt) crossed(err error) bool {
+	switch reset := errors.Is(err, syscall.ECONNRESET); {
+	case a.c == nil:
+		return false
+	case a.c.h2:
+		return a.c.mux.closed && (reset || contains(err, "sent goaway and closed"))
+	default:
+		return reset && a.c.lost == endedByPeer && (a.x.w.o.net == "faulty" || a.whole.IsZero())
+	}
 }
 
 // largeHead reports whether the head of an answer may be above the limit.
@@ -684,8 +780,8 @@ func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 		j.broke(x, "error", "a body that was cut has io.EOF: %v", err)
 	case !inBody || last.c == nil || last.c.base.Faulted():
 		return
-	case x.w.o.net == "faulty" && errors.Is(err, syscall.ECONNRESET):
-		return // what the client sends to a peer that has closed resets the connection
+	case last.crossed(err):
+		return
 	case strings.HasPrefix(last.deed, "closed behind") && !errors.Is(err, io.ErrUnexpectedEOF),
 		strings.HasPrefix(last.deed, "ended behind") && !errors.Is(err, io.ErrUnexpectedEOF):
 		j.broke(x, "error", "the body was cut in order, and its error is not io.ErrUnexpectedEOF: %v", err)

@@ -171,15 +171,15 @@ func (c *peerConn) String() string {
 	return s
 }
 
-// unused is since when the connection has no request. If none has come, it may be dialled for any
-// that has begun before it, and has come nowhere.
+// unused is since when the connection has no request, or has had none.
 func (c *peerConn) unused() time.Time {
 	since := c.born
 	for _, x := range c.h.w.requests {
 		x.mu.Lock()
-		may := c.last == nil && len(x.attempts) == 0 && !x.born.After(c.born)
-		if x.host == c.h && x.over && (may || c.last != nil && c.last.x == x) {
-			since = later(since, x.overAt)
+		for _, a := range x.attempts {
+			if a.c == c && x.over {
+				since = later(since, x.overAt)
+			}
 		}
 		x.mu.Unlock()
 	}
@@ -385,7 +385,9 @@ func (c *peerConn) tls(under pipe, protos []string, next func(under pipe, alpn s
 	cfg := &tls.Config{Certificates: []tls.Certificate{certificate()}, NextProtos: protos, Time: w.Now,
 		CurvePreferences: curves}
 	l.c = tls.Server(tlsWire{l}, cfg)
+	w.peers++
 	w.Go(func() {
+		defer func() { w.peers-- }()
 		if err := l.c.Handshake(); err != nil {
 			c.clientEnds()
 			return
@@ -469,6 +471,7 @@ type connectScript struct {
 	in   []byte
 	next func(pipe) script
 	then script
+	over bool
 }
 
 func (s *connectScript) received(p []byte) {
@@ -491,12 +494,16 @@ func (s *connectScript) received(p []byte) {
 		return
 	}
 	w.AfterFunc(w.quick(), func() {
+		if s.over {
+			return // else the layer above would wait for ever: the end has passed
+		}
 		s.then = s.next(s.out)
 		s.out.write([]byte("HTTP/1.1 200 Connection established\r\n\r\n"))
 	})
 }
 
 func (s *connectScript) ended() {
+	s.over = true
 	if s.then != nil {
 		s.then.ended()
 	}

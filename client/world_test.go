@@ -43,6 +43,7 @@ type world struct {
 	webs     []*webHost
 	hosts    []*host
 	requests []*request
+	peers    int        // goroutines of TLS peers
 	chains   sync.Mutex // of requests, where a callback adds one
 	judge    judge
 	stopped  bool      // the faults
@@ -374,7 +375,10 @@ func (w *world) end() (left []string) {
 				c.end("the world has ended")
 				c.base.Reset()
 			}
-			if w.ended = w.Now(); x.host.served {
+			if w.ended.IsZero() {
+				w.ended = w.Now()
+			}
+			if x.host.served {
 				w.closeWebs()
 			}
 		}
@@ -407,6 +411,9 @@ func (w *world) end() (left []string) {
 	}
 	w.Run()
 	w.Check(tb{w, &left})
+	if w.peers > 0 {
+		left = append(left, fmt.Sprintf("%d goroutines of TLS peers", w.peers))
+	}
 	return left
 }
 

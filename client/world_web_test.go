@@ -180,7 +180,7 @@ type honestStream struct {
 	id        uint32
 	closed    bool // for the client
 	cancelled bool
-	done      bool // its handler has returned
+	done      time.Time // when its handler has returned
 	got       int
 	size      int
 	sleep     time.Duration
@@ -287,10 +287,12 @@ func (c *honest) take(f http2.Frame) {
 	}
 }
 
-// unfinished is how many streams are closed whose handlers may not have returned.
+// unfinished is how many streams are closed whose handlers may not have returned when the server
+// sent what has come now.
 func (c *honest) unfinished() (n int) {
+	sent := c.b.h.w.Now().Add(-c.b.h.w.o.slack)
 	for _, s := range c.all {
-		if s.closed && !s.done {
+		if s.closed && (s.done.IsZero() || s.done.After(sent)) {
 			n++
 		}
 	}
@@ -363,7 +365,7 @@ func (c *honest) handle(rw http.ResponseWriter, rest string) {
 		return
 	}
 	s := c.all[n]
-	defer func() { s.done = true }()
+	defer func() { s.done = c.b.h.w.Now() }()
 	c.b.h.w.NewParker().ParkFor(s.sleep + 1)
 	rw.Write(text(n, 0, s.size))
 }

@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 var (
@@ -112,21 +115,28 @@ type Client struct {
 	once    sync.Once
 	initErr error
 	closed  atomic.Bool
-	next    atomic.Uint32
-	waiting atomic.Int64 // calls that wait at links
-	calls   sync.Pool
+	settings
+	traffic
+}
 
-	// Set by init:
+// settings are those of a Client, completed by init. They do not change.
+type settings struct {
 	engine        *myriad.Engine
 	system        driver.System
 	network, addr string
 	tls           *tls.Config // nil: none
-	limits        Limits
 	maxPending    int
 	dialTimeout   time.Duration
 	silence       time.Duration // 0: for ever
-	links         []*link
-	channel       *link // of subscriptions
+}
+
+// traffic is what the callers of a Client share. Any goroutine.
+type traffic struct {
+	links   []*link // constant
+	channel *link   // of subscriptions; constant
+	next    atomic.Uint32
+	waiting atomic.Int64 // calls that wait at links
+	calls   sync.Pool
 }
 
 // start completes the settings, once.
@@ -156,36 +166,23 @@ func (c *Client) init() error {
 	}
 	c.system = c.engine.System()
 	c.network, c.addr = cmp.Or(c.Network, "tcp"), cmp.Or(c.Addr, "127.0.0.1:6379")
-	c.tls = c.tlsConfig()
-	c.limits = l.filled()
-	c.maxPending = or(c.MaxPending, DefaultMaxPending)
+	c.tls = c.TLSConfig
+	if host, _, err := net.SplitHostPort(c.addr); c.tls != nil && c.tls.ServerName == "" && err == nil {
+		c.tls = c.tls.Clone()
+		c.tls.ServerName = host
+	}
+	c.maxPending = cmp.Or(c.MaxPending, DefaultMaxPending)
 	c.dialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
 	c.silence = max(0, cmp.Or(c.Silence, DefaultSilence))
-	for range or(c.Conns, DefaultConns) {
-		c.links = append(c.links, newLink(c))
+	for range cmp.Or(c.Conns, DefaultConns) {
+		c.links = append(c.links, &link{c: c})
 	}
-	c.channel = newLink(c)
-	c.channel.subs = newSubscriptions(c.channel)
+	c.channel = &link{c: c}
+	c.channel.subs = &subscriptions{link: c.channel, names: [2]map[string][]*Subscription{{}, {}}}
 	return nil
 }
 
-// tlsConfig is TLSConfig with the name of the server.
-func (c *Client) tlsConfig() *tls.Config {
-	host, _, err := net.SplitHostPort(c.addr)
-	if c.TLSConfig == nil || c.TLSConfig.ServerName != "" || err != nil {
-		return c.TLSConfig
-	}
-	cfg := c.TLSConfig.Clone()
-	cfg.ServerName = host
-	return cfg
-}
-
-func (c *Client) logger() *slog.Logger {
-	if c.Logger != nil {
-		return c.Logger
-	}
-	return slog.Default()
-}
+func (c *Client) logger() *slog.Logger { return cmp.Or(c.Logger, slog.Default()) }
 
 // pick is the link for the next command. Commands of one moment go to the same one, so that they
 // leave together. While its connection is being made, or has no room, another one is used.
@@ -200,7 +197,9 @@ func (c *Client) pick() *link {
 	}
 	for i := range uint32(len(c.links)) {
 		if other := c.links[(row+i)%uint32(len(c.links))]; other.open.Load() {
-			l.prepare()
+			l.mu.Lock()
+			l.connect() // although no command waits for it
+			l.mu.Unlock()
 			return other
 		}
 	}
@@ -275,17 +274,12 @@ func (c *Client) StartBytes(done func(v Value, err error), args ...[]byte) {
 }
 
 func startCommand[T string | []byte](c *Client, done func(Value, error), args []T) {
-	err := answerable(args)
-	if err == nil {
-		err = c.start()
-	}
+	k, err := newCall(c, args)
 	if err != nil {
 		done(Value{}, err)
 		return
 	}
-	k := c.newCall()
 	k.done = done
-	k.request = AppendCommand(k.request[:0], args...)
 	c.send(k)
 }
 
@@ -293,18 +287,13 @@ func doCommand[T string | []byte](ctx context.Context, c *Client, args []T) (Val
 	if err := ctx.Err(); err != nil {
 		return Value{}, fmt.Errorf("resp: the command was not sent: %w", err)
 	}
-	if err := answerable(args); err != nil {
+	k, err := newCall(c, args)
+	if err != nil {
 		return Value{}, err
 	}
-	if err := c.start(); err != nil {
-		return Value{}, err
-	}
-	k := c.newCall()
-	if k.parker == nil {
+	if k.waits = true; k.parker == nil {
 		k.parker = c.system.NewParker()
 	}
-	k.waits = true
-	k.request = AppendCommand(k.request[:0], args...)
 	c.send(k)
 	return k.wait(ctx)
 }
@@ -320,4 +309,187 @@ func (c *Client) Close() error {
 		c.channel.close()
 	}
 	return nil
+}
+
+// answerable says why a Client cannot send a command: no reply of its own comes to it. The commands
+// behind it would wait for theirs in vain, or get those of others.
+func answerable[T string | []byte](args []T) error {
+	if len(args) == 0 {
+		return errors.New("resp: the command was not sent: it has no name")
+	}
+	const longest = len("PUNSUBSCRIBE")
+	if len(args[0]) < len("SYNC") || len(args[0]) > longest {
+		return nil
+	}
+	var room [longest]byte
+	name := room[:copy(room[:], args[0])]
+	for i, b := range name {
+		name[i] = upper(b)
+	}
+	switch string(name) {
+	case "SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE":
+		return fmt.Errorf("resp: the command was not sent: %s has no reply: use Subscribe, PSubscribe and "+
+			"Subscription.Close of Client", string(name))
+	case "MONITOR", "SYNC", "PSYNC":
+		return fmt.Errorf("resp: the command was not sent: after %s a connection takes no other commands", string(name))
+	case "CLIENT":
+		if len(args) > 1 && strings.EqualFold(string(args[1]), "REPLY") {
+			return errors.New("resp: the command was not sent: a Client needs the replies that CLIENT REPLY turns off")
+		}
+	}
+	return nil
+}
+
+// A call is one command of a client, from Do or Start to its end. It has one owner at a time: the
+// goroutine that makes it, the link where it waits, the connection on which it was sent.
+type call struct {
+	client  *Client
+	request []byte
+	queued  int                      // how much of request the connection has taken
+	cut     int                      // connections that have ended when they had taken a part of it
+	done    func(v Value, err error) // of Start
+	waits   bool                     // Do waits
+	parker  driver.Parker
+	v       Value
+	err     error
+	state   atomic.Uint32
+	// at is where the call waits to be sent; nil: it does not. It is changed under that link's mu.
+	at         atomic.Pointer[link]
+	prev, next *call // in link.waiting, or in clientConn.sent
+}
+
+// The states of a call that Do waits for.
+const (
+	callWaits uint32 = iota
+	callEnded        // v and err are set
+	callLeft         // Do has gone: the reply is dropped, and the call is not used again
+)
+
+// keptRequest is the longest request whose memory is kept for a later one.
+const keptRequest = 4 << 10
+
+func newCall[T string | []byte](c *Client, args []T) (*call, error) {
+	if err := answerable(args); err != nil {
+		return nil, err
+	}
+	if err := c.start(); err != nil {
+		return nil, err
+	}
+	k, _ := c.calls.Get().(*call)
+	if k == nil {
+		k = &call{client: c}
+	}
+	k.request = wire.AppendCommand(k.request[:0], args...)
+	return k, nil
+}
+
+// free gives the call back.
+func (k *call) free() {
+	if cap(k.request) > keptRequest {
+		k.request = nil
+	}
+	k.done, k.waits, k.v, k.err, k.queued, k.cut = nil, false, Value{}, nil, 0, 0
+	k.state.Store(callWaits)
+	k.client.calls.Put(k)
+}
+
+// end is called once for each call, with nothing held. v is valid until it returns.
+func (k *call) end(v Value, err error) {
+	if err == nil {
+		err = v.Err()
+	}
+	if !k.waits {
+		done := k.done
+		client := k.client
+		k.free()
+		client.callBack(func() { done(v, err) })
+		return
+	}
+	if k.state.Load() == callLeft {
+		return
+	}
+	k.v, k.err = v.Clone(), err
+	if k.state.CompareAndSwap(callWaits, callEnded) {
+		k.parker.Unpark()
+	}
+}
+
+func endAll(calls []*call, err error) {
+	for _, k := range calls {
+		k.end(Value{}, err)
+	}
+}
+
+// callBack runs a callback of the user's.
+func (c *Client) callBack(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.logger().Error("resp: panic in a callback", "panic", v, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
+
+// wait is Do's wait. The parker may have a permit of an earlier call, so that the state decides.
+// Each end gives a permit, which is taken even if the call has ended already: the next call that
+// has this parker would find it.
+func (k *call) wait(ctx context.Context) (Value, error) {
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, k.parker.Unpark)()
+	}
+	for {
+		k.parker.Park()
+		if k.state.Load() == callEnded {
+			v, err := k.v, k.err
+			k.free()
+			return v, err
+		}
+		if ctx.Err() != nil && k.state.CompareAndSwap(callWaits, callLeft) {
+			if l := k.at.Load(); l != nil {
+				l.leave(k)
+			}
+			return Value{}, fmt.Errorf("resp: the command has no reply yet: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// A callList is calls in order, linked by themselves.
+type callList struct {
+	first, last *call
+	n           int
+}
+
+func (q *callList) push(k *call) {
+	k.prev = q.last
+	if q.last != nil {
+		q.last.next = k
+	} else {
+		q.first = k
+	}
+	q.last = k
+	q.n++
+}
+
+func (q *callList) remove(k *call) {
+	if k.prev != nil {
+		k.prev.next = k.next
+	} else {
+		q.first = k.next
+	}
+	if k.next != nil {
+		k.next.prev = k.prev
+	} else {
+		q.last = k.prev
+	}
+	k.prev, k.next = nil, nil
+	q.n--
+}
+
+// takeAll empties q.
+func (q *callList) takeAll() (all []*call) {
+	for q.first != nil {
+		all = append(all, q.first)
+		q.remove(q.first)
+	}
+	return all
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // A command to which no reply of its own comes is refused, and harms no other.
@@ -109,7 +110,7 @@ func hello(nc net.Conn, r *bufio.Reader) {
 // A command of which a connection has taken only a part is sent again, all of it.
 func TestClientSendsPartAgain(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 12<<20/16)
-	want := string(AppendCommand(nil, "ECHO", text))
+	want := string(wire.AppendCommand(nil, "ECHO", text))
 	got := make([]byte, len(want))
 	addr := scripted(t,
 		func(nc net.Conn, r *bufio.Reader) {

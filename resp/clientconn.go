@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -8,29 +9,34 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // A clientConn is one connection of a link, from the attempt to make it to its end. It is the
 // handler of what the engine has of it.
 type clientConn struct {
-	link *link
+	link     *link
+	progress // guarded by link.mu
+	input    // owned by the loop
+}
 
-	// Guarded by link.mu:
+// A progress is how far a clientConn has come.
+type progress struct {
 	nc     *myriad.Conn // nil: it is being made
 	step   string       // what it waits for until it is ready
 	ready  bool         // the setup is over: commands are sent; changed by the loop
 	since  time.Time    // when it became ready
 	proven bool         // a command has been answered
-	sent   callQueue    // commands whose replies are to come, in order
+	sent   callList     // commands whose replies are to come, in order
+}
 
-	// Owned by the loop:
-	setup [][]string // commands of the setup whose answers are to come; the first is sent
-	heard bool       // something has come since the timer was set
-	kept  *buf.Block // part of a value
-	from  int        // where in kept it begins
-	scan  valueScan  // of kept
-	read  valueReader
-	v     Value
+// An input is what a clientConn reads.
+type input struct {
+	setup [][]string     // commands of the setup whose answers are to come; the first is sent
+	heard bool           // something has come since the timer was set
+	kept  *buf.Block     // part of a value
+	from  int            // where in kept it begins
+	scan  wire.ValueScan // of kept
 }
 
 var (
@@ -45,9 +51,9 @@ var (
 	// errReplaced ends a connection whose last reply has come.
 	errReplaced = errors.New("resp: the connection was replaced")
 	// errUnasked is for a reply that no command waits for.
-	errUnasked = &ProtocolError{"a reply to no command"}
+	errUnasked = &ProtocolError{Reason: "a reply to no command"}
 	// errEarly is for a command that a server has refused, or answered, before all of it was sent.
-	errEarly = &ProtocolError{"a reply to a command of which a part was sent"}
+	errEarly = &ProtocolError{Reason: "a reply to a command of which a part was sent"}
 )
 
 // drop gives the connection up. Any goroutine.
@@ -91,76 +97,55 @@ func (c *clientConn) Expired(nc *myriad.Conn) {
 		c.drop(errSilent)
 		return
 	}
-	c.heard = !pending // a command that is sent later has all of the time
-	if !pending && l.subs != nil {
-		c.ping()
+	c.heard = !pending             // a command that is sent later has all of the time
+	if !pending && l.subs != nil { // a server that has nothing to say is asked whether it is there
+		l.mu.Lock()
+		err := l.subs.ask(c, asked{word: "PING"})
+		l.mu.Unlock()
+		if err != nil {
+			c.drop(err)
+		}
 	}
 	nc.SetTimer(l.c.silence)
 }
 
-// ping asks a server that has nothing to say whether it is there.
-func (c *clientConn) ping() {
-	l := c.link
-	l.mu.Lock()
-	err := l.subs.ask(c, asked{word: "PING"})
-	l.mu.Unlock()
-	if err != nil {
-		c.drop(err)
-	}
-}
-
-// Received implements myriad.Handler.
+// Received implements myriad.Handler: it takes the complete values, and keeps what is left.
 func (c *clientConn) Received(nc *myriad.Conn, p []byte) {
 	c.heard = true
+	limits := c.link.c.Limits
 	if c.kept != nil {
 		c.kept, c.from = gather(c.kept, c.from, p)
 		p = c.kept.Bytes()[c.from:]
-		complete, err := c.scan.complete(p, &c.link.c.limits)
+		complete, err := c.scan.Complete(p, limits)
+		if err != nil {
+			c.drop(err)
+		}
+		if err != nil || !complete {
+			return
+		}
+	}
+	for len(p) > 0 {
+		n, v, err := wire.ParseValue(p, limits)
+		if n == 0 && err == nil {
+			break
+		}
+		if p = p[n:]; err == nil {
+			err = c.value(nc, v)
+		}
 		if err != nil {
 			c.drop(err)
 			return
 		}
-		if !complete {
-			return
-		}
 	}
-	rest, err := c.values(nc, p)
-	if err != nil {
-		c.drop(err)
-		return
-	}
-	c.keep(rest)
-}
-
-// keep keeps part of a value for the bytes that are to come.
-func (c *clientConn) keep(rest []byte) {
 	before := c.kept
-	c.kept, c.from, c.scan = nil, 0, valueScan{}
-	if len(rest) > 0 {
-		c.kept = buf.From(rest)
-		_, _ = c.scan.complete(rest, &c.link.c.limits) // it would have been found wrong before
+	c.kept, c.from, c.scan = nil, 0, wire.ValueScan{}
+	if len(p) > 0 {
+		c.kept = buf.From(p)
+		_, _ = c.scan.Complete(p, limits) // it would have been found wrong before
 	}
 	if before != nil {
 		before.Release()
 	}
-}
-
-// values takes the complete values in p, and returns what is left.
-func (c *clientConn) values(nc *myriad.Conn, p []byte) (rest []byte, err error) {
-	for len(p) > 0 {
-		c.read = valueReader{p: p, limits: &c.link.c.limits}
-		if err := c.read.read(&c.v, 0); err == errShort {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		p = p[c.read.pos:]
-		if err := c.value(nc, c.v); err != nil {
-			return nil, err
-		}
-	}
-	c.read, c.v = valueReader{}, Value{}
-	return p, nil
 }
 
 // value takes one reply or push message.
@@ -172,7 +157,7 @@ func (c *clientConn) value(nc *myriad.Conn, v Value) error {
 		}
 	}
 	switch {
-	case v.Kind == Push:
+	case v.Kind == wire.Push:
 		if f := l.c.OnPush; f != nil {
 			l.c.callBack(func() { f(v) })
 		}
@@ -180,25 +165,21 @@ func (c *clientConn) value(nc *myriad.Conn, v Value) error {
 	case !c.ready && len(c.setup) > 0:
 		return c.setUp(nc, v)
 	case l.subs != nil:
-		return l.subs.reply(c, v)
+		return l.subs.answer(c, "", v)
 	}
 	return c.reply(v)
-}
-
-// isReadOnly reports whether a reply is that of a replica to a command that writes.
-func isReadOnly(v Value) bool {
-	const code = "READONLY "
-	return v.Kind == Failure && len(v.Str) >= len(code) && string(v.Str[:len(code)]) == code
 }
 
 // reply ends the command that waits for its reply.
 func (c *clientConn) reply(v Value) error {
 	l := c.link
 	l.mu.Lock()
-	k := c.sent.pop()
+	k := c.sent.first
 	c.proven = true
 	var err error
-	if k == nil {
+	if k != nil {
+		c.sent.remove(k)
+	} else {
 		err = errUnasked
 		if first := l.waiting.first; l.conn == c && first != nil && first.queued > 0 {
 			l.take(first)
@@ -210,7 +191,7 @@ func (c *clientConn) reply(v Value) error {
 	if k != nil {
 		k.end(v, nil)
 	}
-	if last || isReadOnly(v) && l.retire(c) {
+	if last || v.Kind == wire.Failure && bytes.HasPrefix(v.Str, []byte("READONLY ")) && l.retire(c) {
 		return errReplaced
 	}
 	if l.c.waiting.Load() > 0 && l.open.Load() {
@@ -218,3 +199,118 @@ func (c *clientConn) reply(v Value) error {
 	}
 	return err
 }
+
+// dialed is called when the engine has a connection, before a handshake of TLS, or none.
+func (c *clientConn) dialed(nc *myriad.Conn, err error) {
+	switch {
+	case err != nil:
+		c.link.lost(c, fmt.Errorf("resp: %w", err))
+	case c.link.c.tls != nil:
+		c.reach(nc, "the handshake of TLS")
+	}
+}
+
+// reach notes what the connection waits for, and what drop has to end. It returns false if the
+// connection has been given up.
+func (c *clientConn) reach(nc *myriad.Conn, step string) bool {
+	l := c.link
+	l.mu.Lock()
+	ok := l.conn == c
+	c.nc, c.step = nc, step
+	l.mu.Unlock()
+	if !ok {
+		nc.Abort(nil)
+	}
+	return ok
+}
+
+// Opened implements myriad.Handler: it sends the first command of the setup. Those of users are
+// sent behind all of it, so that none runs in another database or unauthenticated.
+func (c *clientConn) Opened(nc *myriad.Conn) {
+	nc.SetWriteLimit(clientWriteLimit)
+	c.setup = c.link.setup()
+	c.begin(nc)
+}
+
+// begin sends the next command of the setup, or makes the connection ready.
+func (c *clientConn) begin(nc *myriad.Conn) {
+	if len(c.setup) == 0 {
+		c.becomeReady(nc)
+		return
+	}
+	what := c.setup[0]
+	if !c.reach(nc, "the answer to "+what[0]) {
+		return
+	}
+	if _, err := nc.Write(wire.AppendCommand(nil, what...)); err != nil {
+		c.drop(fmt.Errorf("resp: %s was not sent: %w", what[0], err))
+	}
+}
+
+// setUp takes the answer to a command of the setup.
+func (c *clientConn) setUp(nc *myriad.Conn, v Value) error {
+	what, err := c.setup[0][0], v.Err()
+	c.setup = c.setup[1:]
+	if refused, ok := errors.AsType[Error](err); ok && what == "HELLO" && refused.Code() == "ERR" {
+		err = nil // a server that does not know it
+		c.setup = append(c.link.c.authCommand(), c.setup...)
+	}
+	if err != nil {
+		return fmt.Errorf("resp: the server refuses %s: %w", what, err)
+	}
+	c.begin(nc)
+	return nil
+}
+
+// becomeReady begins with the users' commands.
+func (c *clientConn) becomeReady(nc *myriad.Conn) {
+	l := c.link
+	c.setup = nil
+	l.mu.Lock()
+	if l.conn != c {
+		l.mu.Unlock()
+		nc.Abort(nil)
+		return
+	}
+	c.nc, c.ready, c.since = nc, true, l.c.system.Now()
+	wake := l.wake
+	var err error
+	if l.subs != nil {
+		err = l.subs.resume(c)
+	}
+	l.mu.Unlock()
+	wake()
+	if err != nil {
+		c.drop(err)
+		return
+	}
+	if d := l.c.silence; d > 0 {
+		c.heard = true
+		nc.SetTimer(d)
+	}
+	l.goOn(c)
+}
+
+// write queues a command. done says that the connection has taken all of it: its reply is to come.
+// After an error the caller ends the call. It is called under the link's mu.
+func (c *clientConn) write(k *call) (done bool, err error) {
+	for k.queued < len(k.request) {
+		rest := k.request[k.queued:]
+		n, err := c.nc.Write(rest[:min(len(rest), requestPiece)])
+		switch {
+		case err == nil:
+			k.queued += n
+		case errors.Is(err, myriad.ErrFull), errors.Is(err, myriad.ErrClosed): // Drained or Closed is to come
+			return false, nil
+		default:
+			return false, fmt.Errorf("resp: the command was not sent: %w", err)
+		}
+	}
+	if cap(k.request) > keptRequest {
+		k.request = nil // the connection has a copy
+	}
+	return true, nil
+}
+
+// requestPiece is the most of a command that is written at once, because one Write has a limit.
+const requestPiece = 256 << 10

@@ -1,28 +1,29 @@
 package resp
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/outbox"
 )
 
 // A Conn is a connection of a Server. Its methods may be called from any goroutine.
 type Conn struct {
-	nc    *myriad.Conn
-	lane  *lane
-	mu    sync.Mutex
-	work  *work         // guarded by mu: commands that have come, nil: none
-	more  *more         // guarded by mu: what few connections need, else nil
-	state atomic.Uint64 // changed under mu
+	nc     *myriad.Conn
+	lane   *lane
+	mu     sync.Mutex
+	work   *work         // guarded by mu: commands that have come, nil: none
+	cold   *cold         // guarded by mu: what few connections need, else nil
+	state  atomic.Uint32 // changed under mu
+	number uint32        // constant
 }
 
 // The bits of Conn.state.
 const (
-	stateAuthed      uint64 = 1 << iota // or nothing has to be
+	stateAuthed      uint32 = 1 << iota // or nothing has to be
 	stateRESP3                          // HELLO 3
 	stateReplyOff                       // CLIENT REPLY OFF
 	stateSkip                           // CLIENT REPLY SKIP: the next reply is not sent
@@ -31,45 +32,59 @@ const (
 	stateClosing                        // no command is run any more
 	stateDraining                       // closes when the commands that have come are answered
 	stateClosed                         // by the engine
-	stateDrained                        // a push was refused or dropped since OnDrained
 	stateTransaction                    // SetTransaction
-	stateOverflow                       // Overflow in the bits from here on
 )
 
-const (
-	overflowBits = 7 * stateOverflow
-	idShift      = 16 // the connection's number is in the bits from here on
-)
-
-// more is allocated when it is needed.
-type more struct {
-	name    string
-	library [2]string // CLIENT SETINFO
-	user    string
-	value   any
-	ends    []func()
-	limit   int // SetOverflow's
-	pushes  pushes
+// A cold is allocated when it is needed.
+type cold struct {
+	name     string
+	library  [2]string // CLIENT SETINFO
+	user     string
+	value    any
+	ends     []func()
+	overflow Overflow
+	limit    int                    // of output in bytes
+	outbox   *outbox.Outbox[pushed] // nil: the peer has never been slow
 }
 
-func (c *Conn) is(bits uint64) bool { return c.state.Load()&bits != 0 }
+func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
 
 // set is called under mu.
-func (c *Conn) set(bits uint64) { c.state.Store(c.state.Load() | bits) }
-
-// unset is called under mu.
-func (c *Conn) unset(bits uint64) { c.state.Store(c.state.Load() &^ bits) }
-
-// rare is called under mu.
-func (c *Conn) rare() *more {
-	if c.more == nil {
-		c.more = new(more)
+func (c *Conn) set(bits uint32, on bool) {
+	state := c.state.Load() &^ bits
+	if on {
+		state |= bits
 	}
-	return c.more
+	c.state.Store(state)
 }
 
-// ID is the connection's number, from 1, which is unique in its server.
-func (c *Conn) ID() uint64 { return c.state.Load() >> idShift }
+// read is what few connections need, to be read. It is called under mu.
+func (c *Conn) read() cold {
+	if c.cold == nil {
+		return cold{overflow: c.lane.live.s.Overflow, limit: c.lane.live.rules.limit}
+	}
+	return *c.cold
+}
+
+// change is what few connections need, to be changed. It is called under mu.
+func (c *Conn) change() *cold {
+	if c.cold == nil {
+		all := c.read()
+		c.cold = &all
+	}
+	return c.cold
+}
+
+// get is read for callers that do not hold mu.
+func (c *Conn) get() cold {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read()
+}
+
+// ID is the connection's number, from 1, which is unique in its server. Behind 4,294,967,295 the
+// numbers begin again.
+func (c *Conn) ID() uint64 { return uint64(c.number) }
 
 // Protocol is what the peer speaks now: RESP2 until it has said HELLO 3.
 func (c *Conn) Protocol() Protocol {
@@ -86,41 +101,20 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 
 // Name is what the peer has called itself (CLIENT SETNAME).
-func (c *Conn) Name() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.more == nil {
-		return ""
-	}
-	return c.more.name
-}
+func (c *Conn) Name() string { return c.get().name }
 
 // User is the name that the peer has authenticated with; empty: it has not, or needed not.
-func (c *Conn) User() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.more == nil {
-		return ""
-	}
-	return c.more.user
-}
+func (c *Conn) User() string { return c.get().user }
 
 // Value is what SetValue was given last.
-func (c *Conn) Value() any {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.more == nil {
-		return nil
-	}
-	return c.more.value
-}
+func (c *Conn) Value() any { return c.get().value }
 
 // SetValue keeps something of the application's with the connection. It costs an idle connection
 // some 200 bytes.
 func (c *Conn) SetValue(v any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rare().value = v
+	c.change().value = v
 }
 
 // SetSubscribed says whether the peer has subscriptions. With RESP2 it may then send only commands
@@ -128,10 +122,7 @@ func (c *Conn) SetValue(v any) {
 func (c *Conn) SetSubscribed(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unset(stateSubscribed)
-	if on {
-		c.set(stateSubscribed)
-	}
+	c.set(stateSubscribed, on)
 }
 
 // SetTransaction says whether the peer has a transaction open (MULTI). Until it is off, or the peer
@@ -142,10 +133,7 @@ func (c *Conn) SetSubscribed(on bool) {
 func (c *Conn) SetTransaction(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unset(stateTransaction)
-	if on {
-		c.set(stateTransaction)
-	}
+	c.set(stateTransaction, on)
 }
 
 // OnEnd has f called once: when the connection ends, or when its peer sends RESET. If it has ended,
@@ -158,15 +146,16 @@ func (c *Conn) OnEnd(f func()) {
 		return
 	}
 	defer c.mu.Unlock()
-	c.rare().ends = append(c.rare().ends, f)
+	all := c.change()
+	all.ends = append(all.ends, f)
 }
 
 // runEnds calls what OnEnd was given.
 func (c *Conn) runEnds() {
 	c.mu.Lock()
 	var ends []func()
-	if c.more != nil {
-		ends, c.more.ends = c.more.ends, nil
+	if c.cold != nil {
+		ends, c.cold.ends = c.cold.ends, nil
 	}
 	c.mu.Unlock()
 	for _, f := range ends {
@@ -178,7 +167,7 @@ func (c *Conn) runEnds() {
 // not run.
 func (c *Conn) Close() {
 	c.mu.Lock()
-	c.set(stateClosing)
+	c.set(stateClosing, true)
 	c.mu.Unlock()
 	_ = c.nc.Close() // always nil
 }
@@ -186,54 +175,10 @@ func (c *Conn) Close() {
 // Abort drops what is queued and resets the connection; OnClose gets err.
 func (c *Conn) Abort(err error) {
 	c.mu.Lock()
-	c.set(stateClosing)
+	c.set(stateClosing, true)
 	c.mu.Unlock()
 	c.nc.Abort(err)
 }
 
 // errEnded is net.ErrClosed in the words of this package.
 var errEnded = fmt.Errorf("resp: the connection is closing or closed: %w", net.ErrClosed)
-
-// queue queues replies, whatever the limit is. full says that it was exceeded: then no more
-// commands run until there is room. p may be used again.
-func (c *Conn) queue(p []byte) (full bool) {
-	for len(p) > 0 {
-		piece := p[:min(len(p), replyPiece)]
-		_, err := c.nc.Write(piece)
-		if errors.Is(err, myriad.ErrFull) {
-			full = true
-			err = c.force(piece)
-		}
-		if err != nil && !errors.Is(err, net.ErrClosed) {
-			c.nc.Abort(fmt.Errorf("resp: a reply could not be sent: %w", err))
-		}
-		p = p[len(piece):]
-	}
-	return full
-}
-
-const (
-	// replyPiece is the most that is written at once.
-	replyPiece = 1 << 20
-	// layerRoom is more than TLS adds to a short reply. To a long one it adds less than its length.
-	layerRoom = 1 << 10
-)
-
-// force queues p above the limit, and stalls the commands. The write that is refused is made under
-// mu, so that Drained comes after that.
-func (c *Conn) force(p []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, err := c.nc.Write(p)
-	if !errors.Is(err, myriad.ErrFull) {
-		return err
-	}
-	if c.work == nil {
-		c.work = c.lane.live.workOf(c)
-	}
-	c.work.stalled = true
-	c.nc.SetWriteLimit(c.nc.Queued() + 2*len(p) + layerRoom)
-	_, err = c.nc.Write(p)
-	c.nc.SetWriteLimit(c.limit())
-	return err
-}

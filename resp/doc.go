@@ -50,6 +50,23 @@
 //
 // # The codec
 //
-// ParseCommand, ParseValue and the functions whose names begin with Append are pure functions on
-// bytes, for programs that have connections of their own.
+// Package wire has the protocol as pure functions on bytes, which read and write commands and
+// values.
 package resp
+
+import "github.com/myriad-go/myriad/resp/wire"
+
+// What package wire declares, and this package's API names.
+type (
+	Protocol      = wire.Protocol
+	Limits        = wire.Limits
+	Value         = wire.Value
+	Error         = wire.Error
+	ProtocolError = wire.ProtocolError
+)
+
+// The versions of the protocol. A connection begins with RESP2 and changes by HELLO 3.
+const (
+	RESP2 = wire.RESP2
+	RESP3 = wire.RESP3
+)

@@ -59,10 +59,3 @@ func ExampleServer() {
 	// "-ERR wrong number of arguments for 'get' command\r\n"
 	// "+OK\r\n"
 }
-
-// ParseValue reads a reply.
-func ExampleParseValue() {
-	n, v, err := resp.ParseValue([]byte("*2\r\n$5\r\nhello\r\n:42\r\n"), resp.Limits{})
-	fmt.Println(n, v, err)
-	// Output: 20 [hello 42] <nil>
-}

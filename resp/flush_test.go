@@ -9,6 +9,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // flusher has commands that flush their replies.
@@ -57,9 +58,9 @@ func TestFlushedReplies(t *testing.T) {
 			for word := range strings.FieldsSeq(tt.in) {
 				switch word {
 				case "SKIP", "OFF", "ON":
-					in = AppendCommand(in, "CLIENT", "REPLY", word)
+					in = wire.AppendCommand(in, "CLIENT", "REPLY", word)
 				default:
-					in = AppendCommand(in, word)
+					in = wire.AppendCommand(in, word)
 				}
 			}
 			if got := answerTo(t, "tcp", addr, string(in)); got != tt.want {

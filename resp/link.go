@@ -1,14 +1,19 @@
 package resp
 
 import (
-	"errors"
+	"cmp"
+	"context"
 	"fmt"
 	"math"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // A link is a client's place for one connection. When that breaks, the link makes another one as
@@ -31,8 +36,6 @@ type link struct {
 	wake    func()      // has the goroutine that makes connections look again; nil: there is none
 }
 
-func newLink(c *Client) *link { return &link{c: c} }
-
 // trySend sends a command, or keeps it until the connection has room; then it returns false. It
 // fails with ErrPending if as many as most have no reply.
 func (l *link) trySend(k *call, most int) (wrote bool, err error) {
@@ -44,7 +47,10 @@ func (l *link) trySend(k *call, most int) (wrote bool, err error) {
 	case l.pending() >= most:
 		return false, ErrPending
 	case l.waiting.n == 0 && l.conn != nil && l.conn.ready:
-		if wrote, err = l.conn.write(k); wrote || err != nil {
+		if wrote, err = l.conn.write(k); wrote {
+			l.conn.sent.push(k)
+		}
+		if wrote || err != nil {
 			return wrote, err
 		}
 		l.open.Store(false)
@@ -70,26 +76,19 @@ func (l *link) wait(k *call) {
 	l.waiting.push(k)
 	l.c.waiting.Add(1)
 	k.at.Store(l)
-	if k.state.Load() == callLeft {
-		l.dismiss(k)
+	if k.queued == 0 && k.state.Load() == callLeft {
+		l.take(k)
 	}
 }
 
-// leave drops a command whose caller has left, if nothing of it is sent.
+// leave drops a command whose caller has left, if nothing of it is sent; else the rest has to
+// follow.
 func (l *link) leave(k *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k.at.Load() == l {
-		l.dismiss(k)
+	if k.queued == 0 && k.at.Load() == l {
+		l.take(k)
 	}
-}
-
-// dismiss is called under mu, for a call that waits here.
-func (l *link) dismiss(k *call) {
-	if k.queued > 0 {
-		return // the rest of it has to follow
-	}
-	l.take(k)
 }
 
 // take takes a call out of those that wait. It is called under mu.
@@ -122,7 +121,9 @@ func (l *link) flush(c *clientConn) (bad []*call, err error) {
 		}
 		if l.take(k); e != nil {
 			bad, err = append(bad, k), e
+			continue
 		}
+		c.sent.push(k)
 	}
 	l.open.Store(true)
 	return bad, err
@@ -181,7 +182,11 @@ func (l *link) lost(c *clientConn, err error) *myriad.Conn {
 	lost, why := fmt.Errorf("%w: %w", ErrLost, err), err
 	l.mu.Lock()
 	if l.conn != c {
-		sent, nc := l.lostRetired(c)
+		var sent []*call
+		var nc *myriad.Conn
+		if l.retired == c {
+			l.retired, sent, nc = nil, c.sent.takeAll(), c.nc
+		}
 		if l.closed {
 			lost = ErrClientClosed
 		}
@@ -191,7 +196,7 @@ func (l *link) lost(c *clientConn, err error) *myriad.Conn {
 	}
 	l.conn = nil
 	l.open.Store(false)
-	sent, unsent := c.sent.take(), []*call(nil)
+	sent, unsent := c.sent.takeAll(), []*call(nil)
 	switch first := l.waiting.first; {
 	case l.closed:
 		lost, why = ErrClientClosed, ErrClientClosed
@@ -251,22 +256,13 @@ func (l *link) retire(c *clientConn) (ends bool) {
 // leastLife is how long a connection is used at least, although the server answers READONLY.
 const leastLife = 10 * time.Second
 
-// lostRetired forgets a connection that was replaced. It is called under mu.
-func (l *link) lostRetired(c *clientConn) ([]*call, *myriad.Conn) {
-	if l.retired != c {
-		return nil, nil
-	}
-	l.retired = nil
-	return c.sent.take(), c.nc
-}
-
 // mostCuts is how many connections may end in the middle of one command before it ends as well. A
 // server may refuse the command in this way.
 const mostCuts = 2
 
 // wanted reports whether there is to be a connection. It is called under mu.
 func (l *link) wanted() bool {
-	return !l.closed && (l.waiting.n > 0 || l.subs != nil && l.subs.first != nil)
+	return !l.closed && (l.waiting.n > 0 || l.subs != nil && l.subs.all.Len() > 0)
 }
 
 // close ends the link.
@@ -290,27 +286,111 @@ func (l *link) close() {
 	}
 }
 
-// write queues a command. done says that the connection has taken all of it: its reply is to come.
-// After an error the caller ends the call. It is called under the link's mu.
-func (c *clientConn) write(k *call) (done bool, err error) {
-	for k.queued < len(k.request) {
-		rest := k.request[k.queued:]
-		n, err := c.nc.Write(rest[:min(len(rest), requestPiece)])
-		switch {
-		case err == nil:
-			k.queued += n
-		case errors.Is(err, myriad.ErrFull), errors.Is(err, myriad.ErrClosed): // Drained or Closed is to come
-			return false, nil
-		default:
-			return false, fmt.Errorf("resp: the command was not sent: %w", err)
-		}
+// connect has a goroutine make a connection, unless one does, or there is one. It is called under
+// mu.
+func (l *link) connect() {
+	if !l.making && l.conn == nil && !l.closed {
+		l.making = true
+		l.c.system.Go(l.makeConns)
 	}
-	if cap(k.request) > keptRequest {
-		k.request = nil // the connection has a copy
-	}
-	c.sent.push(k)
-	return true, nil
 }
 
-// requestPiece is the most of a command that is written at once, because one Write has a limit.
-const requestPiece = 256 << 10
+// makeConns makes connections until there is one, or none is wanted any more.
+func (l *link) makeConns() {
+	p := l.c.system.NewParker()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wake = p.Unpark
+	for first := true; l.conn == nil && !l.closed && (first || l.wanted()); first = false {
+		if l.pause(p); !l.closed {
+			l.attempt(p)
+		}
+	}
+	l.making, l.wake = false, nil
+}
+
+// pause waits as long as is due after failed attempts (Client.Backoff). It is called under mu,
+// which it gives up meanwhile.
+func (l *link) pause(p driver.Parker) {
+	c := l.c
+	if l.failed == 0 {
+		return
+	}
+	d := min(leastBackoff<<min(l.failed-1, 10), mostBackoff)
+	if c.Backoff != nil {
+		d = c.Backoff(l.failed)
+	}
+	if c.Jitter != nil {
+		d -= time.Duration(c.Jitter() * float64(d) / 2)
+	}
+	until := c.system.Now().Add(d)
+	for left := d; left > 0 && !l.closed; left = until.Sub(c.system.Now()) {
+		l.mu.Unlock()
+		p.ParkFor(left)
+		l.mu.Lock()
+	}
+}
+
+// attempt makes one connection. It returns when that is ready, or lost, or has had its time. It is
+// called under mu, which it gives up meanwhile.
+func (l *link) attempt(p driver.Parker) {
+	c := &clientConn{link: l, progress: progress{step: "the network"}}
+	l.conn = c
+	l.mu.Unlock()
+	until := l.c.system.Now().Add(l.c.dialTimeout)
+	h := myriad.Handler(c)
+	if l.c.tls != nil {
+		o := tlsloop.Options{Timeout: -1, Failed: func(*myriad.Conn, error, uint64) {}, Closed: c.Closed}
+		h = o.Client(l.c.tls, c)
+	}
+	cancel := l.c.engine.DialFunc(context.Background(), l.c.network, l.c.addr, h, c.dialed)
+	l.mu.Lock()
+	for l.conn == c && !c.ready {
+		left, step := until.Sub(l.c.system.Now()), c.step
+		l.mu.Unlock()
+		if left > 0 {
+			p.ParkFor(left)
+		} else {
+			c.drop(fmt.Errorf("resp: %s: no connection after %v (Client.DialTimeout), it waits for %s: %w", l.c.addr,
+				l.c.dialTimeout, step, os.ErrDeadlineExceeded))
+		}
+		l.mu.Lock()
+	}
+	if l.conn != c {
+		l.mu.Unlock()
+		cancel()
+		l.mu.Lock()
+	}
+}
+
+// setup is the commands that a connection begins with.
+func (l *link) setup() (all [][]string) {
+	c := l.c
+	switch {
+	case c.Protocol == RESP2:
+		all = c.authCommand()
+	case c.Password != "":
+		all = [][]string{{"HELLO", "3", "AUTH", cmp.Or(c.Username, "default"), c.Password}}
+	default:
+		all = [][]string{{"HELLO", "3"}}
+	}
+	if c.DB != 0 && l.subs == nil {
+		all = append(all, []string{"SELECT", strconv.Itoa(c.DB)})
+	}
+	if c.Name != "" {
+		all = append(all, []string{"CLIENT", "SETNAME", c.Name})
+	}
+	return all
+}
+
+// authCommand is AUTH, if there is a password. It is without a name if none is set, which servers
+// before Redis 6 understand.
+func (c *Client) authCommand() [][]string {
+	switch {
+	case c.Password == "":
+		return nil
+	case c.Username == "":
+		return [][]string{{"AUTH", c.Password}}
+	}
+	return [][]string{{"AUTH", c.Username, c.Password}}
+}

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"weak"
+
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // This file is what TestClientLiveness does with a client: commands and subscriptions.
@@ -38,27 +41,27 @@ type token struct{ _ [64]byte }
 // want is the reply to a command.
 func (x *livenessCall) want() Value {
 	text := []byte(strconv.Itoa(x.id) + ":" + strings.Repeat("r", x.size))
-	bulk := Value{Kind: Bulk, Str: text}
-	id := Value{Kind: Integer, Int: int64(x.id)}
+	bulk := Value{Kind: wire.Bulk, Str: text}
+	id := Value{Kind: wire.Integer, Int: int64(x.id)}
 	switch x.kind {
 	case 0:
 		return bulk
 	case 1:
 		return id
 	case 2:
-		return Value{Kind: Simple, Str: []byte(strconv.Itoa(x.id))}
+		return Value{Kind: wire.Simple, Str: []byte(strconv.Itoa(x.id))}
 	case 3:
-		return Value{Kind: Array, Elems: []Value{id, bulk, {Kind: Array, Elems: []Value{bulk, id}}}}
+		return Value{Kind: wire.Array, Elems: []Value{id, bulk, {Kind: wire.Array, Elems: []Value{bulk, id}}}}
 	case 4:
-		return Value{Kind: Map, Elems: []Value{{Kind: Bulk, Str: []byte("k")}, bulk}}
+		return Value{Kind: wire.Map, Elems: []Value{{Kind: wire.Bulk, Str: []byte("k")}, bulk}}
 	case 5:
-		return Value{Kind: Failure, Str: []byte("ERR " + strconv.Itoa(x.id))}
+		return Value{Kind: wire.Failure, Str: []byte("ERR " + strconv.Itoa(x.id))}
 	case 6:
-		return Value{Kind: Array, Elems: []Value{}}
+		return Value{Kind: wire.Array, Elems: []Value{}}
 	case 7:
-		return Value{Kind: Failure, Str: []byte("READONLY " + strconv.Itoa(x.id))}
+		return Value{Kind: wire.Failure, Str: []byte("READONLY " + strconv.Itoa(x.id))}
 	}
-	return Value{Kind: Null}
+	return Value{Kind: wire.Null}
 }
 
 func (l *livenessWorld) newCall() *livenessCall {
@@ -103,7 +106,7 @@ func (x *livenessCall) done(v Value, err error) {
 	case answered && !strings.HasPrefix(err.Error(), "resp: the server refuses"), err == nil:
 		l.wrong("reply", "command %d, which has not come to the server, is answered: %v", x.id, err)
 	case errors.Is(err, ErrPending):
-		if n, most := l.underWay(), or(l.client.MaxPending, DefaultMaxPending); n < most {
+		if n, most := l.underWay(), cmp.Or(l.client.MaxPending, DefaultMaxPending); n < most {
 			l.wrong("pending", "command %d ends with ErrPending, and %d are under way, of %d", x.id, n, most)
 		}
 	}
@@ -116,9 +119,9 @@ func (x *livenessCall) done(v Value, err error) {
 func (x *livenessCall) checkReply(v Value, err error) {
 	l := x.l
 	if err != nil {
-		v = Value{Kind: Failure, Str: []byte(err.Error())}
+		v = Value{Kind: wire.Failure, Str: []byte(err.Error())}
 	}
-	if got, want := AppendValue(nil, v, RESP2), AppendValue(nil, x.want(), RESP2); !bytes.Equal(got, want) {
+	if got, want := wire.AppendValue(nil, v, RESP2), wire.AppendValue(nil, x.want(), RESP2); !bytes.Equal(got, want) {
 		l.wrong("reply", "command %d (kind %d) is answered %.80q, not %.80q", x.id, x.kind, got, want)
 	}
 	if l.client.Conns == 1 && x.start {
@@ -360,7 +363,7 @@ func (l *livenessWorld) subscribe() *livenessSub {
 func (s *livenessSub) gets(channel string) (n int) {
 	seen := map[string]bool{}
 	for _, name := range s.names {
-		if !seen[name] && (name == channel || s.kind == byPattern && Match(name, channel)) {
+		if !seen[name] && (name == channel || s.kind == byPattern && wire.Match(name, channel)) {
 			n++
 		}
 		seen[name] = true

@@ -74,8 +74,10 @@ func (l *livenessWorld) checkQueue(k *link) {
 		}
 	}
 	for _, conn := range []*clientConn{k.conn, k.retired} {
-		for i := 0; conn != nil && i < conn.sent.n; i++ {
-			c := conn.sent.ring[(conn.sent.head+i)%len(conn.sent.ring)]
+		if conn == nil {
+			continue
+		}
+		for c := conn.sent.first; c != nil; c = c.next {
 			if cap(c.request) > keptRequest {
 				l.wrong("kept", "%d bytes of a command that has been sent are kept", cap(c.request))
 			}

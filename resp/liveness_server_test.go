@@ -18,6 +18,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/resp/wire"
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
@@ -274,7 +275,7 @@ func (c *sickConn) suffer(reply []byte) {
 		c.liar = c.liar || c.fate.stage == inCommands
 	case tooLarge:
 		c.liar = true
-		c.send(AppendBulk(nil, strings.Repeat("x", c.s.t.largest+1)), nil)
+		c.send(wire.AppendBulk(nil, strings.Repeat("x", c.s.t.largest+1)), nil)
 	case refusesEarly:
 		c.liar = true
 		c.send([]byte("-ERR Protocol error: invalid bulk length\r\n"), nil)
@@ -286,7 +287,8 @@ func (c *sickConn) suffer(reply []byte) {
 		for kind, word := range []string{"unsubscribe", "punsubscribe"} {
 			for _, name := range slices.Sorted(maps.Keys(c.subs[kind]))[:min(1, len(c.subs[kind]))] {
 				delete(c.subs[kind], name)
-				c.send(AppendInt(AppendBulk(AppendBulk(AppendPush(nil, 3, c.proto), word), name), 0), nil)
+				push := wire.AppendBulk(wire.AppendPush(nil, 3, c.proto), word)
+				c.send(wire.AppendInt(wire.AppendBulk(push, name), 0), nil)
 			}
 		}
 		c.send(reply, nil)
@@ -355,7 +357,7 @@ func (c *sickConn) Received(_ *myriad.Conn, p []byte) {
 	}
 	c.in = append(c.in, p...)
 	for c.nc != nil && !c.hung {
-		n, args, err := ParseCommand(c.in, nil, Limits{})
+		n, args, err := wire.ParseCommand(c.in, nil, Limits{})
 		if err != nil {
 			c.s.t.wrong("grammar", "conn %d gets what is no command: %v, %.80q", c.number, err, c.in)
 			c.nc.Abort(nil)
@@ -411,7 +413,8 @@ func (c *sickConn) run(args []string) {
 	}
 	if c.proto == RESP3 && c.s.r.IntN(10) == 0 {
 		c.pushes++
-		c.send(AppendInt(AppendInt(AppendBulk(AppendPush(nil, 3, RESP3), "invalidate"), int64(c.number)),
+		push := wire.AppendBulk(wire.AppendPush(nil, 3, RESP3), "invalidate")
+		c.send(wire.AppendInt(wire.AppendInt(push, int64(c.number)),
 			int64(c.pushes)), nil)
 	}
 	c.send(reply, nil)
@@ -434,7 +437,7 @@ func (c *sickConn) greet(args []string) []byte {
 			return []byte("-NOAUTH HELLO must be called with the client already authenticated\r\n")
 		}
 		c.proto = RESP3
-		return AppendBulk(AppendBulk(AppendMap(nil, 1, RESP3), "server"), "redis")
+		return wire.AppendBulk(wire.AppendBulk(wire.AppendMap(nil, 1, RESP3), "server"), "redis")
 	case "AUTH":
 		if args[len(args)-1] != s.password || len(args) == 3 && args[1] != s.user {
 			s.t.wrong("setup", "conn %d: %q", c.number, args)
@@ -484,7 +487,7 @@ func (c *sickConn) command(args []string) []byte {
 	if len(args) != 3 || len(args[2]) != x.padding {
 		c.s.t.wrong("bytes", "command %d has other arguments", id)
 	}
-	return AppendValue(nil, x.want(), c.proto)
+	return wire.AppendValue(nil, x.want(), c.proto)
 }
 
 func (c *sickConn) subscribed() bool { return len(c.subs[0])+len(c.subs[1]) > 0 }
@@ -502,7 +505,7 @@ func (c *sickConn) subscribe(args []string) (reply []byte) {
 		} else {
 			c.subs[kind][name] = true
 		}
-		reply = AppendInt(AppendBulk(AppendBulk(AppendPush(reply, 3, c.proto), word), name),
+		reply = wire.AppendInt(wire.AppendBulk(wire.AppendBulk(wire.AppendPush(reply, 3, c.proto), word), name),
 			int64(len(c.subs[0])+len(c.subs[1])))
 	}
 	return reply
@@ -518,11 +521,13 @@ func (s *sickServer) publish(channel string) {
 		}
 		text := strconv.Itoa(n)
 		if c.subs[byChannel][channel] {
-			c.send(AppendBulk(AppendBulk(AppendBulk(AppendPush(nil, 3, c.proto), "message"), channel), text), nil)
+			message := wire.AppendBulk(wire.AppendPush(nil, 3, c.proto), "message")
+			c.send(wire.AppendBulk(wire.AppendBulk(message, channel), text), nil)
 		}
 		for _, p := range slices.Sorted(maps.Keys(c.subs[byPattern])) {
-			if Match(p, channel) {
-				c.send(AppendBulk(AppendBulk(AppendBulk(AppendBulk(AppendPush(nil, 4, c.proto), "pmessage"), p),
+			if wire.Match(p, channel) {
+				message := wire.AppendBulk(wire.AppendPush(nil, 4, c.proto), "pmessage")
+				c.send(wire.AppendBulk(wire.AppendBulk(wire.AppendBulk(message, p),
 					channel), text), nil)
 			}
 		}

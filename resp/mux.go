@@ -2,8 +2,13 @@ package resp
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/myriad-go/myriad/internal/dispatch"
 )
 
 // A Mux is a Handler that tells commands apart by name. A wrong call is answered as Redis answers
@@ -85,7 +90,11 @@ func (e *entry) find(w *Reply, c *Command) *entry {
 		case sub != nil:
 			e = sub
 		case c.Is(1, "HELP") && len(c.Args) == 2:
-			e.answerHelp(w)
+			var lines []string
+			for _, name := range e.order {
+				lines = append(lines, name, "    "+e.subs[name].help)
+			}
+			w.help(strings.ToUpper(e.name), append(lines, "HELP", "    Print this help."))
 			return nil
 		default:
 			w.unknownSub(strings.ToUpper(e.name), c.Args[1])
@@ -97,15 +106,6 @@ func (e *entry) find(w *Reply, c *Command) *entry {
 		return nil
 	}
 	return e
-}
-
-// answerHelp answers HELP of a command that has subcommands.
-func (e *entry) answerHelp(w *Reply) {
-	lines := []string{strings.ToUpper(e.name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"}
-	for _, name := range e.order {
-		lines = append(lines, name, "    "+e.subs[name].help)
-	}
-	w.lines(append(lines, "HELP", "    Print this help."))
 }
 
 // list answers COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]].
@@ -168,4 +168,69 @@ func (m *Mux) document(w *Reply, names []string) {
 		w.Text("summary")
 		w.Text(e.help)
 	}
+}
+
+const (
+	// maxNames bounds a lane's table, to which the server's own commands and the Mux's come
+	// besides. Commands whose names are not in it run on the pool.
+	maxNames = 1024
+	// maxName is the longest name that is in it, in bytes.
+	maxName = 64
+)
+
+// A name is what a lane knows of the commands with a name.
+type name struct {
+	dispatch.Record // whether they are quick
+	own             HandlerFunc
+	entry           *entry // of the Mux; nil: it has none, or is none
+	text            string // in capital letters
+}
+
+// names is a table of them, in capital letters and as they were sent. It is read without a lock.
+type names struct {
+	all atomic.Pointer[map[string]*name]
+	mu  sync.Mutex // of those who add
+}
+
+// of finds a name, or adds it; nil: it is not known, and will not be.
+func (t *names) of(l *live, sent []byte) *name {
+	if len(sent) == 0 || len(sent) > maxName {
+		return nil
+	}
+	all := t.all.Load()
+	if n := (*all)[string(sent)]; n != nil {
+		return n
+	}
+	var room [maxName]byte
+	key := room[:len(sent)]
+	for i, b := range sent {
+		key[i] = upper(b)
+	}
+	if n := (*all)[string(key)]; n != nil && len(*all) >= maxNames {
+		return n
+	}
+	return t.add(l, string(sent), string(key))
+}
+
+func (t *names) add(l *live, sent, key string) *name {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := *t.all.Load()
+	full := len(all) >= maxNames
+	n := all[key]
+	if n == nil {
+		n = &name{text: key, own: own[key]}
+		if l.rules.mux != nil {
+			n.entry = l.rules.mux.entries[key]
+		}
+		if n.own == nil && n.entry == nil && (full || l.rules.mux != nil) { // peers may make names up
+			return nil
+		}
+	}
+	all = maps.Clone(all)
+	if all[key] = n; !full {
+		all[sent] = n
+	}
+	t.all.Store(&all)
+	return n
 }

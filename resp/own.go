@@ -4,15 +4,22 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // own are the commands that a Server answers itself, because they are about the connection.
-var own map[string]func(*work)
+var own map[string]HandlerFunc
 
 func init() {
-	own = map[string]func(*work){
-		"AUTH": (*work).auth, "HELLO": (*work).hello, "RESET": (*work).reset, "QUIT": (*work).quit,
-		"CLIENT": (*work).client, "PING": (*work).ping, "POST": (*work).attack, "HOST:": (*work).attack,
+	own = map[string]HandlerFunc{
+		"AUTH": authCommand, "HELLO": helloCommand, "RESET": resetCommand, "CLIENT": clientCommand, "PING": pingCommand,
+		"QUIT": func(w *Reply, _ *Command) {
+			w.OK()
+			w.flushAndClose()
+		},
+		// A browser that has been made to speak to this port: nothing it sends is run.
+		"POST": func(w *Reply, _ *Command) { w.conn.Close() }, "HOST:": func(w *Reply, _ *Command) { w.conn.Close() },
 	}
 }
 
@@ -32,67 +39,26 @@ func (w *Reply) CheckOwn(c *Command) (own, good bool) {
 	case name == "AUTH" && len(c.Args) < 2:
 		w.wrongArity("auth")
 	case name == "CLIENT":
-		w.clientCommand(c.Args)
+		w.subcommand(c.Args)
 	}
 	return true, len(w.out) == before
 }
 
 // ServeOwn answers a command for which CheckOwn has returned true. w must be the Reply of the
 // command that runs now; c may be an earlier one of the same connection.
-func (w *Reply) ServeOwn(c *Command) {
-	task, now := w.task, w.task.cmd
-	defer func() { task.cmd = now }()
-	task.cmd = *c
-	own[string(upperOf(c.Args[0]))](task)
-}
+func (w *Reply) ServeOwn(c *Command) { own[string(upperOf(c.Args[0]))](w, c) }
 
-// serve answers one command.
-func (w *work) serve() {
-	c, n, l := w.c, w.name, w.c.lane.live
-	var self func(*work)
-	var e *entry
-	if n != nil {
-		self, e = n.own, n.entry
-	}
-	if self != nil && l.mux == nil && c.is(stateTransaction) && queueable[n.text] {
-		self = nil
-	}
-	if self == nil && l.mux != nil {
-		if e == nil {
-			w.reply.unknown(w.cmd.Args)
-			return
-		}
-		if e = e.find(&w.reply, &w.cmd); e == nil {
-			return
-		}
-	}
-	if state := c.state.Load(); state&stateAuthed == 0 || state&(stateSubscribed|stateRESP3) == stateSubscribed {
-		if w.forbidden(e, state&stateAuthed != 0) {
-			return
-		}
-	}
-	switch {
-	case self != nil:
-		self(w)
-	case e != nil:
-		e.run(&w.reply, &w.cmd)
-	case l.s.Handler != nil:
-		l.s.Handler.ServeRESP(&w.reply, &w.cmd)
-	default:
-		w.reply.unknown(w.cmd.Args)
-	}
-}
-
-// forbidden answers a command that may not be sent now. e is its entry, if it has one.
-func (w *work) forbidden(e *entry, authed bool) bool {
-	args := w.cmd.Args
+// forbid answers a command that may not be sent now, because the peer has not authenticated, or has
+// subscriptions in RESP2. It returns false if the command may be sent even then. e is its entry, if
+// it has one.
+func (w *Reply) forbid(e *entry, args [][]byte) bool {
 	name := string(upperOf(args[0]))
-	if !authed {
+	if !w.conn.is(stateAuthed) {
 		switch name {
 		case "AUTH", "HELLO", "RESET", "QUIT", "POST", "HOST:":
 			return false
 		}
-		w.reply.Error("NOAUTH Authentication required.")
+		w.Error("NOAUTH Authentication required.")
 		return true
 	}
 	switch name {
@@ -105,103 +71,59 @@ func (w *work) forbidden(e *entry, authed bool) bool {
 	case e != nil:
 		name = e.name
 	case name == "client" && len(args) > 1:
-		sub := upperOf(args[1])
-		if known, ok := clientCommands[string(sub)]; !ok || len(args) != known.arity {
+		sub := string(upperOf(args[1]))
+		if known, ok := subcommands[sub]; !ok || len(args) != known.arity {
 			return false // it is answered what is wrong with it
 		}
-		name += "|" + strings.ToLower(string(sub))
+		name += "|" + strings.ToLower(sub)
 	}
-	w.reply.Error("ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET " +
+	w.Error("ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET " +
 		"are allowed in this context")
 	return true
 }
 
-// unknown answers a command that there is not.
-func (w *Reply) unknown(args [][]byte) {
-	const most = 128
-	var rest strings.Builder
-	for _, a := range args[1:] {
-		if rest.Len() >= most {
-			break
-		}
-		fmt.Fprintf(&rest, "'%s' ", asText(a, most-rest.Len()))
-	}
-	w.Error("ERR unknown command '" + asText(args[0], most) + "', with args beginning with: " + rest.String())
-}
-
-// asText is at most so many bytes of p, up to a NUL.
-func asText(p []byte, most int) string {
-	text, _, _ := strings.Cut(string(p[:min(len(p), most)]), "\x00")
-	return text
-}
-
-// wrongArity answers a command with too few or too many arguments. name is "get" or
-// "client|setname".
-func (w *Reply) wrongArity(name string) {
-	w.Error("ERR wrong number of arguments for '" + name + "' command")
-}
-
-func (w *work) ping() {
-	args := w.cmd.Args
-	switch {
-	case len(args) > 2:
-		w.reply.wrongArity("ping")
-	case w.c.state.Load()&(stateSubscribed|stateRESP3) == stateSubscribed:
-		w.reply.Array(2)
-		w.reply.Text("pong")
-		w.reply.Text(string(last(args, 1)))
-	case len(args) == 2:
-		w.reply.Bulk(args[1])
+func pingCommand(w *Reply, c *Command) {
+	switch subscribed := w.conn.state.Load()&(stateSubscribed|stateRESP3) == stateSubscribed; {
+	case len(c.Args) > 2:
+		w.wrongArity("ping")
+	case subscribed:
+		w.Array(2)
+		w.Text("pong")
+		w.Bulk(append(c.Args, nil)[1])
+	case len(c.Args) == 2:
+		w.Bulk(c.Args[1])
 	default:
-		w.reply.out = append(w.reply.out, "+PONG\r\n"...)
+		w.Simple("PONG")
 	}
 }
 
-// last is argument i, or empty.
-func last(args [][]byte, i int) []byte {
-	if i < len(args) {
-		return args[i]
-	}
-	return nil
-}
-
-func (w *work) quit() {
-	w.reply.OK()
-	w.close()
-}
-
-// attack is for a browser that has been made to speak to this port: nothing it sends is run.
-func (w *work) attack() { w.c.Close() }
-
-func (w *work) reset() {
-	c := w.c
-	if len(w.cmd.Args) > 1 {
-		w.reply.wrongArity("reset")
+func resetCommand(w *Reply, c *Command) {
+	if len(c.Args) > 1 {
+		w.wrongArity("reset")
 		return
 	}
-	c.runEnds()
-	c.mu.Lock()
-	c.unset(stateRESP3 | stateReplyOff | stateSkip | stateSubscribed | stateTransaction)
-	if !c.lane.live.open {
-		c.unset(stateAuthed)
+	conn := w.conn
+	conn.runEnds()
+	conn.mu.Lock()
+	conn.set(stateRESP3|stateReplyOff|stateSkip|stateSubscribed|stateTransaction, false)
+	conn.set(stateAuthed, conn.lane.live.rules.open)
+	if conn.cold != nil {
+		conn.cold.name, conn.cold.user, conn.cold.library = "", "", [2]string{}
 	}
-	if c.more != nil {
-		c.more.name, c.more.user, c.more.library = "", "", [2]string{}
-	}
-	c.mu.Unlock()
-	w.reply.proto = RESP2
-	w.reply.Simple("RESET")
+	conn.mu.Unlock()
+	w.proto = RESP2
+	w.Simple("RESET")
 }
 
-func (w *work) auth() {
-	args := w.cmd.Args
+func authCommand(w *Reply, c *Command) {
+	args := c.Args
 	switch {
 	case len(args) < 2:
-		w.reply.wrongArity("auth")
+		w.wrongArity("auth")
 	case len(args) > 3:
-		w.reply.Error("ERR syntax error")
-	case w.c.lane.live.s.Auth == nil && len(args) == 2:
-		w.reply.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure " +
+		w.Error("ERR syntax error")
+	case w.conn.lane.live.s.Auth == nil && len(args) == 2:
+		w.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure " +
 			"your configuration is correct?")
 	default:
 		user := "default"
@@ -209,128 +131,86 @@ func (w *work) auth() {
 			user = string(args[1])
 		}
 		if w.authenticate(user, string(args[len(args)-1])) {
-			w.reply.OK()
+			w.OK()
 		}
 	}
 }
 
 // authenticate checks a password, and answers if it is wrong.
-func (w *work) authenticate(user, password string) bool {
-	c := w.c
+func (w *Reply) authenticate(user, password string) bool {
+	c := w.conn
 	check := c.lane.live.s.Auth
 	if check == nil && user != "default" || check != nil && !check(c, user, password) {
-		w.reply.Error("WRONGPASS invalid username-password pair or user is disabled.")
+		w.Error("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.set(stateAuthed)
+	c.set(stateAuthed, true)
 	if check != nil {
-		c.rare().user = user
+		c.change().user = user
 	}
 	return true
 }
 
-// A greeting is what HELLO asks for.
-type greeting struct {
-	proto          Protocol
-	user, password []byte
-	auth           bool
-	name           []byte
-	named          bool
-}
-
-func (w *work) hello() {
-	g, bad := parseHello(w.cmd.Args)
-	c := w.c
-	if g.proto == 0 {
-		g.proto = c.Protocol()
+// helloCommand answers HELLO [version [AUTH user password] [SETNAME name]].
+func helloCommand(w *Reply, c *Command) {
+	conn, proto := w.conn, w.conn.Protocol()
+	var credentials [][]byte // user and password
+	var name []byte          // nil: it is not to change
+	if len(c.Args) > 1 {
+		v, ok := wire.ParseInt(c.Args[1])
+		switch {
+		case !ok:
+			w.Error("ERR Protocol version is not an integer or out of range")
+			return
+		case v != 2 && v != 3:
+			w.Error("NOPROTO unsupported protocol version")
+			return
+		}
+		proto = Protocol(v)
+		for rest := c.Args[2:]; len(rest) > 0; {
+			switch {
+			case equalFold(rest[0], "AUTH") && len(rest) >= 3:
+				credentials, rest = rest[1:3], rest[3:]
+			case equalFold(rest[0], "SETNAME") && len(rest) >= 2:
+				if name, rest = rest[1], rest[2:]; !validName(name) {
+					w.Error(invalidName)
+					return
+				}
+			default:
+				w.Error("ERR Syntax error in HELLO option '" + asText(rest[0], maxName) + "'")
+				return
+			}
+		}
 	}
-	if bad != "" {
-		w.reply.Error(bad)
+	if credentials != nil && !w.authenticate(string(credentials[0]), string(credentials[1])) {
 		return
 	}
-	if g.auth && !w.authenticate(string(g.user), string(g.password)) {
-		return
-	}
-	if !c.is(stateAuthed) {
-		w.reply.Error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH " +
+	if !conn.is(stateAuthed) {
+		w.Error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH " +
 			"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at the " +
 			"same time")
 		return
 	}
-	c.mu.Lock()
-	c.unset(stateRESP3)
-	if g.proto == RESP3 {
-		c.set(stateRESP3)
+	conn.mu.Lock()
+	conn.set(stateRESP3, proto == RESP3)
+	if name != nil {
+		conn.change().name = string(name)
 	}
-	if g.named {
-		c.rare().name = string(g.name)
+	conn.mu.Unlock()
+	w.proto = proto
+	w.Map(7)
+	for _, text := range []string{"server", "redis", "version", conn.lane.live.rules.version, "proto"} {
+		w.Text(text)
 	}
-	c.mu.Unlock()
-	w.reply.proto = g.proto
-	w.introduce()
-}
-
-// introduce answers HELLO.
-func (w *work) introduce() {
-	r := &w.reply
-	r.Map(7)
-	r.Text("server")
-	r.Text("redis")
-	r.Text("version")
-	r.Text(w.c.lane.live.version())
-	r.Text("proto")
-	r.Int(int64(r.proto))
-	r.Text("id")
-	r.Int(int64(w.c.ID()))
-	r.Text("mode")
-	r.Text("standalone")
-	r.Text("role")
-	r.Text("master")
-	r.Text("modules")
-	r.Array(0)
-}
-
-// likeRedis is the version of Redis whose answers these are.
-const likeRedis = "7.0.15"
-
-func (l *live) version() string {
-	if l.s.Version == "" {
-		return likeRedis
+	w.Int(int64(proto))
+	w.Text("id")
+	w.Int(int64(conn.ID()))
+	for _, text := range []string{"mode", "standalone", "role", "master", "modules"} {
+		w.Text(text)
 	}
-	return l.s.Version
-}
-
-// parseHello reads HELLO [version [AUTH user password] [SETNAME name]].
-func parseHello(args [][]byte) (g greeting, bad string) {
-	if len(args) < 2 {
-		return g, ""
-	}
-	v, ok := parseInt(args[1])
-	switch {
-	case !ok:
-		return g, "ERR Protocol version is not an integer or out of range"
-	case v != 2 && v != 3:
-		return g, "NOPROTO unsupported protocol version"
-	}
-	g.proto = Protocol(v)
-	for rest := args[2:]; len(rest) > 0; {
-		switch {
-		case equalFold(rest[0], "AUTH") && len(rest) >= 3:
-			g.auth, g.user, g.password = true, rest[1], rest[2]
-			rest = rest[3:]
-		case equalFold(rest[0], "SETNAME") && len(rest) >= 2:
-			g.named, g.name = true, rest[1]
-			if !validName(rest[1]) {
-				return g, invalidName
-			}
-			rest = rest[2:]
-		default:
-			return g, "ERR Syntax error in HELLO option '" + asText(rest[0], maxName) + "'"
-		}
-	}
-	return g, ""
+	w.Array(0)
 }
 
 const invalidName = "ERR Client names cannot contain spaces, newlines or special characters."
@@ -347,24 +227,185 @@ func validName(name []byte) bool {
 	return len(name) <= maxClientName
 }
 
+// A subcommand is one of CLIENT. Arity counts both words.
+type subcommand struct {
+	arity int
+	run   HandlerFunc
+	help  [2]string
+}
+
+var subcommands map[string]subcommand
+
+// helpOrder is that of CLIENT HELP.
+var helpOrder = []string{"ID", "INFO", "GETNAME", "SETNAME", "SETINFO", "REPLY", "NO-EVICT", "NO-TOUCH", "HELP"}
+
+func init() {
+	subcommands = map[string]subcommand{
+		"ID": {2, func(w *Reply, _ *Command) { w.Int(int64(w.conn.ID())) },
+			[2]string{"ID", "Return the ID of the current connection."}},
+		"GETNAME": {2, getName, [2]string{"GETNAME", "Return the name of the current connection."}},
+		"SETNAME": {3, setName, [2]string{"SETNAME <name>", "Assign the name <name> to the current connection."}},
+		"SETINFO": {4, setInfo, [2]string{"SETINFO <option> <value>", "Set client meta attr: LIB-NAME or LIB-VER."}},
+		"INFO": {2, func(w *Reply, _ *Command) { w.Verbatim("txt", describe(w.conn)) },
+			[2]string{"INFO", "Return information about the current client connection."}},
+		"REPLY": {3, setReply, [2]string{"REPLY (ON|OFF|SKIP)", "Control the replies sent to the current connection."}},
+		"NO-EVICT": {3, setNothing,
+			[2]string{"NO-EVICT (ON|OFF)", "Protect current client connection from eviction."}},
+		"NO-TOUCH": {3, setNothing,
+			[2]string{"NO-TOUCH (ON|OFF)", "Will not touch LRU/LFU stats when this mode is on."}},
+		"HELP": {2, func(w *Reply, _ *Command) {
+			var lines []string
+			for _, name := range helpOrder {
+				lines = append(lines, subcommands[name].help[0], "    "+subcommands[name].help[1])
+			}
+			w.help("CLIENT", lines)
+		}, [2]string{"HELP", "Print this help."}},
+	}
+}
+
+func clientCommand(w *Reply, c *Command) {
+	if sub, ok := w.subcommand(c.Args); ok {
+		sub.run(w, c)
+	}
+}
+
+// subcommand returns the subcommand of CLIENT in args, or answers what is wrong with it.
+func (w *Reply) subcommand(args [][]byte) (sub subcommand, ok bool) {
+	if len(args) < 2 {
+		w.wrongArity("client")
+		return sub, false
+	}
+	sub, known := subcommands[string(upperOf(args[1]))]
+	switch {
+	case !known:
+		w.unknownSub("CLIENT", args[1])
+	case len(args) != sub.arity:
+		w.wrongArity("client|" + strings.ToLower(string(args[1])))
+	default:
+		return sub, true
+	}
+	return sub, false
+}
+
+func getName(w *Reply, _ *Command) {
+	if name := w.conn.Name(); name != "" {
+		w.Text(name)
+		return
+	}
+	w.Null()
+}
+
+func setName(w *Reply, c *Command) {
+	conn, name := w.conn, c.Args[2]
+	if !validName(name) {
+		w.Error(invalidName)
+		return
+	}
+	conn.mu.Lock()
+	if len(name) > 0 || conn.cold != nil {
+		conn.change().name = string(name)
+	}
+	conn.mu.Unlock()
+	w.OK()
+}
+
+func setInfo(w *Reply, c *Command) {
+	option, value, i := string(upperOf(c.Args[2])), c.Args[3], 0
+	switch {
+	case option == "LIB-VER":
+		i = 1
+	case option != "LIB-NAME":
+		w.Error("ERR Unrecognized option '" + asText(c.Args[2], 128) + "'")
+		return
+	}
+	if !validName(value) {
+		w.Error("ERR " + strings.ToLower(option) + " cannot contain spaces, newlines or special characters.")
+		return
+	}
+	w.conn.mu.Lock()
+	w.conn.change().library[i] = string(value)
+	w.conn.mu.Unlock()
+	w.OK()
+}
+
+func setReply(w *Reply, c *Command) {
+	conn := w.conn
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	switch {
+	case c.Is(2, "ON"):
+		conn.set(stateReplyOff|stateSkip|stateSkipping, false)
+		w.OK()
+	case c.Is(2, "OFF"):
+		conn.set(stateReplyOff, true)
+	case c.Is(2, "SKIP"):
+		if !conn.is(stateReplyOff) {
+			conn.set(stateSkip, true)
+		}
+	default:
+		w.Error("ERR syntax error")
+	}
+}
+
+// setNothing is for settings that make no difference here.
+func setNothing(w *Reply, c *Command) {
+	if !c.Is(2, "ON") && !c.Is(2, "OFF") {
+		w.Error("ERR syntax error")
+		return
+	}
+	w.OK()
+}
+
 // describe is a line of CLIENT LIST.
-func (c *Conn) describe() string {
-	subscribed := "N"
+func describe(c *Conn) string {
+	all, flags, user := c.get(), "N", "default"
 	if c.is(stateSubscribed) {
-		subscribed = "P"
+		flags = "P"
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := c.more
-	if m == nil {
-		m = new(more)
-	}
-	user := m.user
-	if user == "" {
-		user = "default"
+	if all.user != "" {
+		user = all.user
 	}
 	return "id=" + strconv.FormatUint(c.ID(), 10) + " addr=" + c.nc.RemoteAddr().String() +
-		" laddr=" + c.nc.LocalAddr().String() + " name=" + m.name + " db=0 flags=" + subscribed +
+		" laddr=" + c.nc.LocalAddr().String() + " name=" + all.name + " db=0 flags=" + flags +
 		" omem=" + strconv.Itoa(c.nc.Queued()) + " user=" + user + " resp=" + strconv.Itoa(int(c.Protocol())) +
-		" lib-name=" + m.library[0] + " lib-ver=" + m.library[1] + "\n"
+		" lib-name=" + all.library[0] + " lib-ver=" + all.library[1] + "\n"
+}
+
+// unknown answers a command that there is not.
+func (w *Reply) unknown(args [][]byte) {
+	const most = 128
+	var rest strings.Builder
+	for _, a := range args[1:] {
+		if rest.Len() >= most {
+			break
+		}
+		fmt.Fprintf(&rest, "'%s' ", asText(a, most-rest.Len()))
+	}
+	w.Error("ERR unknown command '" + asText(args[0], most) + "', with args beginning with: " + rest.String())
+}
+
+// unknownSub answers a subcommand that there is not.
+func (w *Reply) unknownSub(container string, sub []byte) {
+	w.Error("ERR unknown subcommand '" + asText(sub, 128) + "'. Try " + container + " HELP.")
+}
+
+// asText is at most so many bytes of p, up to a NUL.
+func asText(p []byte, most int) string {
+	text, _, _ := strings.Cut(string(p[:min(len(p), most)]), "\x00")
+	return text
+}
+
+// wrongArity answers a command with too few or too many arguments. name is "get" or
+// "client|setname".
+func (w *Reply) wrongArity(name string) {
+	w.Error("ERR wrong number of arguments for '" + name + "' command")
+}
+
+// help answers HELP of a command that has subcommands.
+func (w *Reply) help(container string, lines []string) {
+	w.Array(1 + len(lines))
+	w.Simple(container + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")
+	for _, line := range lines {
+		w.Simple(line)
+	}
 }

@@ -1,9 +1,11 @@
 package resp
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 const (
@@ -24,10 +26,9 @@ const (
 // Each subscriber gets the messages of one publisher in order. Those of publishers that publish at
 // the same time may reach two subscribers in two orders, because no message waits for another.
 type PubSub struct {
-	mu       sync.RWMutex
-	channels table
-	patterns table
-	conns    map[*Conn]*subscriber
+	mu    sync.RWMutex
+	names [2]table // by channel, and by pattern
+	conns map[*Conn]*subscriber
 }
 
 // A table is the subscriptions to channels, or to patterns, by name.
@@ -40,22 +41,20 @@ type membership struct {
 	ended bool
 }
 
-// A subscriber is the names that a connection has subscribed to.
-type subscriber struct{ channels, patterns map[string]struct{} }
+// A subscriber is the channels and the patterns that a connection has subscribed to.
+type subscriber [2]map[string]struct{}
 
-func (s *subscriber) count() int64 { return int64(len(s.channels) + len(s.patterns)) }
+func (s *subscriber) count() int64 { return int64(len(s[byChannel]) + len(s[byPattern])) }
 
 // Register adds the commands SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE, PUNSUBSCRIBE, PUBLISH and PUBSUB
 // to a Mux.
 func (p *PubSub) Register(m *Mux) {
-	m.Handle("SUBSCRIBE", -2, func(w *Reply, c *Command) { p.subscribe(w, c, "subscribe", false) },
-		"Listen for messages published to channels.")
-	m.Handle("PSUBSCRIBE", -2, func(w *Reply, c *Command) { p.subscribe(w, c, "psubscribe", true) },
-		"Listen for messages published to channels that match patterns.")
-	m.Handle("UNSUBSCRIBE", -1, func(w *Reply, c *Command) { p.unsubscribe(w, c, "unsubscribe", false) },
-		"Stop listening to channels.")
-	m.Handle("PUNSUBSCRIBE", -1, func(w *Reply, c *Command) { p.unsubscribe(w, c, "punsubscribe", true) },
-		"Stop listening to patterns.")
+	for kind, what := range [2]string{"messages published to channels.", "messages published to channels that " +
+		"match patterns."} {
+		m.Handle(subscribeWords[kind], -2, func(w *Reply, c *Command) { p.subscribe(w, c, kind) }, "Listen for "+what)
+		m.Handle(unsubscribeWords[kind], -1, func(w *Reply, c *Command) { p.unsubscribe(w, c, kind) },
+			"Stop listening for "+what)
+	}
 	m.Handle("PUBLISH", 3, func(w *Reply, c *Command) { w.Int(int64(p.Publish(string(c.Args[1]), c.Args[2]))) },
 		"Post a message to a channel.")
 	m.Handle("PUBSUB CHANNELS", -2, p.listChannels, "Return the active channels.")
@@ -63,7 +62,7 @@ func (p *PubSub) Register(m *Mux) {
 	m.Handle("PUBSUB NUMPAT", 2, func(w *Reply, _ *Command) {
 		p.mu.RLock()
 		defer p.mu.RUnlock()
-		w.Int(int64(len(p.patterns)))
+		w.Int(int64(len(p.names[byPattern])))
 	}, "Return the number of patterns.")
 }
 
@@ -81,11 +80,11 @@ func (p *PubSub) Publish(channel string, message []byte) int {
 func (p *PubSub) receivers(to []delivery, channel string) []delivery {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	for c, m := range p.channels[channel] {
+	for c, m := range p.names[byChannel][channel] {
 		to = append(to, delivery{c, m, ""})
 	}
-	for pattern, conns := range p.patterns {
-		if !Match(pattern, channel) {
+	for pattern, conns := range p.names[byPattern] {
+		if !wire.Match(pattern, channel) {
 			continue
 		}
 		for c, m := range conns {
@@ -115,7 +114,7 @@ type publication struct {
 func (m *publication) deliver(to []delivery) {
 	defer m.release()
 	for _, d := range to {
-		_ = d.c.push(m.encoded(d).Retain(), d.m) // one that is too slow, or has closed, goes without
+		_ = d.c.push(pushed{m.encoded(d).Retain(), d.m}) // one that is too slow, or has closed, goes without
 	}
 }
 
@@ -130,11 +129,11 @@ func (m *publication) encoded(d delivery) *buf.Block {
 	b := buf.Get(64 + len(d.pattern) + len(m.channel) + len(m.message) + 64)
 	out := b.Extend()[:0]
 	if d.pattern == "" {
-		out = AppendBulk(AppendPush(out, 3, proto), "message")
+		out = wire.AppendBulk(wire.AppendPush(out, 3, proto), "message")
 	} else {
-		out = AppendBulk(AppendBulk(AppendPush(out, 4, proto), "pmessage"), d.pattern)
+		out = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(out, 4, proto), "pmessage"), d.pattern)
 	}
-	b.Commit(len(AppendBulk(AppendBulk(out, m.channel), m.message)))
+	b.Commit(len(wire.AppendBulk(wire.AppendBulk(out, m.channel), m.message)))
 	m.blocks[proto], m.pattern[proto] = b, d.pattern
 	return b
 }
@@ -148,11 +147,11 @@ func (m *publication) release() {
 }
 
 // subscribe answers one push message for each channel, in front of the first publication of it.
-func (p *PubSub) subscribe(w *Reply, c *Command, word string, pattern bool) {
+func (p *PubSub) subscribe(w *Reply, c *Command, kind int) {
 	w.Flush()
 	conn, fresh := c.Conn, false // c is not valid for as long
 	for _, a := range c.Args[1:] {
-		known, ok := p.add(w, conn, word, a, pattern)
+		known, ok := p.add(w, conn, kind, a)
 		if fresh = fresh || !known; !ok {
 			w.Error("ERR too many subscriptions, or a pattern that is too long")
 			break
@@ -164,26 +163,32 @@ func (p *PubSub) subscribe(w *Reply, c *Command, word string, pattern bool) {
 }
 
 // add adds and confirms one subscription. ok says that there was room, known that the connection
-// had subscriptions before.
-func (p *PubSub) add(w *Reply, c *Conn, word string, arg []byte, pattern bool) (known, ok bool) {
+// had subscriptions before. The caller of the first one for which it had none sees to their end.
+func (p *PubSub) add(w *Reply, c *Conn, kind int, arg []byte) (known, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, known := p.of(c)
-	set, table := p.tables(s, pattern)
-	name := string(arg)
-	if _, has := set[name]; !has {
-		if pattern && (table[name] == nil && len(table) >= maxPatterns || len(name) > maxPattern) ||
-			len(set) >= maxSubscriptions {
+	if p.conns == nil {
+		p.conns, p.names = map[*Conn]*subscriber{}, [2]table{{}, {}}
+	}
+	s := p.conns[c]
+	if known = s != nil; !known {
+		s = &subscriber{{}, {}}
+		p.conns[c] = s
+	}
+	table, name := p.names[kind], string(arg)
+	if _, has := s[kind][name]; !has {
+		if kind == byPattern && (table[name] == nil && len(table) >= maxPatterns || len(name) > maxPattern) ||
+			len(s[kind]) >= maxSubscriptions {
 			return known, false
 		}
-		set[name] = struct{}{}
+		s[kind][name] = struct{}{}
 		if table[name] == nil {
 			table[name] = map[*Conn]*membership{}
 		}
 		table[name][c] = new(membership)
 	}
 	c.SetSubscribed(true)
-	w.confirm(word, arg, s.count())
+	w.confirm(subscribeWords[kind], arg, s.count())
 	w.Flush()
 	return known, true
 }
@@ -191,7 +196,7 @@ func (p *PubSub) add(w *Reply, c *Conn, word string, arg []byte, pattern bool) (
 // confirm writes the answer to a subscription or its end; a nil name is null.
 func (w *Reply) confirm(word string, name []byte, count int64) {
 	w.Push(3)
-	w.Text(word)
+	w.Text(strings.ToLower(word))
 	if name == nil {
 		w.Null()
 	} else {
@@ -200,42 +205,18 @@ func (w *Reply) confirm(word string, name []byte, count int64) {
 	w.Int(count)
 }
 
-// of is the subscriptions of a connection. The caller of the first that is not known sees to their
-// end with it. It is called under mu.
-func (p *PubSub) of(c *Conn) (_ *subscriber, known bool) {
-	if s := p.conns[c]; s != nil {
-		return s, true
-	}
-	if p.conns == nil {
-		p.conns, p.channels, p.patterns = map[*Conn]*subscriber{}, table{}, table{}
-	}
-	s := &subscriber{map[string]struct{}{}, map[string]struct{}{}}
-	p.conns[c] = s
-	return s, false
-}
-
-func (p *PubSub) tables(s *subscriber, pattern bool) (map[string]struct{}, table) {
-	if pattern {
-		return s.patterns, p.patterns
-	}
-	return s.channels, p.channels
-}
-
 // leave ends all subscriptions of a connection.
 func (p *PubSub) leave(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.conns[c]
-	if s == nil {
-		return
+	if s := p.conns[c]; s != nil {
+		for kind, set := range s {
+			for name := range set {
+				p.names[kind].end(name, c)
+			}
+		}
+		delete(p.conns, c)
 	}
-	for name := range s.channels {
-		p.channels.end(name, c)
-	}
-	for name := range s.patterns {
-		p.patterns.end(name, c)
-	}
-	delete(p.conns, c)
 }
 
 // end ends a subscription. It is called under PubSub.mu.
@@ -249,17 +230,16 @@ func (t table) end(name string, c *Conn) {
 	}
 }
 
-func (p *PubSub) unsubscribe(w *Reply, c *Command, word string, pattern bool) {
+func (p *PubSub) unsubscribe(w *Reply, c *Command, kind int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.conns[c.Conn]
+	s, word := p.conns[c.Conn], unsubscribeWords[kind]
 	if s == nil {
 		s = new(subscriber)
 	}
-	set, table := p.tables(s, pattern)
 	names := c.Args[1:]
 	if len(names) == 0 {
-		for name := range set {
+		for name := range s[kind] {
 			names = append(names, []byte(name))
 		}
 	}
@@ -267,9 +247,9 @@ func (p *PubSub) unsubscribe(w *Reply, c *Command, word string, pattern bool) {
 		w.confirm(word, nil, s.count())
 	}
 	for _, name := range names {
-		if _, known := set[string(name)]; known {
-			delete(set, string(name))
-			table.end(string(name), c.Conn)
+		if _, known := s[kind][string(name)]; known {
+			delete(s[kind], string(name))
+			p.names[kind].end(string(name), c.Conn)
 		}
 		w.confirm(word, name, s.count())
 	}
@@ -284,8 +264,8 @@ func (p *PubSub) listChannels(w *Reply, c *Command) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	var names []string
-	for name := range p.channels {
-		if len(c.Args) < 3 || Match(c.Args[2], name) {
+	for name := range p.names[byChannel] {
+		if len(c.Args) < 3 || wire.Match(c.Args[2], name) {
 			names = append(names, name)
 		}
 	}
@@ -301,6 +281,6 @@ func (p *PubSub) countSubscribers(w *Reply, c *Command) {
 	w.Array(2 * (len(c.Args) - 2))
 	for _, a := range c.Args[2:] {
 		w.Bulk(a)
-		w.Int(int64(len(p.channels[string(a)])))
+		w.Int(int64(len(p.names[byChannel][string(a)])))
 	}
 }

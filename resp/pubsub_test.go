@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // No message comes behind the confirmation of an UNSUBSCRIBE, or behind RESET: a client in RESP2
@@ -27,7 +29,7 @@ func TestNoMessageBehindUnsubscribe(t *testing.T) {
 				p.value()
 				begun := channels.receivers(nil, "a")
 				message := make([]byte, 1000)
-				if policy.queues() {
+				if outbox.Policy(policy).Queues() {
 					for range 10_000 { // more than what the kernel takes
 						channels.Publish("a", message)
 					}
@@ -61,7 +63,7 @@ func TestSubscribeBesideEnd(t *testing.T) {
 	m.Handle("LATE", 1, func(w *Reply, c *Command) {
 		close(begun)
 		<-closed
-		channels.subscribe(w, &Command{Conn: c.Conn, Args: [][]byte{nil, []byte("a"), []byte("b")}}, "subscribe", false)
+		channels.subscribe(w, &Command{Conn: c.Conn, Args: [][]byte{nil, []byte("a"), []byte("b")}}, byChannel)
 		close(subscribed)
 	}, "Subscribe when the connection has ended.")
 	addr := serve(t, &Server{Handler: m, OnClose: func(*Conn, error) { close(closed) }})
@@ -85,7 +87,7 @@ func TestSubscribeBesideEnd(t *testing.T) {
 func TestPatternsAreBounded(t *testing.T) {
 	p := dial(t, serve(t, &Server{}))
 	long := fmt.Sprintf("*[%s]", make([]byte, maxPattern))
-	array := func(words ...string) string { return string(AppendCommand(nil, words...)) }
+	array := func(words ...string) string { return string(wire.AppendCommand(nil, words...)) }
 	p.send(array("PSUBSCRIBE", "a", long, "b")).want("*3\r\n$10\r\npsubscribe\r\n$1\r\na\r\n:1\r\n" +
 		"-ERR too many subscriptions, or a pattern that is too long\r\n")
 	p.send("PUNSUBSCRIBE a\r\n").want("*3\r\n$12\r\npunsubscribe\r\n$1\r\na\r\n:0\r\n")

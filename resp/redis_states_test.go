@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // statefulCommands change what a connection is sent, or ask about it. A # stands for a number.
@@ -28,7 +29,7 @@ func statefulInput(r *rand.Rand) (in []byte) {
 			c = strings.Replace(c, "#", fmt.Sprint(r.IntN(2)), 1)
 		}
 		if words := strings.Fields(c); len(words) > 0 && !strings.Contains(c, `"`) && r.IntN(2) == 0 {
-			in = AppendCommand(in, words...)
+			in = wire.AppendCommand(in, words...)
 		} else {
 			in = append(in, c+"\r\n"...)
 		}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // redis starts a redis-server on a unix socket and a port, with arguments behind, and returns the
@@ -63,6 +66,22 @@ func answerTo(t *testing.T, network, addr, in string) string {
 	return string(all)
 }
 
+// malformed is what package wire is tested with, too: see its function of the same name.
+func malformed(t *testing.T) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("wire/testdata/malformed.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var in, repeated string
+		var times int
+		_, _ = fmt.Sscanf(line, "%q %d*%q", &in, &times, &repeated) // few lines have all of it
+		all = append(all, in+strings.Repeat(repeated, times))
+	}
+	return all
+}
+
 // Whatever is wrong is answered as redis-server answers it.
 func TestAnswersLikeRedis(t *testing.T) {
 	socket := redis(t)
@@ -70,8 +89,7 @@ func TestAnswersLikeRedis(t *testing.T) {
 	for _, d := range dispatches {
 		addrs[d] = serve(t, &Server{Dispatch: d})
 	}
-	inputs := append([]string(nil), malformed...)
-	inputs = append(inputs, []string{"GET\r\n", "NOPE\r\n", "NOPE a b c\r\n", "nope \"a\\r\\nb\" 'x y'\r\n",
+	inputs := append(malformed(t), []string{"GET\r\n", "NOPE\r\n", "NOPE a b c\r\n", "nope \"a\\r\\nb\" 'x y'\r\n",
 		"CLIENT\r\n",
 		"CLIENT NOPE\r\n", "CLIENT ID x\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME \"a b\"\r\n",
 		"CLIENT REPLY x\r\n",
@@ -121,7 +139,7 @@ func TestStrangersLikeRedis(t *testing.T) {
 		"HELLO 3 AUTH default x\r\n", "RESET\r\nPING\r\n", "QUIT\r\n", "AUTH pw\r\nRESET\r\nPING\r\n",
 		"CLIENT ID\r\n",
 		"*-1\r\nPING\r\n",
-		"AUTH pw\r\n" + string(AppendCommand(nil, "PING", strings.Repeat("x", 20000)))} {
+		"AUTH pw\r\n" + string(wire.AppendCommand(nil, "PING", strings.Repeat("x", 20000)))} {
 		want := answerTo(t, "unix", socket, in)
 		if got := answerTo(t, "tcp", addr, in); got != want {
 			t.Errorf("%.80q: got %.200q, redis-server says %.200q", in, got, want)
@@ -139,7 +157,7 @@ func TestMatchLikeRedis(t *testing.T) {
 	p := &peer{t: t, Conn: nc}
 	defer nc.Close()
 	ask := func(args ...string) Value {
-		p.send(string(AppendCommand(nil, args...)))
+		p.send(string(wire.AppendCommand(nil, args...)))
 		var kept []byte
 		for {
 			room := make([]byte, 1<<16)
@@ -148,7 +166,7 @@ func TestMatchLikeRedis(t *testing.T) {
 				t.Fatal(err)
 			}
 			kept = append(kept, room[:n]...)
-			if n, v, err := ParseValue(kept, Limits{}); n > 0 || err != nil {
+			if n, v, err := wire.ParseValue(kept, Limits{}); n > 0 || err != nil {
 				return v
 			}
 		}
@@ -167,8 +185,8 @@ func TestMatchLikeRedis(t *testing.T) {
 			found[string(v.Str)] = true
 		}
 		for _, k := range keys {
-			if got := Match(pattern, k); !(k == "" && pattern == "**") && got != found[k] {
-				t.Errorf("Match(%q, %q) is %v, redis-server says %v", pattern, k, got, found[k])
+			if got := wire.Match(pattern, k); !(k == "" && pattern == "**") && got != found[k] {
+				t.Errorf("wire.Match(%q, %q) is %v, redis-server says %v", pattern, k, got, found[k])
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // A scriptedWorld is a client in a world without faults, whose server is a script.
@@ -34,7 +35,7 @@ func newScriptedWorld(t *testing.T, c *Client,
 		p.OnReceived = func(b []byte) {
 			in = append(in, b...)
 			for {
-				n, args, err := ParseCommand(in, nil, Limits{})
+				n, args, err := wire.ParseCommand(in, nil, Limits{})
 				if err != nil {
 					t.Errorf("connection %d gets %q: %v", conn, in, err)
 				}
@@ -77,11 +78,12 @@ func simple(args []string) string {
 	case "HELLO":
 		return "%0\r\n"
 	case "ECHO":
-		return string(AppendBulk(nil, args[1]))
+		return string(wire.AppendBulk(nil, args[1]))
 	case "SUBSCRIBE", "UNSUBSCRIBE":
 		var p []byte
 		for i, name := range args[1:] {
-			p = AppendInt(AppendBulk(AppendBulk(AppendPush(p, 3, RESP3), strings.ToLower(args[0])), name), int64(i+1))
+			p = wire.AppendBulk(wire.AppendPush(p, 3, RESP3), strings.ToLower(args[0]))
+			p = wire.AppendInt(wire.AppendBulk(p, name), int64(i+1))
 		}
 		return string(p)
 	}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/resp/wire"
 	"github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/workers"
 )
@@ -97,23 +100,24 @@ type Server struct {
 type live struct {
 	s       *Server
 	engine  *myriad.Engine
-	mux     *Mux // nil: the handler is none
-	grammar commandGrammar
-	// strangers is for connections that have not authenticated.
-	strangers commandGrammar
-	limit     int
-	timeout   time.Duration // of Push; 0: none
-	log       *slog.Logger
-	inline    bool
-	pool      bool
-	open      bool // nothing has to be authenticated
-	tasks     *dispatch.Dispatcher
-	lanes     []*lane
-	spare     sync.Pool // of *work
-	ids       atomic.Uint64
-	conns     atomic.Int64 // and lanes that have not come to their end
-	mu        sync.Mutex
-	waiters   []driver.Parker // of Shutdown
+	rules   rules
+	tasks   *dispatch.Dispatcher
+	lanes   []*lane
+	spare   sync.Pool // of *work
+	numbers atomic.Uint32
+	conns   census
+}
+
+// rules are a Server's settings, completed. They do not change.
+type rules struct {
+	mux         *Mux // nil: the handler is none
+	grammar     wire.Grammar
+	strangers   wire.Grammar  // of connections that have not authenticated
+	limit       int           // of output
+	pushTimeout time.Duration // 0: none
+	open        bool          // nothing has to be authenticated
+	version     string
+	log         *slog.Logger
 }
 
 // A lane is a server's state on one loop, and owned by that loop where it does not say otherwise.
@@ -123,7 +127,7 @@ type lane struct {
 	tasks   *dispatch.Local
 	names   names // any goroutine
 	drained bool  // Shutdown was called: a new connection is closed
-	desk    work  // of DispatchInline
+	desk    work  // of serveView
 }
 
 // start makes what the server needs, once.
@@ -135,24 +139,17 @@ func (s *Server) start() (*live, error) {
 	return s.live, s.initErr
 }
 
-func (s *Server) check() error {
-	l := s.Limits
-	switch {
-	case s.Dispatch > DispatchInline:
-		return fmt.Errorf("resp: Server.Dispatch is %v: use one of the constants", s.Dispatch)
-	case s.Overflow >= overflows:
-		return fmt.Errorf("resp: Server.Overflow is %v: use one of the constants", s.Overflow)
-	case s.WriteLimit < 0:
-		return fmt.Errorf("resp: Server.WriteLimit is %d: it must not be negative", s.WriteLimit)
-	case l.Args < 0 || l.Bulk < 0 || l.Depth < 0 || l.Bytes < 0 || l.Bytes > buf.MaxBlock/4:
-		return fmt.Errorf("resp: Server.Limits are %+v: none may be negative, and Bytes at most %d", l, buf.MaxBlock/4)
-	}
-	return nil
-}
-
 func (s *Server) newLive() (*live, error) {
-	if err := s.check(); err != nil {
-		return nil, err
+	switch l := s.Limits; {
+	case s.Dispatch > DispatchInline:
+		return nil, fmt.Errorf("resp: Server.Dispatch is %v: use one of the constants", s.Dispatch)
+	case s.Overflow >= overflows:
+		return nil, fmt.Errorf("resp: Server.Overflow is %v: use one of the constants", s.Overflow)
+	case s.WriteLimit < 0:
+		return nil, fmt.Errorf("resp: Server.WriteLimit is %d: it must not be negative", s.WriteLimit)
+	case l.Args < 0 || l.Bulk < 0 || l.Depth < 0 || l.Bytes < 0 || l.Bytes > buf.MaxBlock/4:
+		return nil, fmt.Errorf("resp: Server.Limits are %+v: none may be negative, and Bytes at most %d", l,
+			buf.MaxBlock/4)
 	}
 	engine := s.Engine
 	if engine == nil {
@@ -161,29 +158,29 @@ func (s *Server) newLive() (*live, error) {
 			return nil, fmt.Errorf("resp: %w", err)
 		}
 	}
-	l := &live{s: s, engine: engine, log: s.Logger,
-		grammar: newGrammar(s.Limits, false), strangers: newGrammar(s.Limits, true),
-		limit:   or(s.WriteLimit, defaultWriteLimit),
-		timeout: s.PushTimeout, open: s.Auth == nil || s.AuthOptional, inline: s.Dispatch == DispatchInline,
-		pool: s.Dispatch == DispatchPool}
-	if l.timeout == 0 {
-		l.timeout = DefaultPushTimeout
-	}
-	l.timeout = max(l.timeout, 0)
-	if l.log == nil {
-		l.log = slog.Default()
-	}
-	l.mux, _ = s.Handler.(*Mux)
-	c := dispatch.Config{Mode: dispatch.Mode(s.Dispatch), Workers: workers.Config{Queue: poolQueue, Logger: l.log}}
+	l := &live{s: s, engine: engine, rules: rules{
+		grammar: wire.NewGrammar(s.Limits, false), strangers: wire.NewGrammar(s.Limits, true),
+		limit: cmp.Or(s.WriteLimit, defaultWriteLimit), pushTimeout: max(0, cmp.Or(s.PushTimeout, DefaultPushTimeout)),
+		open: s.Auth == nil || s.AuthOptional, version: cmp.Or(s.Version, likeRedis),
+		log: cmp.Or(s.Logger, slog.Default()),
+	}}
+	l.rules.mux, _ = s.Handler.(*Mux)
+	c := dispatch.Config{Mode: dispatch.Mode(s.Dispatch),
+		Workers: workers.Config{Queue: poolQueue, Logger: l.rules.log}}
 	if s.Workers != nil {
 		c.Pool = s.Workers
 	}
 	l.tasks = dispatch.New(c)
 	for _, loop := range engine.Loops() {
-		l.lanes = append(l.lanes, &lane{live: l, loop: loop, tasks: l.tasks.On(loop)})
+		ln := &lane{live: l, loop: loop, tasks: l.tasks.On(loop)}
+		ln.names.all.Store(&map[string]*name{})
+		l.lanes = append(l.lanes, ln)
 	}
 	return l, nil
 }
+
+// likeRedis is the version of Redis whose answers these are.
+const likeRedis = "7.0.15"
 
 // poolQueue is the queue of a pool that a server makes for itself. A connection waits in it at most
 // once, so the number of connections bounds it.
@@ -202,7 +199,7 @@ func (s *Server) Listen(network, addr string) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.listen(l, network, addr, (*front)(l))
+	return s.listen(l, network, addr, front{l})
 }
 
 // ListenTLS is Listen for TLS with TLSConfig.
@@ -215,7 +212,7 @@ func (s *Server) ListenTLS(network, addr string) (*Listener, error) {
 		return nil, errors.New("resp: ListenTLS needs Server.TLSConfig")
 	}
 	return s.listen(l, network, addr,
-		tlsloop.Handler(s.TLSConfig, func(tls.ConnectionState) myriad.Handler { return (*front)(l) }))
+		tlsloop.Handler(s.TLSConfig, func(tls.ConnectionState) myriad.Handler { return front{l} }))
 }
 
 func (s *Server) listen(l *live, network, addr string, h myriad.Handler) (*Listener, error) {
@@ -265,7 +262,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	// it came to this in the first.
 	for range 2 {
 		l.each((*lane).drain)
-		if err := l.waitQuiet(ctx); err != nil {
+		if err := l.conns.wait(ctx, l.engine.System().NewParker()); err != nil {
 			return err
 		}
 	}
@@ -300,25 +297,45 @@ func (s *Server) stop() *live {
 // happened.
 func (l *live) each(f func(*lane)) {
 	for _, ln := range l.lanes {
-		l.conns.Add(1)
-		if !ln.loop.Post(func() { f(ln); l.gone() }) {
-			l.gone()
+		l.conns.add()
+		if !ln.loop.Post(func() { f(ln); l.conns.gone() }) {
+			l.conns.gone()
 		}
 	}
 }
 
-func (l *live) waitQuiet(ctx context.Context) error {
-	p := l.engine.System().NewParker()
-	l.mu.Lock()
-	l.waiters = append(l.waiters, p)
-	l.mu.Unlock()
+// A census counts a server's connections, and lanes that have not come to their end. Any goroutine.
+type census struct {
+	n       atomic.Int64
+	mu      sync.Mutex
+	waiters []driver.Parker // of Shutdown
+}
+
+func (c *census) add() { c.n.Add(1) }
+
+func (c *census) gone() {
+	if c.n.Add(-1) > 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.waiters {
+		p.Unpark()
+	}
+}
+
+// wait returns when there are none, or with the error of ctx.
+func (c *census) wait(ctx context.Context, p driver.Parker) error {
+	c.mu.Lock()
+	c.waiters = append(c.waiters, p)
+	c.mu.Unlock()
 	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.waiters = slices.DeleteFunc(l.waiters, func(o driver.Parker) bool { return o == p })
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waiters = slices.DeleteFunc(c.waiters, func(o driver.Parker) bool { return o == p })
 	}()
 	defer context.AfterFunc(ctx, p.Unpark)()
-	for l.conns.Load() > 0 {
+	for c.n.Load() > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -327,23 +344,40 @@ func (l *live) waitQuiet(ctx context.Context) error {
 	return nil
 }
 
-// gone counts the end of a connection.
-func (l *live) gone() {
-	if l.conns.Add(-1) > 0 {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.waiters {
-		p.Unpark()
-	}
-}
-
 // Conns is how many connections there are. Any goroutine.
 func (s *Server) Conns() int {
 	l, err := s.start()
 	if err != nil {
 		return 0
 	}
-	return int(l.conns.Load())
+	return int(l.conns.n.Load())
+}
+
+// Dispatch chooses where a handler runs. The zero value is DispatchAuto.
+type Dispatch uint8
+
+const (
+	// DispatchAuto runs each command where it is cheapest: on a pool of goroutines until commands
+	// of its name have been quick (100 µs) many times in a row, then on the connection's loop.
+	// After it has overstayed, commands of that name run on the pool again. Handlers may block. On
+	// a loop that is bound to its thread (myriad.Loop.ThreadBound) every command runs on the pool.
+	DispatchAuto Dispatch = iota
+	// DispatchPool hands every command to a bounded pool of warm goroutines.
+	DispatchPool
+	// DispatchInline runs the handler on the loop, on a view of the loop's buffer. It is for
+	// handlers that never block: all other connections of the loop wait until it returns.
+	DispatchInline
+)
+
+// String is the constant's name without its prefix.
+func (d Dispatch) String() string {
+	switch d {
+	case DispatchAuto:
+		return "auto"
+	case DispatchPool:
+		return "pool"
+	case DispatchInline:
+		return "inline"
+	}
+	return "Dispatch(" + strconv.Itoa(int(d)) + ")"
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/outbox"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // store is what most tests serve: a few commands of a map.
@@ -42,7 +44,7 @@ func store() *Mux {
 	m.Handle("PANIC", 1, func(w *Reply, _ *Command) { w.Simple("half"); panic("as the test wants") }, "Fail.")
 	m.Handle("CONFIG GET", -3, func(w *Reply, _ *Command) { w.Map(0) }, "Return parameters.")
 	m.Handle("BIG", 2, func(w *Reply, c *Command) {
-		n, _ := parseInt(c.Args[1])
+		n, _ := wire.ParseInt(c.Args[1])
 		w.Text(strings.Repeat("x", int(n)))
 	}, "Return so many bytes.")
 	new(PubSub).Register(m)
@@ -181,8 +183,8 @@ func TestPipelineOrder(t *testing.T) {
 						in.WriteString("PING\r\n")
 						want.WriteString("+PONG\r\n")
 					default:
-						in.Write(AppendCommand(nil, "ECHO", text))
-						want.Write(AppendBulk(nil, text))
+						in.Write(wire.AppendCommand(nil, "ECHO", text))
+						want.Write(wire.AppendBulk(nil, text))
 					}
 				}
 				for _, piece := range [][]byte{[]byte(in.String())[:in.Len()/2], []byte(in.String())[in.Len()/2:]} {
@@ -200,8 +202,8 @@ func TestLarge(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d Dispatch) {
 		p := dial(t, serve(t, &Server{Dispatch: d}))
 		text := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
-		go p.send(string(AppendCommand(nil, "ECHO", text)) + "PING\r\n")
-		p.want(string(AppendBulk(nil, text)) + "+PONG\r\n")
+		go p.send(string(wire.AppendCommand(nil, "ECHO", text)) + "PING\r\n")
+		p.want(string(wire.AppendBulk(nil, text)) + "+PONG\r\n")
 	})
 }
 
@@ -213,7 +215,7 @@ func TestSlowReader(t *testing.T) {
 		const n, size = 2000, 20_000
 		go p.send(strings.Repeat(fmt.Sprintf("BIG %d\r\n", size), n))
 		time.Sleep(20 * time.Millisecond) // so that the server comes to its limit; the test does not depend on it
-		want := string(AppendBulk(nil, strings.Repeat("x", size)))
+		want := string(wire.AppendBulk(nil, strings.Repeat("x", size)))
 		for range n {
 			if p.want(want); t.Failed() {
 				return
@@ -350,8 +352,8 @@ func TestPushPolicies(t *testing.T) {
 	s := &Server{WriteLimit: 32 << 10, Overflow: OverflowFail, PushTimeout: 50 * time.Millisecond,
 		OnOpen: func(c *Conn) { conns <- c }}
 	addr := serve(t, s)
-	message := AppendPush(nil, 1, RESP2)
-	message = AppendBulk(message, bytes.Repeat([]byte("m"), 10_000))
+	message := wire.AppendPush(nil, 1, RESP2)
+	message = wire.AppendBulk(message, bytes.Repeat([]byte("m"), 10_000))
 	fill := func(policy Overflow) (c *Conn, p *peer, err error) {
 		p = dial(t, addr)
 		c = <-conns
@@ -371,7 +373,7 @@ func TestPushPolicies(t *testing.T) {
 		if want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", policy, err, want)
 		}
-		if drops := policy.queues() || policy == OverflowDropNewest; drops != (c.Dropped() > 0) {
+		if drops := outbox.Policy(policy).Queues() || policy == OverflowDropNewest; drops != (c.Dropped() > 0) {
 			t.Errorf("%v: %d dropped", policy, c.Dropped())
 		}
 		if policy != OverflowClose {
@@ -412,7 +414,7 @@ func (p *peer) value() Value {
 	for {
 		line, err := p.r.ReadBytes('\n')
 		kept = append(kept, line...)
-		n, v, bad := ParseValue(kept, Limits{})
+		n, v, bad := wire.ParseValue(kept, Limits{})
 		if err != nil || bad != nil {
 			p.t.Fatalf("reading a reply: %v, %v", err, bad)
 		}

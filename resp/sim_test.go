@@ -10,6 +10,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // simStore is a handler for the simulator: its commands wait in no other way than by the world.
@@ -17,7 +18,7 @@ func simStore(e func() *myriad.Engine) *Mux {
 	m := NewMux()
 	m.Handle("ECHO", 2, func(w *Reply, c *Command) { w.Bulk(c.Args[1]) }, "Return the message.")
 	m.Handle("BIG", 2, func(w *Reply, c *Command) {
-		n, _ := parseInt(c.Args[1])
+		n, _ := wire.ParseInt(c.Args[1])
 		w.Text(strings.Repeat("x", int(n)))
 	}, "Return so many bytes.")
 	m.Handle("SLEEP", 1, func(w *Reply, c *Command) {
@@ -68,14 +69,14 @@ func runServerWorld(t *testing.T, seed uint64, d Dispatch, faults sim.Options) {
 			text := fmt.Sprintf("%d-%d-%s", i, j, strings.Repeat("y", j*j%500))
 			switch {
 			case j%11 == 5 && d != DispatchInline:
-				in = AppendCommand(in, "SLEEP")
+				in = wire.AppendCommand(in, "SLEEP")
 				c.want = append(c.want, "+OK\r\n"...)
 			case j%17 == 3:
-				in = AppendCommand(in, "BIG", "3000")
-				c.want = AppendBulk(c.want, strings.Repeat("x", 3000))
+				in = wire.AppendCommand(in, "BIG", "3000")
+				c.want = wire.AppendBulk(c.want, strings.Repeat("x", 3000))
 			default:
-				in = AppendCommand(in, "ECHO", text)
-				c.want = AppendBulk(c.want, text)
+				in = wire.AppendCommand(in, "ECHO", text)
+				c.want = wire.AppendBulk(c.want, text)
 			}
 		}
 		p.Write(in)
@@ -130,9 +131,9 @@ func runPushWorld(t *testing.T, seed uint64, policy Overflow, faults sim.Options
 	for i := range got {
 		p := w.Dial(ln.Addr())
 		p.OnReceived = func(b []byte) { got[i] = append(got[i], b...) }
-		p.Write(AppendCommand(AppendCommand(nil, "HELLO", "3"), "SUBSCRIBE", "c"))
+		p.Write(wire.AppendCommand(wire.AppendCommand(nil, "HELLO", "3"), "SUBSCRIBE", "c"))
 		for j := range echoes {
-			p.Write(AppendCommand(nil, "ECHO", strings.Repeat("x", j*j%300)+fmt.Sprint(".", j)))
+			p.Write(wire.AppendCommand(nil, "ECHO", strings.Repeat("x", j*j%300)+fmt.Sprint(".", j)))
 		}
 	}
 	w.Go(func() {
@@ -166,15 +167,15 @@ type received struct{ replies, pushed, first, last int }
 func readPushed(p []byte) (r received, err error) {
 	r.last = -1
 	for len(p) > 0 {
-		n, v, err := ParseValue(p, Limits{})
+		n, v, err := wire.ParseValue(p, Limits{})
 		if n == 0 || err != nil {
 			return r, err // the rest has not come
 		}
 		p = p[n:]
 		switch {
-		case v.Kind == Push && v.Elems[0].Text() == "message":
+		case v.Kind == wire.Push && v.Elems[0].Text() == "message":
 			_, number, _ := strings.Cut(v.Elems[2].Text(), ".")
-			j, ok := parseInt([]byte(number))
+			j, ok := wire.ParseInt([]byte(number))
 			if !ok || int(j) <= r.last {
 				return r, fmt.Errorf("message %q is not in order", v.Elems[2].Text())
 			}
@@ -182,12 +183,12 @@ func readPushed(p []byte) (r received, err error) {
 				r.first = r.last
 			}
 			r.pushed++
-		case v.Kind == Bulk:
+		case v.Kind == wire.Bulk:
 			if !strings.HasSuffix(v.Text(), fmt.Sprint(".", r.replies)) {
 				return r, fmt.Errorf("reply %q is not in order", v.Text())
 			}
 			r.replies++
-		case v.Kind != Map && v.Kind != Push:
+		case v.Kind != wire.Map && v.Kind != wire.Push:
 			return r, fmt.Errorf("a %c: %v", v.Kind, v)
 		}
 	}

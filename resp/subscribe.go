@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // subscriptions are those of a client, which share one connection. All of it is guarded by the
@@ -15,8 +17,7 @@ import (
 // server gets SUBSCRIBE and UNSUBSCRIBE in the order of the changes.
 type subscriptions struct {
 	link *link
-	// first and last are the ends of a list of all subscriptions, in the order of their beginning.
-	first, last *Subscription
+	all  list.List // of *Subscription, in the order of their beginning
 	// names are the subscriptions to a channel or a pattern. A slice is extended in place, and
 	// replaced when one of it ends.
 	names [2]map[string][]*Subscription
@@ -43,10 +44,6 @@ var (
 	unsubscribeWords = [2]string{"UNSUBSCRIBE", "PUNSUBSCRIBE"}
 )
 
-func newSubscriptions(l *link) *subscriptions {
-	return &subscriptions{link: l, names: [2]map[string][]*Subscription{{}, {}}}
-}
-
 // A Subscription has a function called with the messages of channels.
 type Subscription struct {
 	subs    *subscriptions
@@ -58,11 +55,10 @@ type Subscription struct {
 	// messages are delivered. It is changed under mu.
 	confirmed atomic.Bool
 	// Guarded by mu:
-	open       bool          // it is in subscriptions' list
-	prev, next *Subscription // in that
-	waiter     driver.Parker // of Subscribe; nil: it has returned
-	err        error         // what Subscribe is to return
-	lost       error         // why a connection has broken since OnLost was called; nil: none has
+	place  *list.Element // in subscriptions.all; nil: it has ended
+	waiter driver.Parker // of Subscribe; nil: it has returned
+	err    error         // what Subscribe is to return
+	lost   error         // why a connection has broken since OnLost was called; nil: none has
 }
 
 // Subscribe has receive called with each message of these channels. It returns when the server has
@@ -98,13 +94,36 @@ func (c *Client) subscribe(ctx context.Context, receive func(string, []byte), ki
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, one.waiter.Unpark)()
 	}
-	p := one.waiter
-	if err := one.begin(); err != nil {
-		return nil, err
+	s, l, p := one.subs, one.subs.link, one.waiter
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, ErrClientClosed
+	}
+	one.place = s.all.PushBack(one)
+	for _, name := range one.names {
+		s.names[kind][name] = append(s.names[kind][name], one)
+	}
+	conn := l.conn
+	var broken error
+	if conn != nil && conn.ready {
+		broken = s.ask(conn, one.asks())
+	} else {
+		l.connect()
+	}
+	l.mu.Unlock()
+	if broken != nil {
+		conn.drop(broken) // what is wanted is asked for again on the next connection
 	}
 	for {
-		done, err := one.settled()
-		if !done && err == nil && ctx.Err() != nil {
+		l.mu.Lock()
+		err := one.err
+		done := err != nil || one.confirmed.Load()
+		if done {
+			one.waiter = nil
+		}
+		l.mu.Unlock()
+		if !done && ctx.Err() != nil {
 			err = fmt.Errorf("resp: %s has not been confirmed: %w", subscribeWords[kind], context.Cause(ctx))
 		}
 		if err != nil {
@@ -118,43 +137,8 @@ func (c *Client) subscribe(ctx context.Context, receive func(string, []byte), ki
 	}
 }
 
-// begin adds a subscription, and asks for it if there is a connection.
-func (one *Subscription) begin() error {
-	s, l := one.subs, one.subs.link
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return ErrClientClosed
-	}
-	s.add(one)
-	var err error
-	c := l.conn
-	if c != nil && c.ready {
-		err = s.ask(c, one.asks())
-	} else {
-		l.connect()
-	}
-	l.mu.Unlock()
-	if err != nil {
-		c.drop(err) // what is wanted is asked for again on the next connection
-	}
-	return nil
-}
-
 func (one *Subscription) asks() asked {
 	return asked{subscribeWords[one.kind], one, one.names, len(one.names)}
-}
-
-// settled reports whether Subscribe is over.
-func (one *Subscription) settled() (done bool, err error) {
-	l := one.subs.link
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if one.err == nil && !one.confirmed.Load() {
-		return false, nil
-	}
-	one.waiter = nil
-	return true, one.err
 }
 
 // Names are the channels or the patterns, sorted.
@@ -166,7 +150,7 @@ func (one *Subscription) Close() {
 	s, l := one.subs, one.subs.link
 	l.mu.Lock()
 	var last []string
-	if one.open {
+	if one.place != nil {
 		last = s.remove(one)
 	}
 	c := l.conn
@@ -180,32 +164,10 @@ func (one *Subscription) Close() {
 	}
 }
 
-func (s *subscriptions) add(one *Subscription) {
-	one.open, one.prev = true, s.last
-	if s.last != nil {
-		s.last.next = one
-	} else {
-		s.first = one
-	}
-	s.last = one
-	for _, name := range one.names {
-		s.names[one.kind][name] = append(s.names[one.kind][name], one)
-	}
-}
-
 // remove returns the names that no other subscription has.
 func (s *subscriptions) remove(one *Subscription) (last []string) {
-	if one.prev != nil {
-		one.prev.next = one.next
-	} else {
-		s.first = one.next
-	}
-	if one.next != nil {
-		one.next.prev = one.prev
-	} else {
-		s.last = one.prev
-	}
-	one.open, one.prev, one.next = false, nil, nil
+	s.all.Remove(one.place)
+	one.place = nil
 	one.confirmed.Store(false)
 	for _, name := range one.names {
 		others := slices.DeleteFunc(slices.Clone(s.names[one.kind][name]),
@@ -223,7 +185,7 @@ func (s *subscriptions) remove(one *Subscription) (last []string) {
 func (s *subscriptions) ask(c *clientConn, all ...asked) error {
 	var p []byte
 	for _, a := range all {
-		p = AppendCommand(p, append([]string{a.word}, a.names...)...)
+		p = wire.AppendCommand(p, append([]string{a.word}, a.names...)...)
 	}
 	c.nc.SetWriteLimit(c.nc.Queued() + 2*len(p) + clientWriteLimit)
 	defer c.nc.SetWriteLimit(clientWriteLimit)
@@ -240,8 +202,8 @@ func (s *subscriptions) ask(c *clientConn, all ...asked) error {
 // error concerns only one.
 func (s *subscriptions) resume(c *clientConn) error {
 	var asks []asked
-	for one := s.first; one != nil; one = one.next {
-		asks = append(asks, one.asks())
+	for e := s.all.Front(); e != nil; e = e.Next() {
+		asks = append(asks, e.Value.(*Subscription).asks())
 	}
 	return s.ask(c, asks...)
 }
@@ -250,7 +212,8 @@ func (s *subscriptions) resume(c *clientConn) error {
 // calls of Subscribe that wait end with why.
 func (s *subscriptions) lost(lost, why error, ready bool) {
 	s.asked = nil
-	for one := s.first; one != nil; one = one.next {
+	for e := s.all.Front(); e != nil; e = e.Next() {
+		one := e.Value.(*Subscription)
 		if one.confirmed.Swap(false) && one.lost == nil {
 			one.lost = lost
 		}
@@ -262,14 +225,14 @@ func (s *subscriptions) lost(lost, why error, ready bool) {
 
 // end is for the end of the client.
 func (s *subscriptions) end() {
-	for one := s.first; one != nil; {
-		next := one.next
-		one.open, one.prev, one.next = false, nil, nil
+	for e := s.all.Front(); e != nil; e = e.Next() {
+		one := e.Value.(*Subscription)
+		one.place = nil
 		one.confirmed.Store(false)
 		one.fail(ErrClientClosed)
-		one = next
 	}
-	s.first, s.last, s.names, s.asked = nil, nil, [2]map[string][]*Subscription{}, nil
+	s.all.Init()
+	s.names, s.asked = [2]map[string][]*Subscription{}, nil
 }
 
 // fail ends Subscribe's wait.
@@ -282,7 +245,7 @@ func (one *Subscription) fail(err error) {
 
 // message takes a message about subscriptions, and reports whether v is one. On the loop.
 func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) {
-	if v.Kind != Push && v.Kind != Array || len(v.Elems) < 3 {
+	if v.Kind != wire.Push && v.Kind != wire.Array || len(v.Elems) < 3 {
 		return false, nil
 	}
 	switch e := v.Elems; string(e[0].Str) {
@@ -294,7 +257,7 @@ func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) 
 		}
 		s.deliver(byPattern, e[1].Str, e[2].Str, e[3].Str)
 	case "subscribe", "psubscribe", "unsubscribe", "punsubscribe":
-		return true, s.confirm(c, string(e[0].Str))
+		return true, s.answer(c, string(e[0].Str), v)
 	default:
 		return false, nil
 	}
@@ -302,84 +265,63 @@ func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) 
 }
 
 // errForgotten is for a subscription that the server ends by itself.
-var errForgotten = &ProtocolError{"the end of a subscription that was not asked for"}
+var errForgotten = &ProtocolError{Reason: "the end of a subscription that was not asked for"}
 
-// confirm takes the answer to a name of the first command that waits for one.
-func (s *subscriptions) confirm(c *clientConn, word string) error {
+// answer takes the confirmation of a name by the first command that waits for one, or a reply that
+// is no message: word is empty then, and v answers PING, or is an error.
+func (s *subscriptions) answer(c *clientConn, word string, v Value) error {
 	l := s.link
 	l.mu.Lock()
-	if l.conn != c {
+	var first asked
+	if len(s.asked) > 0 {
+		first = s.asked[0]
+	}
+	var unasked error
+	switch {
+	case l.conn != c:
 		l.mu.Unlock()
 		return nil
+	case word == "" && (first.word == "" || first.word != "PING" && v.Err() == nil):
+		unasked = errUnasked
+	case word != "" && !strings.EqualFold(first.word, word):
+		unasked = errForgotten
 	}
-	if len(s.asked) == 0 || !strings.EqualFold(s.asked[0].word, word) {
+	if unasked != nil {
 		l.mu.Unlock()
-		return errForgotten
+		return unasked
 	}
 	c.proven = true
+	one := first.one
+	s.asked[0].left--
+	done := word == "" || s.asked[0].left == 0
+	if done {
+		s.asked[0] = asked{}
+		s.asked = s.asked[1:]
+	}
 	var lost error
-	one := s.asked[0].one
-	if s.asked[0].left--; s.asked[0].left == 0 {
-		s.answered()
-		if one != nil && one.open {
-			one.confirmed.Store(true)
-			if lost, one.lost = one.lost, nil; one.waiter != nil {
-				one.waiter.Unpark()
-			}
+	switch {
+	case !done || one == nil || one.place == nil:
+	case word != "":
+		one.confirmed.Store(true)
+		if lost, one.lost = one.lost, nil; one.waiter != nil {
+			one.waiter.Unpark()
 		}
-	}
-	l.mu.Unlock()
-	if lost != nil {
-		l.c.tellLost(one, lost)
-	}
-	return nil
-}
-
-// reply takes a reply that is no message: it answers PING, or is an error.
-func (s *subscriptions) reply(c *clientConn, v Value) error {
-	l := s.link
-	l.mu.Lock()
-	if l.conn != c {
-		l.mu.Unlock()
-		return nil
-	}
-	if len(s.asked) == 0 || s.asked[0].word != "PING" && v.Err() == nil {
-		l.mu.Unlock()
-		return errUnasked
-	}
-	c.proven = true
-	one := s.asked[0].one
-	s.answered()
-	var again bool
-	if one != nil && one.open {
-		if again = one.waiter == nil; again {
-			one.lost = nil
-		}
+	case one.waiter == nil: // it was confirmed on another connection
+		lost, one.lost = v.Err(), nil
+	default:
 		one.fail(v.Err())
 	}
 	l.mu.Unlock()
-	if again {
-		l.c.tellLost(one, v.Err())
+	if lost == nil {
+		return nil
 	}
-	return nil
-}
-
-// answered forgets the first command that waits for an answer.
-func (s *subscriptions) answered() {
-	s.asked[0] = asked{}
-	s.asked = s.asked[1:]
-}
-
-// tellLost calls OnLost.
-func (c *Client) tellLost(one *Subscription, err error) {
-	if f := c.OnLost; f != nil {
-		c.callBack(func() { f(one, err) })
-		return
-	}
-	if _, refused := err.(Error); refused {
-		c.logger().Warn("resp: the server refuses a subscription after a new connection", "error", err,
+	if f := l.c.OnLost; f != nil {
+		l.c.callBack(func() { f(one, lost) })
+	} else if _, refused := lost.(Error); refused {
+		l.c.logger().Warn("resp: the server refuses a subscription after a new connection", "error", lost,
 			"command", subscribeWords[one.kind], "names", one.names)
 	}
+	return nil
 }
 
 func (s *subscriptions) deliver(kind int, name, channel, message []byte) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // What the server refuses ends the subscription that asked for it, and no other one: neither one
@@ -255,7 +256,8 @@ func TestSubscriptionIsToldOfLosses(t *testing.T) {
 			w.RunFor(time.Second)
 			message := func(text string) {
 				p := w.peers[len(w.peers)-1]
-				p.Write(AppendBulk(AppendBulk(AppendBulk(AppendPush(nil, 3, RESP3), "message"), "a"), text))
+				message := wire.AppendBulk(wire.AppendPush(nil, 3, RESP3), "message")
+				p.Write(wire.AppendBulk(wire.AppendBulk(message, "a"), text))
 				w.RunFor(time.Second)
 			}
 			message("1")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/freeport"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // pair is a self-signed certificate for 127.0.0.1.
@@ -99,14 +100,14 @@ func TestServerTLS(t *testing.T) {
 		p, q := dialTLS(t, addr), dialTLS(t, addr)
 		var in, want []byte
 		for i := range 2000 {
-			in = AppendCommand(in, "ECHO", fmt.Sprint(i))
-			want = AppendBulk(want, fmt.Sprint(i))
+			in = wire.AppendCommand(in, "ECHO", fmt.Sprint(i))
+			want = wire.AppendBulk(want, fmt.Sprint(i))
 		}
 		go p.send(string(in))
 		p.want(string(want))
 		text := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
-		go p.send(string(AppendCommand(nil, "ECHO", text)))
-		p.want(string(AppendBulk(nil, text)))
+		go p.send(string(wire.AppendCommand(nil, "ECHO", text)))
+		p.want(string(wire.AppendBulk(nil, text)))
 		q.send("SUBSCRIBE a\r\n").want("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
 		p.send("PUBLISH a hi\r\n").want(":1\r\n")
 		q.want("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n")

@@ -55,9 +55,6 @@ const (
 
 	// maxHeader is two bytes, a 64-bit length and a key.
 	maxHeader = 14
-
-	// maxControl: "All control frames MUST have a payload length of 125 bytes or less", §5.5.
-	maxControl = 125
 )
 
 // frameHeader is the start of a frame, §5.2.

@@ -445,7 +445,7 @@ func (c *Conn) limits() (engine, room int) {
 
 // blocked reports whether a message has to wait behind others, or for the end of one in parts. It
 // is called under mu.
-func (c *Conn) blocked() bool { return c.parts == partsOpen || c.slow().Waits() }
+func (c *Conn) blocked() bool { return c.parts == partsOpen || c.cold != nil && c.cold.slow.Waits() }
 
 // offer queues a message or does with it what is to be done when there is no room. It consumes b.
 // It is called under mu.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 const (
@@ -266,7 +267,7 @@ func (s *store) kind(w *resp.Reply, c *resp.Command) {
 func (s *store) keys(w *resp.Reply, c *resp.Command) {
 	var found []string
 	s.each(func(key string, _ *item) bool {
-		if resp.Match(c.Args[1], key) {
+		if wire.Match(c.Args[1], key) {
 			found = append(found, key)
 		}
 		return true

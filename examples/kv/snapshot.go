@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/resp/wire"
 )
 
 // save writes all keys to a file, which replaces the one before only when it is complete. It is a
@@ -44,15 +45,15 @@ func appendItem(out []byte, key string, it *item) []byte {
 	if it.fields != nil {
 		kind, n = "H", 3+2*len(it.fields)
 	}
-	out = resp.AppendArray(out, n)
-	out = resp.AppendBulk(out, kind)
-	out = resp.AppendBulk(out, strconv.FormatInt(it.expires, 10))
-	out = resp.AppendBulk(out, key)
+	out = wire.AppendArray(out, n)
+	out = wire.AppendBulk(out, kind)
+	out = wire.AppendBulk(out, strconv.FormatInt(it.expires, 10))
+	out = wire.AppendBulk(out, key)
 	if it.fields == nil {
-		return resp.AppendBulk(out, it.text)
+		return wire.AppendBulk(out, it.text)
 	}
 	for name, text := range it.fields {
-		out = resp.AppendBulk(resp.AppendBulk(out, name), text)
+		out = wire.AppendBulk(wire.AppendBulk(out, name), text)
 	}
 	return out
 }
@@ -92,7 +93,7 @@ func (s *store) load(path string) error {
 func (s *store) restore(p []byte) (rest []byte, err error) {
 	var args [][]byte
 	for {
-		n, got, err := resp.ParseCommand(p, args[:0], resp.Limits{Bytes: 256 << 20})
+		n, got, err := wire.ParseCommand(p, args[:0], resp.Limits{Bytes: 256 << 20})
 		if err != nil || n == 0 {
 			return p, err
 		}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors/sse"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -83,7 +84,7 @@ type program struct {
 func channel(user string) string { return "mail:" + user }
 
 func start(addr string) (*program, error) {
-	pusher, err := push.New(push.Config{DenyClientPublish: true, DisableConsole: true})
+	pusher, err := push.New(push.Config{DenyClientPublish: true, DisableConsole: true, Doors: []push.Door{sse.New()}})
 	if err != nil {
 		return nil, err
 	}

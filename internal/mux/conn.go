@@ -38,6 +38,7 @@ type Conn struct {
 
 	mu        sync.Mutex // innermost
 	heard     uint32     // L: when the peer has sent something, in ms; with Config.SendPing or probedTwice
+	over      bool       // guarded by mu: Closed was called; streams that ask are not kept
 	dirty     *Stream    // guarded by mu: streams that have asked for something, in order
 	dirtyTail *Stream    // guarded by mu
 }
@@ -211,6 +212,9 @@ func (c *Conn) Closed(_ *myriad.Conn, err error) {
 		c.close(s, h2.Cancel, cause)
 	}
 	c.visit()
+	c.mu.Lock()
+	c.over, c.dirty, c.dirtyTail = true, nil, nil
+	c.mu.Unlock()
 	if c.act != nil {
 		c.act.free()
 		c.act = nil

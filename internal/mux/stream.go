@@ -107,10 +107,15 @@ func (s *Stream) Cancel(code h2.Code) { s.ask(askReset, code) }
 // stream any more. Each stream needs it once. H.
 func (s *Stream) Release() { s.ask(askRelease, 0) }
 
-// ask notes what the loop has to do and wakes it, once until it does.
+// ask notes what the loop has to do and wakes it, once until it does. Behind the connection's end
+// there is nothing to do.
 func (s *Stream) ask(what asked, code h2.Code) {
 	c := s.conn
 	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		return
+	}
 	if what == askReset && s.asked&askReset == 0 {
 		s.code = code
 	}

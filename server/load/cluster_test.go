@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
 )
 
 // Two servers that do not know each other stand at the addresses. Half of the subscribers are at
@@ -19,7 +20,7 @@ func TestConnectionsTakeTurnsAtAddresses(t *testing.T) {
 	var opened [2]atomic.Int64
 	p := Plan{Kind: Push, Connections: 20, Rate: 1e-3, Timeout: 3 * time.Second}
 	for i := range opened {
-		s, err := push.New(push.Config{Timing: push.Timing{Ping: time.Second}})
+		s, err := push.New(push.Config{Doors: doors.All(doors.Config{}), Timing: push.Timing{Ping: time.Second}})
 		if err != nil {
 			t.Fatal(err)
 		}

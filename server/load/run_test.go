@@ -18,6 +18,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
 )
@@ -341,7 +342,7 @@ func TestPushReachesAll(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []Protocol{Centrifuge, Events} {
 		t.Run(string(protocol), func(t *testing.T) {
-			s, err := push.New(push.Config{})
+			s, err := push.New(push.Config{Doors: doors.All(doors.Config{})})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -464,7 +465,8 @@ func TestShortSecretsAreRefused(t *testing.T) {
 
 func TestStormsAreCounted(t *testing.T) {
 	t.Parallel()
-	s, err := push.New(push.Config{Namespaces: []push.Namespace{{HistorySize: 1000, Recovery: true}}})
+	s, err := push.New(push.Config{Doors: doors.All(doors.Config{}), Namespaces: []push.Namespace{{HistorySize: 1000,
+		Recovery: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,12 @@ package push
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,22 +15,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// apiCode is the code of an error in a JSON answer. The values are the error codes of the
-// Centrifuge protocol.
-type apiCode uint32
-
-var (
-	apiInternal         = apiCode(failInternal.Code)
-	apiUnauthorized     = apiCode(failUnauthorized.Code)
-	apiUnknownChannel   = apiCode(failUnknownChannel.Code)
-	apiPermissionDenied = apiCode(failPermissionDenied.Code)
-	apiMethodNotFound   = apiCode(failMethodNotFound.Code)
-	apiLimitExceeded    = apiCode(failLimitExceeded.Code)
-	apiBadRequest       = apiCode(failBadRequest.Code)
-	apiTokenExpired     = apiCode(failTokenExpired.Code)
-)
-
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
+func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -43,41 +30,42 @@ func writeShown(w http.ResponseWriter, shown any) {
 	if err != nil {
 		panic("push: what the console shows is always JSON: " + err.Error())
 	}
-	writeJSON(w, http.StatusOK, body)
+	WriteJSON(w, http.StatusOK, body)
 }
 
-func writeError(w http.ResponseWriter, status int, code apiCode, message string) {
-	writeJSON(w, status, appendError(nil, code, message))
+func WriteError(w http.ResponseWriter, status int, code uint32, message string) {
+	WriteJSON(w, status, appendError(nil, code, message))
 }
 
-func appendError(dst []byte, code apiCode, message string) []byte {
+func appendError(dst []byte, code uint32, message string) []byte {
 	return append(appendBareError(append(dst, `{"error":`...), code, message), '}')
 }
 
-func appendBareError(dst []byte, code apiCode, message string) []byte {
+func appendBareError(dst []byte, code uint32, message string) []byte {
 	dst = fmt.Appendf(dst, `{"code":%d,"message":`, code)
 	return append(centrifuge.AppendString(dst, message), '}')
 }
 
-func writeTooLarge(w http.ResponseWriter, limit int) {
-	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, fmt.Sprintf("the body is larger than %d bytes",
-		limit))
+func WriteTooLarge(w http.ResponseWriter, limit int) {
+	WriteError(w, http.StatusRequestEntityTooLarge, ErrLimitExceeded.Code,
+		fmt.Sprintf("the body is larger than %d bytes",
+			limit))
 }
 
-// allowMethod answers 405 to every other method.
-func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
+// AllowMethod answers 405 to every other method.
+func AllowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
 	for _, m := range methods {
 		if r.Method == m {
 			return true
 		}
 	}
 	w.Header().Set("Allow", strings.Join(methods, ", "))
-	writeError(w, http.StatusMethodNotAllowed, apiMethodNotFound, "use "+strings.Join(methods, " or "))
+	WriteError(w, http.StatusMethodNotAllowed, ErrMethodNotFound.Code, "use "+strings.Join(methods, " or "))
 	return false
 }
 
-// checkQuery returns an error for the first parameter that is not among the known ones.
-func checkQuery(query url.Values, known ...string) error {
+// CheckQuery returns an error for the first parameter that is not among the known ones.
+func CheckQuery(query url.Values, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(known, name) {
 			return fmt.Errorf("the parameter %q is not served: the parameters are %s", name, strings.Join(known, ", "))
@@ -93,17 +81,18 @@ func plainBodies(next http.Handler) http.Handler {
 		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
 		if coding != "" && !strings.EqualFold(coding, "identity") {
 			w.Header().Set("Accept-Encoding", "identity")
-			writeError(w, http.StatusUnsupportedMediaType, apiBadRequest, fmt.Sprintf("the content encoding %q is not "+
-				"served: send the body as it is", coding))
+			WriteError(w, http.StatusUnsupportedMediaType, ErrBadRequest.Code,
+				fmt.Sprintf("the content encoding %q is not "+
+					"served: send the body as it is", coding))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// hasETag reports whether If-None-Match names the entity tag, which is given without quotes. Tags
+// HasETag reports whether If-None-Match names the entity tag, which is given without quotes. Tags
 // are compared weakly (RFC 9110 §13.1.2): a proxy that compresses makes a weak one of it.
-func hasETag(r *http.Request, tag string) bool {
+func HasETag(r *http.Request, tag string) bool {
 	for _, line := range r.Header.Values("If-None-Match") {
 		for one := range strings.SplitSeq(line, ",") {
 			one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
@@ -113,4 +102,17 @@ func hasETag(r *http.Request, tag string) bool {
 		}
 	}
 	return false
+}
+
+// RefuseBody answers a request whose body could not be read.
+func RefuseBody(w http.ResponseWriter, err error) {
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		WriteTooLarge(w, int(tooLong.Limit))
+	case errors.Is(err, os.ErrDeadlineExceeded): // web.Server.ReadTimeout
+		WriteError(w, http.StatusRequestTimeout, ErrBadRequest.Code, "the body did not come in time")
+	default:
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, "the body ended too early")
+	}
 }

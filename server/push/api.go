@@ -75,17 +75,8 @@ func (m *apiMethod) row() string {
 	return "| `" + m.name + "` | " + fields + " | `" + m.result + "` |"
 }
 
-// An apiError is the answer to a request that failed.
-type apiError struct {
-	status  int // of HTTP; 0 means 200: the error is in the body
-	code    apiCode
-	message string
-}
-
-func (e *apiError) Error() string { return "push: api: " + e.message }
-
 func badRequest(message string) error {
-	return &apiError{code: apiBadRequest, message: message}
+	return &Failure{Code: ErrBadRequest.Code, Message: message}
 }
 
 // methodNamed returns the row of that name. The error says why the API does not serve the request
@@ -103,7 +94,7 @@ func methodNamed(name string, body []byte) (*apiMethod, error) {
 	if instead, known := unservedMethods[name]; known {
 		message = "the method \"" + name + "\" is not served: " + strings.ReplaceAll(instead, "`", "")
 	}
-	return nil, &apiError{code: apiMethodNotFound, message: message}
+	return nil, &Failure{Code: ErrMethodNotFound.Code, Message: message}
 }
 
 // namesProcedure reports whether the body of an rpc request has the field method. A request without
@@ -128,7 +119,7 @@ func (s *Server) routeAPI(mux *http.ServeMux) {
 	mux.HandleFunc("/api", s.serveLines)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), nil)
-		writeError(w, http.StatusNotFound, apiMethodNotFound, err.(*apiError).message)
+		WriteError(w, http.StatusNotFound, ErrMethodNotFound.Code, err.(*Failure).Message)
 	})
 }
 
@@ -149,7 +140,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) 
 		s.answerError(w, r, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, answer)
+	WriteJSON(w, http.StatusOK, answer)
 }
 
 // requestLimit is how many bytes a request to the method may have. The body of a publish is longer
@@ -157,7 +148,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) 
 func (s *Server) requestLimit(method string) int {
 	l := s.node.limits
 	if method == "publish" {
-		return min(bodyFactor*l.Publication+bodySlack, l.Batch)
+		return min(bodyFactor*l.Publication+BodySlack, l.Batch)
 	}
 	return l.Batch
 }
@@ -172,7 +163,7 @@ func (s *Server) answer(ctx context.Context, m *apiMethod, body []byte, asBytes 
 }
 
 // call runs the method with the request in body. For asBytes see apiRequest. The error is an
-// *apiError.
+// *Failure.
 func (s *Server) call(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
 	r, err := m.read(body)
 	if err != nil {
@@ -184,32 +175,9 @@ func (s *Server) call(ctx context.Context, m *apiMethod, body []byte, asBytes bo
 	case err == nil:
 		return result, nil
 	case errors.Is(err, ctx.Err()): // the client has left, or its time is over
-		return nil, &apiError{http.StatusServiceUnavailable, apiInternal, "the request ended before its answer"}
+		return nil, &Failure{http.StatusServiceUnavailable, ErrInternal.Code, "the request ended before its answer"}
 	}
-	return nil, s.explain(m.name, err)
-}
-
-// explain turns err into an *apiError, and logs errors whose text the client must not see.
-func (s *Server) explain(method string, err error) *apiError {
-	var known *apiError
-	var protocol Error
-	switch {
-	case errors.As(err, &known):
-		return known
-	case errors.As(err, &protocol):
-		return &apiError{code: apiCode(protocol.Code), message: protocol.Message}
-	case errors.Is(err, errDraining):
-		return &apiError{http.StatusServiceUnavailable, apiInternal, "the server is shutting down"}
-	case errors.Is(err, ErrUncertain):
-		return &apiError{http.StatusServiceUnavailable, apiInternal, "the publication was sent, but not confirmed " +
-			"in time: send it again with the same idempotency_key"}
-	}
-	s.node.log.Error("push: a request to the API failed", "method", method, "error", err)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return &apiError{http.StatusServiceUnavailable, apiInternal, "the server could not do this in time: send it " +
-			"again later; its log has the reason"}
-	}
-	return &apiError{code: apiInternal, message: "the request failed; the server's log has the reason"}
+	return nil, s.Explain(m.name, err)
 }
 
 // errorModeHeader is a request header. Its value "transport" gives API errors an HTTP status of
@@ -217,26 +185,26 @@ func (s *Server) explain(method string, err error) *apiError {
 const errorModeHeader = "X-Centrifugo-Error-Mode"
 
 // statuses maps error codes to HTTP statuses in that mode. Other codes get 400.
-var statuses = map[apiCode]int{
-	apiInternal: http.StatusInternalServerError, apiMethodNotFound: http.StatusNotFound,
-	apiUnknownChannel:               http.StatusNotFound,
-	apiCode(failUnrecoverable.Code): http.StatusRequestedRangeNotSatisfiable,
+var statuses = map[uint32]int{
+	ErrInternal.Code: http.StatusInternalServerError, ErrMethodNotFound.Code: http.StatusNotFound,
+	ErrUnknownChannel.Code: http.StatusNotFound,
+	ErrUnrecoverable.Code:  http.StatusRequestedRangeNotSatisfiable,
 }
 
-// answerError answers with err, turning it into an *apiError if it is none.
+// answerError answers with err, turning it into an *Failure if it is none.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
-	e := s.explain(r.URL.Path, err)
+	e := s.Explain(r.URL.Path, err)
 	switch {
-	case e.status != 0:
-		writeError(w, e.status, e.code, e.message)
+	case e.Status != 0:
+		WriteError(w, e.Status, e.Code, e.Message)
 	case r.Header.Get(errorModeHeader) == "transport":
-		status := statuses[e.code]
+		status := statuses[e.Code]
 		if status == 0 {
 			status = http.StatusBadRequest
 		}
-		writeJSON(w, status, appendBareError(nil, e.code, e.message))
+		WriteJSON(w, status, appendBareError(nil, e.Code, e.Message))
 	default:
-		writeError(w, http.StatusOK, e.code, e.message)
+		WriteError(w, http.StatusOK, e.Code, e.Message)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/prototest"
+	"github.com/myriad-go/myriad/server/push/membus"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -416,7 +417,7 @@ func TestRPCNeedsHTTP2(t *testing.T) {
 
 // The client's time bounds what the server does for a call, and ends it with a status of its own.
 func TestRPCTimeout(t *testing.T) {
-	bus := waitsToPublish{NewMemoryBus(MemoryConfig{}), make(chan struct{})}
+	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
 	ts := newTestServer(t, Config{Bus: bus})
 	for _, tt := range []struct {
 		timeout string

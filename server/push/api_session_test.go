@@ -53,7 +53,7 @@ func TestAPISelectsSessions(t *testing.T) {
 	if emulated.isClosed() || !receiving.isClosed() {
 		t.Errorf("disconnected: %v, %v", emulated.isClosed(), receiving.isClosed())
 	}
-	if got := ts.client(jwt.MapClaims{"sub": "ann"}).s.sessionID(); got != "" {
+	if got := ts.client(jwt.MapClaims{"sub": "ann"}).s.SessionID(); got != "" {
 		t.Errorf("a WebSocket has the session %s", got)
 	}
 }
@@ -78,9 +78,10 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		}
 		epoch := ts.node.epochOf(t, "news")
 		f := new(fakeTransport)
-		f.s = ts.node.start(f, centrifugeForm{codec, inSocket, false})
+		f.s = ts.node.start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
+			centrifuge.Protobuf: protobufForm}[codec])
 		t.Cleanup(f.hangUp)
-		if _, err := f.s.connect(ConnectRequest{}); err != nil {
+		if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		ts.call("subscribe", `{"client":"`+f.s.id.String()+`","channel":"news","data":{"a":1},`+
@@ -115,5 +116,5 @@ func TestRefreshAPIEndsAtOnce(t *testing.T) {
 	ann.take()
 	ann.wantOpen(t, "after the end of its token")
 	ts.call("refresh", `{"user":"ann","expire_at":1800007199}`)
-	ann.wantClosed(t, "a second ago", endExpired)
+	ann.wantClosed(t, "a second ago", DisconnectExpired)
 }

@@ -81,12 +81,12 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 		s.answerError(w, r, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, answer)
+	WriteJSON(w, http.StatusOK, answer)
 }
 
 // batch runs the commands of {"commands": [{METHOD: REQUEST}, …], "parallel": BOOL}. The answer is
 // {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code", "message"}}. For
-// asBytes see apiRequest. The error is an *apiError with a status.
+// asBytes see apiRequest. The error is an *Failure with a status.
 func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
 	given := batchRequest{Commands: commandList{most: s.node.limits.Commands}}
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -106,8 +106,8 @@ func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, 
 		commands[i].asBytes = asBytes
 	}
 	if err != nil {
-		return nil, &apiError{http.StatusBadRequest, apiBadRequest,
-			"the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + oneLine(err)}
+		return nil, &Failure{http.StatusBadRequest, ErrBadRequest.Code,
+			"the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + OneLine(err)}
 	}
 	replies := s.runAll(ctx, commands, given.Parallel, appendBatchReply)
 	return append(append([]byte(`{"replies":[`), bytes.Join(replies, []byte(","))...), "]}"...), nil
@@ -121,7 +121,7 @@ func newCommand(given map[string]json.RawMessage) command {
 	case given == nil:
 		return command{err: badRequest("a command is null")}
 	case len(names) == 0:
-		return command{err: &apiError{code: apiMethodNotFound, message: "a command has no method"}}
+		return command{err: &Failure{Code: ErrMethodNotFound.Code, Message: "a command has no method"}}
 	case len(names) > 1:
 		return command{err: badRequest("a command has one method; this one has " + strings.Join(names, ", "))}
 	}
@@ -153,7 +153,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil {
 			message := "the body is not JSON objects {\"method\": …, \"params\": {…}}: " + err.Error()
-			writeError(w, http.StatusBadRequest, apiBadRequest, message)
+			WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, message)
 			return
 		}
 		if len(commands) == s.node.limits.Commands {
@@ -167,11 +167,11 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 		commands = append(commands, command{id: given.ID, method: m, body: given.Params, err: err})
 	}
 	replies := s.runAll(r.Context(), commands, false, appendLineReply)
-	writeJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
+	WriteJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
 }
 
 func (s *Server) tooManyCommands() error {
-	return &apiError{http.StatusRequestEntityTooLarge, apiLimitExceeded,
+	return &Failure{http.StatusRequestEntityTooLarge, ErrLimitExceeded.Code,
 		fmt.Sprintf("more than %d commands in one request: send several", s.node.limits.Commands)}
 }
 
@@ -186,7 +186,7 @@ func (s *Server) runAll(ctx context.Context, commands []command, parallel bool,
 		var result []byte
 		if before := size.Load(); c.err == nil && before > int64(s.node.limits.Batch) {
 			message := fmt.Sprintf("the replies before it are %d bytes: send it in another request", before)
-			c.err = &apiError{code: apiLimitExceeded, message: message}
+			c.err = &Failure{Code: ErrLimitExceeded.Code, Message: message}
 		}
 		if c.err == nil {
 			result, c.err = s.call(ctx, c.method, c.body, c.asBytes)
@@ -233,6 +233,6 @@ func appendLineReply(c command, result []byte) []byte {
 
 // appendError appends the object {"error": {…}}.
 func (c command) appendError(dst []byte) []byte {
-	e := c.err.(*apiError)
-	return appendError(dst, e.code, e.message)
+	e := c.err.(*Failure)
+	return appendError(dst, e.Code, e.Message)
 }

@@ -33,7 +33,7 @@ var nested = map[string][]string{
 	"override.force_recovery": {"value"}, "override.join_leave": {"value"}, "override.presence": {"value"},
 }
 
-// read returns the request in body, or an *apiError that says what is wrong with it.
+// read returns the request in body, or an *Failure that says what is wrong with it.
 func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 	if m.name == "publish" {
 		if r, plain := plainPublish(body); plain {
@@ -56,7 +56,7 @@ func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 	}
 	if err != nil {
 		message := "the body is not a JSON object that " + m.name + " accepts: " + err.Error()
-		return r, &apiError{http.StatusBadRequest, apiBadRequest, message}
+		return r, &Failure{http.StatusBadRequest, ErrBadRequest.Code, message}
 	}
 	return r, nil
 }

@@ -65,9 +65,9 @@ const (
 
 // rpcCodes maps error codes to those of gRPC, as Centrifugo does. Other codes get
 // rpcInvalidArgument.
-var rpcCodes = map[apiCode]rpcCode{
-	apiInternal: rpcInternal, apiMethodNotFound: rpcNotFound, apiLimitExceeded: rpcResourceExhausted,
-	apiUnknownChannel: rpcNotFound, apiCode(failUnrecoverable.Code): rpcOutOfRange,
+var rpcCodes = map[uint32]rpcCode{
+	ErrInternal.Code: rpcInternal, ErrMethodNotFound.Code: rpcNotFound, ErrLimitExceeded.Code: rpcResourceExhausted,
+	ErrUnknownChannel.Code: rpcNotFound, ErrUnrecoverable.Code: rpcOutOfRange,
 }
 
 // An rpcError is the status of a call that failed.
@@ -78,15 +78,15 @@ type rpcError struct {
 }
 
 // rpcErrorOf returns the status for an error of the API, with the error as a detail.
-func rpcErrorOf(e *apiError) *rpcError {
-	code, known := rpcCodes[e.code]
+func rpcErrorOf(e *Failure) *rpcError {
+	code, known := rpcCodes[e.Code]
 	switch {
-	case e.status == http.StatusServiceUnavailable:
+	case e.Status == http.StatusServiceUnavailable:
 		code = rpcUnavailable
 	case !known:
 		code = rpcInvalidArgument
 	}
-	return &rpcError{code, e.message, centrifuge.APIErrorDetails(uint32(code), uint32(e.code), e.message)}
+	return &rpcError{code, e.Message, centrifuge.APIErrorDetails(uint32(code), uint32(e.Code), e.Message)}
 }
 
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +115,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 // messageLimit is requestLimit for a message, in which data are bytes as they are.
 func (s *Server) messageLimit(method string) int {
 	if method == "publish" {
-		return s.node.limits.Publication + bodySlack
+		return s.node.limits.Publication + BodySlack
 	}
 	return s.node.limits.Batch
 }
@@ -123,11 +123,11 @@ func (s *Server) messageLimit(method string) int {
 // answerRPC returns the reply to a call, or its status.
 func (s *Server) answerRPC(r *http.Request) ([]byte, *rpcError) {
 	if s.countCall(r) > 0 {
-		s.node.refusedRequest(refusedRate, r)
-		return nil, &rpcError{code: rpcResourceExhausted, message: failTooManyRequests.Message}
+		s.node.refusedRequest(RefusedRate, r)
+		return nil, &rpcError{code: rpcResourceExhausted, message: ErrTooManyRequests.Message}
 	}
 	if !s.hasKey(r) {
-		s.node.refusedRequest(refusedKey, r)
+		s.node.refusedRequest(RefusedKey, r)
 		return nil, &rpcError{code: rpcUnauthenticated,
 			message: "the key is missing or wrong: send it in the metadata, as authorization: apikey KEY"}
 	}
@@ -159,7 +159,7 @@ func (s *Server) answerRPC(r *http.Request) ([]byte, *rpcError) {
 }
 
 // callRPC calls the method with a message, and returns the body of the answer of the HTTP API. The
-// error is an *apiError, or says why the message is malformed.
+// error is an *Failure, or says why the message is malformed.
 func (s *Server) callRPC(ctx context.Context, name, method string, message []byte) ([]byte, error) {
 	body, err := centrifuge.APIRequest(name, message)
 	var field centrifuge.APIFieldError
@@ -185,18 +185,18 @@ func (s *Server) callRPC(ctx context.Context, name, method string, message []byt
 //   - the HTTP API answers it with a status, too
 //   - the method is Batch, whose reply has no field for an error
 func (s *Server) replyRPC(name string, answer []byte, err error, asStatus bool) ([]byte, *rpcError) {
-	e, known := err.(*apiError)
+	e, known := err.(*Failure)
 	switch {
-	case known && (asStatus || e.status != 0 || name == "Batch"):
+	case known && (asStatus || e.Status != 0 || name == "Batch"):
 		return nil, rpcErrorOf(e)
 	case known:
-		answer = appendError(nil, e.code, e.message)
+		answer = appendError(nil, e.Code, e.Message)
 	case err != nil:
 		return nil, &rpcError{code: rpcInternal, message: err.Error()}
 	}
 	reply, err := centrifuge.APIResponse(name, answer)
 	if err != nil {
-		return nil, rpcErrorOf(s.explain(name, err))
+		return nil, rpcErrorOf(s.Explain(name, err))
 	}
 	return reply, nil
 }

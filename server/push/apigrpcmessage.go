@@ -29,14 +29,15 @@ const (
 func isRPC(w http.ResponseWriter, r *http.Request) bool {
 	switch kind := r.Header.Get("Content-Type"); {
 	case r.ProtoMajor < 2:
-		writeError(w, http.StatusHTTPVersionNotSupported, apiBadRequest, "gRPC needs HTTP/2: without TLS the client "+
-			"begins with it, by prior knowledge")
+		WriteError(w, http.StatusHTTPVersionNotSupported, ErrBadRequest.Code,
+			"gRPC needs HTTP/2: without TLS the client "+
+				"begins with it, by prior knowledge")
 		return false
-	case !allowMethod(w, r, http.MethodPost):
+	case !AllowMethod(w, r, http.MethodPost):
 		return false
 	case kind != "application/grpc" && kind != "application/grpc+proto" &&
 		!strings.HasPrefix(kind, "application/grpc;"):
-		writeError(w, http.StatusUnsupportedMediaType, apiBadRequest, "the content type is not application/grpc")
+		WriteError(w, http.StatusUnsupportedMediaType, ErrBadRequest.Code, "the content type is not application/grpc")
 		return false
 	}
 	return true

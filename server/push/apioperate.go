@@ -3,7 +3,6 @@ package push
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 )
 
@@ -59,29 +58,6 @@ func (r *apiRequest) target() Target {
 	return Target{User: r.User, Client: r.Client, Session: r.Session, Except: r.Whitelist}
 }
 
-// chosen returns the sessions that op selects: all sessions of the user, or the one with that
-// client or session id. If several are given, all must fit.
-func (n *node) chosen(op operation) (list []*session) {
-	if op.User == "" && op.Client == "" && op.Session == "" {
-		return nil
-	}
-	for _, one := range n.wheel.all() {
-		if one.watcher {
-			continue
-		}
-		if id := one.id.String(); op.Client != "" && id != op.Client || slices.Contains(op.Whitelist, id) {
-			continue
-		}
-		if op.Session != "" && one.sessionID() != op.Session {
-			continue
-		}
-		if op.User == "" || one.isConnected() && one.user() == op.User {
-			list = append(list, one)
-		}
-	}
-	return list
-}
-
 // numClients returns the result of a method that counts connections.
 func numClients(n int, err error) ([]byte, error) {
 	if err != nil {
@@ -122,4 +98,30 @@ func (s *Server) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) 
 
 func (s *Server) apiUnsubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
 	return numClients(s.Unsubscribe(ctx, r.target(), r.Channel))
+}
+
+// apiConnections lists all connections of a user, or all.
+func (s *Server) apiConnections(ctx context.Context, r *apiRequest) ([]byte, error) {
+	list, err := s.Connections(ctx, r.User)
+	if err != nil {
+		return nil, err
+	}
+	type state struct {
+		Channels map[string]struct{} `json:"channels"`
+	}
+	type shown struct {
+		Transport string `json:"transport"`
+		Protocol  string `json:"protocol"`
+		User      string `json:"user"`
+		State     state  `json:"state"`
+	}
+	connections := make(map[string]shown, len(list))
+	for _, c := range list {
+		one := shown{c.Transport, c.Protocol, c.User, state{make(map[string]struct{}, len(c.Channels))}}
+		for _, name := range c.Channels {
+			one.State.Channels[name] = struct{}{}
+		}
+		connections[c.Client] = one
+	}
+	return json.Marshal(map[string]any{"connections": connections})
 }

@@ -41,8 +41,8 @@ func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error
 			result = append(appendPublished(append(result, `{"result":`...), one.Position), '}')
 			continue
 		}
-		e := s.explain("broadcast", one.Err)
-		result = appendError(result, e.code, e.message)
+		e := s.Explain("broadcast", one.Err)
+		result = appendError(result, e.Code, e.Message)
 	}
 	return append(result, "]}"...), nil
 }
@@ -52,7 +52,7 @@ func (r *apiRequest) publication() (data []byte, o PublishOptions, err error) {
 	o = PublishOptions{Tags: r.Tags, SkipHistory: r.SkipHistory, IdempotencyKey: r.IdempotencyKey,
 		bytes: r.Data == nil}
 	if r.Version != 0 || r.VersionEpoch != "" {
-		o.Version = &Version{r.Version, r.VersionEpoch}
+		o.Version = &Version{Number: r.Version, Epoch: r.VersionEpoch}
 	}
 	if r.Data != nil && len(r.B64Data) > 0 {
 		return nil, o, badRequest("data and b64data are both given: use one")
@@ -61,16 +61,6 @@ func (r *apiRequest) publication() (data []byte, o PublishOptions, err error) {
 		data = r.B64Data
 	}
 	return data, o, nil
-}
-
-// publishKept publishes p. With skipHistory the publication is not in the channel's history and
-// cannot be recovered.
-func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
-	keep := n.rules.of(channel).retention()
-	if skipHistory {
-		keep = Retention{}
-	}
-	return n.publishWith(ctx, channel, p, keep)
 }
 
 // appendPublished appends the result of a publication: its position, if the channel has a history.

@@ -32,7 +32,7 @@ func everyPath() map[string]string {
 // In development mode, where nothing needs a key, a page of another site gets 403 from every path:
 // it can neither open a WebSocket nor publish by a form. The page's browser sends Origin.
 func TestAttackOtherSites(t *testing.T) {
-	ts := newTestServer(t, Config{Mercure: MercureConfig{Subscriptions: true}})
+	ts := newTestServer(t, Config{Doors: testDoors(MercureConfig{Subscriptions: true})})
 	stream := ts.subscribe("channel=news")
 	stream.take()
 	for path, method := range everyPath() {

@@ -10,14 +10,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // The tests in this file do what an attacker with a connection may try. Each names what bounds it.
 // Others are beside what they attack:
 //
-//   - algorithms, kid and floods of key sets: tokenkeys_test.go;
+//   - algorithms, kid and floods of key sets: token/keys_test.go;
 //   - pages of other sites and line breaks: attack_pages_test.go; DNS rebinding:
 //     cmd/myriad/development_test.go;
 //   - selectors that explode: internal/mercure, and TestAttackMercure;
@@ -49,7 +47,7 @@ func TestAttackDeepJSON(t *testing.T) {
 	} {
 		c := n.connected()
 		c.frame([]byte(command))
-		c.wantClosed(t, command[:20], endBadRequest)
+		c.wantClosed(t, command[:20], DisconnectBadRequest)
 	}
 }
 
@@ -74,13 +72,13 @@ func TestAttackFilters(t *testing.T) {
 	}
 	p := protobufClient(n)
 	p.frame(append(binary.AppendUvarint(nil, uint64(len(nested))), nested...))
-	p.wantClosed(t, "a deep filter in Protobuf", endBadRequest)
+	p.wantClosed(t, "a deep filter in Protobuf", DisconnectBadRequest)
 }
 
 // protobufClient opens a connection in Protobuf and connects it.
 func protobufClient(n *testNode) *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.start(f, centrifugeForm{centrifuge.Protobuf, inSocket, false})
+	f.s = n.start(f, protobufForm)
 	f.frame([]byte("\x04\x08\x01\x22\x00"))
 	f.take()
 	return f
@@ -91,17 +89,17 @@ func TestAttackManyCommands(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected()
 	c.frame([]byte(strings.Repeat("{\"id\":2,\"ping\":{}}\n", 10_000)))
-	c.wantClosed(t, "JSON", endBadRequest)
+	c.wantClosed(t, "JSON", DisconnectBadRequest)
 	if got := c.take(); len(got) != 1 || strings.Count(got[0], "\n") >= n.limits.Commands {
 		t.Errorf("%d messages", len(got))
 	}
 	p := protobufClient(n)
 	p.frame(bytes.Repeat([]byte("\x04\x08\x02\x5a\x00"), 10_000))
-	p.wantClosed(t, "Protobuf", endBadRequest)
+	p.wantClosed(t, "Protobuf", DisconnectBadRequest)
 	// pongs, which have no answer, are bounded in the same way: only one is due
 	p = protobufClient(n)
 	p.frame(make([]byte, 10_000))
-	p.wantClosed(t, "pongs", endBadRequest)
+	p.wantClosed(t, "pongs", DisconnectBadRequest)
 }
 
 // Lengths that lie do not allocate: a Protobuf length is compared with the frame first.
@@ -115,7 +113,7 @@ func TestAttackLengths(t *testing.T) {
 		} {
 			p := protobufClient(n)
 			p.frame([]byte(frame))
-			p.wantClosed(t, "a length that lies", endBadRequest)
+			p.wantClosed(t, "a length that lies", DisconnectBadRequest)
 			p.hangUp()
 		}
 	})
@@ -197,7 +195,7 @@ func TestAttackEmulationSecrets(t *testing.T) {
 		if code := ts.emulate(string(guess), node, `{"id":2,"ping":{}}`); code != 404 {
 			t.Errorf("a guessed session is answered %d", code)
 		}
-		c.close(ending{})
+		c.Close(Disconnect{})
 		waitFor(t, "the secret to be forgotten", func() bool { return ts.emulate(session, node, "{}") == 404 })
 	}
 }

@@ -11,8 +11,8 @@ import (
 // sinkTransport accepts and discards every message.
 type sinkTransport struct{ fakeTransport }
 
-func (f *sinkTransport) send(*message) error { return nil }
-func (f *sinkTransport) queued() int         { return 0 }
+func (f *sinkTransport) Send(*Message) error { return nil }
+func (f *sinkTransport) Queued() int         { return 0 }
 
 const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 
@@ -21,7 +21,7 @@ func benchNode(b *testing.B) *node {
 	if err != nil {
 		b.Fatal(err)
 	}
-	n.open()
+	n.open(testDoors(MercureConfig{}))
 	b.Cleanup(func() { n.close() })
 	return n
 }
@@ -83,8 +83,8 @@ type countingTransport struct {
 	sum int
 }
 
-func (f *countingTransport) send(m *message) error {
-	f.sum += len(m.payload)
+func (f *countingTransport) Send(m *Message) error {
+	f.sum += len(m.Payload)
 	return nil
 }
 
@@ -93,7 +93,7 @@ func BenchmarkConnectAndSubscribe(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		f := n.connectSink()
-		f.s.ended()
+		f.s.Ended()
 	}
 }
 
@@ -113,11 +113,11 @@ func BenchmarkSubscriberMemory(b *testing.B) {
 		before := heap()
 		for range subscribers {
 			s := n.start(sink, jsonForm)
-			runCommands(s, []byte(connectAndSubscribe))
+			runMessage(s, []byte(connectAndSubscribe))
 		}
 		b.ReportMetric(float64(heap()-before)/subscribers, "B/subscriber")
 		for _, s := range n.wheel.all() {
-			s.ended()
+			s.Ended()
 		}
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
 // This file holds what a program does that embeds the server. The HTTP and gRPC APIs are these
@@ -21,9 +24,9 @@ import (
 // namespace lacks what the call needs, 112 for a position of another epoch. Other errors come from
 // the Bus, or are ctx's.
 
-func badCall(message string) error { return Error{Code: failBadRequest.Code, Message: message} }
+func badCall(message string) error { return Error{Code: ErrBadRequest.Code, Message: message} }
 
-func overLimit(message string) error { return Error{Code: failLimitExceeded.Code, Message: message} }
+func overLimit(message string) error { return Error{Code: ErrLimitExceeded.Code, Message: message} }
 
 // PublishOptions are what may be said of a publication besides its data.
 type PublishOptions struct {
@@ -95,7 +98,7 @@ func (s *Server) Broadcast(ctx context.Context, channels []string, data []byte, 
 
 // checkPublication returns an error for what is missing, or is too large for any channel.
 func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
-	limit, size := s.node.limits.Publication, len(data)+tagsSize(o.Tags)
+	limit, size := s.node.limits.Publication, (&Publication{Data: data, Tags: o.Tags}).Size()
 	if size > limit && o.Kind == JSON && !o.bytes {
 		size += compactSize(data) - len(data)
 	}
@@ -118,25 +121,25 @@ func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
 
 // publishChecked publishes to one channel.
 func (s *Server) publishChecked(ctx context.Context, channel string, data []byte, o *PublishOptions) (Position, error) {
-	p := Publication{ID: o.IdempotencyKey, Data: data, Kind: o.Kind, Tags: o.Tags, Version: o.Version, exact: o.bytes}
+	p := Publication{ID: o.IdempotencyKey, Data: data, Kind: o.Kind, Tags: o.Tags, Version: o.Version}
 	if o.bytes {
-		p.Kind = kindOf(data)
+		p.Kind = KindOf(data)
 	}
-	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory)
+	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory, o.bytes)
 	switch {
-	case errors.Is(err, ErrOutdated):
+	case errors.Is(err, bus.ErrOutdated):
 		return at, nil // the channel has it already, or something newer
-	case errors.Is(err, ErrNoHistory):
-		return at, Error{Code: failNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
+	case errors.Is(err, bus.ErrNoHistory):
+		return at, Error{Code: ErrNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
 	case errors.Is(err, errBadVersion):
 		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", maxID))
 	case errors.Is(err, errBadChannel):
 		return at, s.checkChannel(channel)
 	case errors.Is(err, errBadID):
 		return at, badCall(fmt.Sprintf("idempotency_key has more than %d bytes", maxID))
-	case errors.Is(err, errBadData) && p.Kind == JSON && !json.Valid(data):
+	case errors.Is(err, ErrBadData) && p.Kind == JSON && !json.Valid(data):
 		return at, badCall("data is not JSON")
-	case errors.Is(err, errBadData):
+	case errors.Is(err, ErrBadData):
 		return at, badCall("data is not UTF-8, as JSON must be")
 	}
 	return at, err
@@ -233,6 +236,31 @@ func (s *Server) Connections(ctx context.Context, user string) ([]ConnectionInfo
 	return list.Connections, nil
 }
 
+// mustHave returns an error for an invalid name, and for a channel whose namespace lacks the
+// feature that has checks.
+func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
+	err := s.checkChannel(name)
+	if err == nil && !has(s.node.rules.of(name)) {
+		return ErrNotAvailable
+	}
+	return err
+}
+
+// checkChannel returns the API's error for a name that no channel may have.
+func (s *Server) checkChannel(name string) error {
+	switch err := s.node.checkChannel(name); {
+	case name == "":
+		return badCall("channel is missing")
+	case errors.Is(err, errBadChannel):
+		return badCall(s.node.channelRule("the channel", name))
+	default:
+		return err
+	}
+}
+
+func keepsHistory(ns *Namespace) bool  { return ns.HistorySize > 0 }
+func showsPresence(ns *Namespace) bool { return ns.Presence }
+
 // A Target selects connections: those of a user, the one with that client id, the one with that
 // session id. If several are given, all must fit; one must be.
 type Target struct {
@@ -298,7 +326,7 @@ func (s *Server) subscribeAll(ctx context.Context, t *Target, channel string, o 
 	if err != nil {
 		return 0, err
 	}
-	info, size := compact(o.Info), len(o.Data)
+	info, size := strict.Compact(o.Info), len(o.Data)
 	if json.Valid(o.Data) {
 		size = compactSize(o.Data)
 	}
@@ -363,7 +391,7 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 		return 0, err
 	}
 	if why == (Disconnect{}) {
-		why = endForceNoReconnect
+		why = DisconnectForced
 	}
 	if !why.isValid() {
 		return 0, badCall(badDisconnect)
@@ -398,6 +426,25 @@ func (s *Server) Refresh(ctx context.Context, t Target, o RefreshOptions) (int, 
 	if o.Expired {
 		op.ExpireAt = 0 // at once
 	}
-	op.Info = compact(o.Info)
+	op.Info = strict.Compact(o.Info)
 	return s.node.countAll(ctx, "refresh", op)
+}
+
+// compactSize returns how many bytes the valid JSON has without spaces between its tokens.
+func compactSize(text []byte) (n int) {
+	quoted, escaped := false, false
+	for _, c := range text {
+		switch {
+		case !quoted && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			continue
+		case escaped:
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"':
+			quoted = !quoted
+		}
+		n++
+	}
+	return n
 }

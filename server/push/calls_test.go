@@ -99,11 +99,11 @@ func TestCalls(t *testing.T) {
 	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{4001, "bye"}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	bob.wantClosed(t, "with a code", ending{4001, "bye"})
+	bob.wantClosed(t, "with a code", Disconnect{4001, "bye"})
 	if n, err := ts.Disconnect(ctx, Target{User: "ann"}, Disconnect{}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	ann.wantClosed(t, "without a code", endForceNoReconnect)
+	ann.wantClosed(t, "without a code", DisconnectForced)
 }
 
 // A call that cannot be followed fails with an Error that says why, and has no effect.
@@ -122,6 +122,7 @@ func TestCallsAreChecked(t *testing.T) {
 		SkipHistory: true}
 	keyed := PublishOptions{IdempotencyKey: strings.Repeat("k", 257)}
 	unnumbered := PublishOptions{Version: &Version{Epoch: "e"}}
+	elsewhere := Position{Offset: 1, Epoch: "other"}
 	three, reason := []string{"a", "b", "c"}, strings.Repeat("r", 124)
 	tagged := PublishOptions{Tags: map[string]string{"t": string(long)}}
 	recovering := SubscribeOptions{Override: Override{ForceRecovery: new(true)}}
@@ -145,7 +146,7 @@ func TestCallsAreChecked(t *testing.T) {
 		"no history":             {second(ts.History(ctx, "a", Query{})), 108},
 		"no history to remove":   {ts.RemoveHistory(ctx, "a"), 108},
 		"no presence":            {second(ts.Presence(ctx, "kept:a")), 108},
-		"another epoch":          {second(ts.History(ctx, "kept:a", Query{Since: &Position{1, "other"}})), 112},
+		"another epoch":          {second(ts.History(ctx, "kept:a", Query{Since: &elsewhere})), 112},
 		"bad pattern":            {second(ts.Channels(ctx, "[")), 107},
 		"no channels":            {second(ts.Broadcast(ctx, nil, []byte("1"), PublishOptions{})), 107},
 		"many channels":          {second(ts.Broadcast(ctx, three, long, PublishOptions{})), 106},
@@ -211,7 +212,7 @@ func TestConnectHookHasValues(t *testing.T) {
 	}
 	for s, c := range ts.node.callers.list {
 		if c.values != nil {
-			t.Errorf("the values of %s are kept", s.user())
+			t.Errorf("the values of %s are kept", s.User())
 		}
 	}
 	if f := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`); !f.isClosed() {
@@ -248,10 +249,10 @@ func TestConnectHookHasValuesBySocket(t *testing.T) {
 // A hook's Disconnect that no close frame can carry still ends the connection.
 func TestDisconnectsThatCannotBeSent(t *testing.T) {
 	for _, tt := range []struct{ given, want Disconnect }{
-		{Disconnect{}, endForceNoReconnect},
-		{Disconnect{12, ""}, endServerError},
-		{Disconnect{5000, "x"}, endServerError},
-		{Disconnect{4001, strings.Repeat("r", 124)}, endServerError},
+		{Disconnect{}, DisconnectForced},
+		{Disconnect{12, ""}, DisconnectServerError},
+		{Disconnect{5000, "x"}, DisconnectServerError},
+		{Disconnect{4001, strings.Repeat("r", 124)}, DisconnectServerError},
 		{Disconnect{4001, "bye"}, Disconnect{4001, "bye"}},
 	} {
 		refuse := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {

@@ -5,21 +5,13 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 // A Capability lets one client do some things in some channels, whatever the rules of their
 // namespaces say. It only grants: several of them grant what each grants.
-type Capability struct {
-	// Channels are names, or patterns of the kind that Match says.
-	Channels []string `json:"channels"`
-	// Match is "" for names, "wildcard" for patterns in which * matches any text, or "regex" for
-	// regular expressions (RE2), which match any part of a name unless they begin with ^ and end
-	// with $.
-	Match string `json:"match,omitempty"`
-	// Allow lists "sub" (subscribe), "pub" (publish), "prs" (ask who is present) and "hst" (read
-	// the history).
-	Allow []string `json:"allow"`
-}
+type Capability = token.Capability
 
 // A right is a set of what a Capability may allow.
 type right uint8
@@ -31,8 +23,8 @@ const (
 	rightHistory
 )
 
-var rightNames = map[string]right{"sub": rightSubscribe, "pub": rightPublish, "prs": rightPresence,
-	"hst": rightHistory}
+var rightNames = map[string]right{token.RightSubscribe: rightSubscribe, token.RightPublish: rightPublish,
+	token.RightPresence: rightPresence, token.RightHistory: rightHistory}
 
 // These bound the capabilities of one client. More are an invalid token.
 const (

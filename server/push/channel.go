@@ -3,6 +3,8 @@ package push
 import (
 	"context"
 	"sync"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A channel is the Receiver of one channel's events on this node. Its users are its members and the
@@ -29,13 +31,13 @@ type channel struct {
 	deltas   int                  // members that get deltas
 	base     *Publication         // the last publication, if deltas > 0
 
-	window window // for sessions that are reading the history: see recover.go
+	window Window // for sessions that are reading the history: see recover.go
 }
 
 // A member is one subscription of one session. The session's mu guards evicted, the channel's mu
 // guards at.
 type member struct {
-	s     *session
+	s     *Session
 	ch    *channel
 	grant *memberGrant // of the subscription's token, usually nil
 	at    int32        // its index in ch.members, or nowhere
@@ -43,7 +45,7 @@ type member struct {
 	notices bool // receives join and leave notices
 	server  bool // the server has made the subscription
 	special bool // it is in ch.specials
-	evicted bool // the channel removed it, possibly before session.settle
+	evicted bool // the channel removed it, possibly before Session.settle
 }
 
 const nowhere = -1 // it is no longer a member
@@ -69,42 +71,42 @@ func (m *member) info() ClientInfo {
 	return info
 }
 
-// A reservation stands for a subscription from the first check until it is made. Between them the
+// A Reservation stands for a subscription from the first check until it is made. Between them the
 // session may wait for a hook and for the bus. A session has one in a channel, so that it cannot
 // become a member twice, and it can be ended like a subscription.
-type reservation struct {
-	subscribeRequest
-	s     *session
+type Reservation struct {
+	SubscribeCommand
+	s     *Session
 	ch    *channel
 	ended bool // ch.mu guards it: the server has ended the subscription before it was made
 }
 
 // reservations are those of a channel. Usually there is one at a time, which needs no map.
 type reservations struct {
-	one  *reservation
-	more map[*session]*reservation // nil without any
+	one  *Reservation
+	more map[*Session]*Reservation // nil without any
 }
 
 // of returns the session's reservation, or nil.
-func (l *reservations) of(s *session) *reservation {
+func (l *reservations) of(s *Session) *Reservation {
 	if l.one != nil && l.one.s == s {
 		return l.one
 	}
 	return l.more[s]
 }
 
-func (l *reservations) add(r *reservation) {
+func (l *reservations) add(r *Reservation) {
 	if l.one == nil {
 		l.one = r
 		return
 	}
 	if l.more == nil {
-		l.more = make(map[*session]*reservation)
+		l.more = make(map[*Session]*Reservation)
 	}
 	l.more[r.s] = r
 }
 
-func (l *reservations) remove(r *reservation) {
+func (l *reservations) remove(r *Reservation) {
 	if l.one == r {
 		l.one = nil
 		return
@@ -116,34 +118,34 @@ func (l *reservations) remove(r *reservation) {
 }
 
 // reserve adds a reservation, or returns nil if the session has one. The caller has acquired ch.
-func (ch *channel) reserve(s *session) *reservation {
+func (ch *channel) reserve(s *Session) *Reservation {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.joining.of(s) != nil {
 		return nil
 	}
-	r := &reservation{s: s, ch: ch}
+	r := &Reservation{s: s, ch: ch}
 	ch.joining.add(r)
 	return r
 }
 
 // settle ends the reservation of a subscription that was made. It reports whether the server has
 // ended the subscription meanwhile.
-func (r *reservation) settle() (ended bool) {
+func (r *Reservation) settle() (ended bool) {
 	r.ch.mu.Lock()
 	defer r.ch.mu.Unlock()
 	r.ch.joining.remove(r)
 	return r.ended
 }
 
-// cancel ends the reservation of a subscription that is not made.
-func (r *reservation) cancel() {
+// Cancel ends the reservation of a subscription that is not made.
+func (r *Reservation) Cancel() {
 	r.settle()
 	r.ch.hub.release(r.ch)
 }
 
 // end ends the subscription when it is made.
-func (r *reservation) end() {
+func (r *Reservation) end() {
 	r.ch.mu.Lock()
 	defer r.ch.mu.Unlock()
 	r.ended = true
@@ -159,7 +161,7 @@ func (ch *channel) connect() error {
 	n := ch.hub.node
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	err := n.bus.Subscribe(ctx, Topic{ch.name, ch.rules.retention()}, ch)
+	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.retention()}, ch)
 	ch.open = err == nil
 	return err
 }
@@ -245,18 +247,18 @@ const frameBytes = 32 << 10
 // call at a time.
 func (ch *channel) Receive(_ string, list []Publication) {
 	ch.mu.Lock()
-	ch.window.keep(list)
+	ch.window.Keep(list)
 	slow := ch.spread(list)
 	ch.mu.Unlock()
 	for _, m := range slow {
-		m.s.tooSlow(ch.name, largest(list))
+		m.s.TooSlow(ch.name, largest(list))
 	}
 }
 
 // largest returns the size of the largest publication, in bytes.
 func largest(list []Publication) (size int) {
 	for i := range list {
-		size = max(size, list[i].size())
+		size = max(size, list[i].Size())
 	}
 	return size
 }
@@ -269,7 +271,7 @@ func (ch *channel) together(list []Publication) int {
 	}
 	bytes := 0
 	for i, p := range list {
-		bytes += envelope + p.size()
+		bytes += envelope + p.Size()
 		if bytes > frameBytes && i > 0 {
 			return i
 		}
@@ -323,7 +325,7 @@ func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent
 		if m == nil {
 			continue
 		}
-		var message *message
+		var message *Message
 		if !m.special {
 			message = e.message(m.s.formID)
 		} else if message = e.specialMessage(ch, m); message == nil {
@@ -332,10 +334,10 @@ func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent
 		if drops {
 			sent += ch.offer(m, message)
 		} else {
-			switch m.s.offer(message) {
-			case offerTaken:
+			switch m.s.Offer(message) {
+			case OfferTaken:
 				sent += m.s.counted()
-			case offerFull:
+			case OfferFull:
 				slow = append(slow, m)
 			}
 		}
@@ -366,7 +368,7 @@ func (ch *channel) closeHoles() {
 }
 
 // Notice sends the notice to the members that asked for notices.
-func (ch *channel) Notice(_ string, n Notice) {
+func (ch *channel) Notice(_ string, n bus.Notice) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.notified == 0 {
@@ -383,8 +385,8 @@ func (ch *channel) Notice(_ string, n Notice) {
 type noticeEncoder struct {
 	node   *node
 	name   string
-	notice Notice
-	made   [maxForms]*message
+	notice bus.Notice
+	made   [maxForms]*Message
 }
 
 // tell sends m the notice if it asked for notices.
@@ -395,20 +397,20 @@ func (e *noticeEncoder) tell(m *member) {
 	made := e.made[m.s.formID]
 	if made == nil {
 		f := m.s.form()
-		payload := f.notice(e.name, e.notice)
+		payload := f.Notice(e.name, e.notice)
 		if payload == nil {
 			return
 		}
-		made = &message{payload, f.share(payload)}
+		made = &Message{payload, f.Share(payload)}
 		e.made[m.s.formID] = made
 	}
-	m.s.offer(made) // if its queue is full, the next publication handles that
+	m.s.Offer(made) // if its queue is full, the next publication handles that
 }
 
 func (e *noticeEncoder) release() {
 	for _, m := range e.made {
 		if m != nil {
-			m.release()
+			m.Release()
 		}
 	}
 }

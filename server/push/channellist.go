@@ -2,16 +2,9 @@ package push
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
-	"errors"
-	"net/http"
 	"slices"
 	"strings"
 )
-
-// listedChannels bounds the channels of one answer; those with the most subscribers come first.
-const listedChannels = 200
 
 type channelList struct {
 	Total    int           `json:"total"` // that match, listed or not
@@ -22,62 +15,6 @@ type channelList struct {
 type ChannelInfo struct {
 	Name        string `json:"name"`
 	Subscribers int    `json:"subscribers"` // on all nodes
-}
-
-// serveChannels lists the channels of all nodes whose name contains the query's "match", those with
-// the most subscribers first.
-func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
-	list, err := s.node.allChannels(r.Context(), operation{Pattern: r.URL.Query().Get("match"), Contains: true,
-		Most: listedChannels})
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
-		return
-	}
-	body, err := json.Marshal(list)
-	if err != nil {
-		panic("push: names of channels are always JSON: " + err.Error())
-	}
-	writeJSON(w, http.StatusOK, body)
-}
-
-// shownHistory is how many of a channel's latest publications the console shows.
-const shownHistory = 20
-
-// serveChannel describes one channel: its rules, its last publications and its present clients,
-// encoded as in the API. What its namespace does not keep is null.
-func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Query().Get("name")
-	if s.node.checkChannel(name) != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel", name))
-		return
-	}
-	rules := s.node.rules.of(name)
-	shown := struct {
-		Namespace string          `json:"namespace"`
-		Recovery  bool            `json:"recovery"`
-		Publish   PublishRule     `json:"publish"`
-		Slow      SlowPolicy      `json:"slow"`
-		History   json.RawMessage `json:"history"`
-		Presence  json.RawMessage `json:"presence"`
-	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
-	for _, part := range []struct {
-		to     *json.RawMessage
-		method func(*Server, context.Context, *apiRequest) ([]byte, error)
-	}{{&shown.History, (*Server).apiHistory}, {&shown.Presence, (*Server).apiPresence}} {
-		result, err := part.method(s, r.Context(), &apiRequest{Channel: name, Limit: shownHistory, Reverse: true})
-		switch {
-		case err == nil:
-			*part.to = result
-		case !errors.Is(err, failNotAvailable) && !errors.Is(err, failLimitExceeded):
-			writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
-			return
-		}
-	}
-	body, err := json.Marshal(shown)
-	if err != nil {
-		panic("push: the description of a channel is always JSON: " + err.Error())
-	}
-	writeJSON(w, http.StatusOK, body)
 }
 
 // matching returns at most `most` channels for whose names wanted returns true. It locks one shard

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,7 +115,7 @@ func (n *node) countAll(ctx context.Context, kind string, op operation) (sum int
 // disconnectHere closes the connections that op selects, and returns how many.
 func (n *node) disconnectHere(op operation) (count int) {
 	for _, one := range n.chosen(op) {
-		if one.disconnect(ending{Code: op.Code, Reason: op.Reason}) {
+		if one.Disconnect(Disconnect{Code: op.Code, Reason: op.Reason}) {
 			count++
 		}
 	}
@@ -138,13 +139,13 @@ type subscribed struct {
 }
 
 func (n *node) subscribeHere(op operation) (sum subscribed) {
-	w := subscribeRequest{}
+	w := SubscribeCommand{}
 	if op.Since != nil {
-		w.recover, w.since = true, *op.Since
+		w.Recover, w.Since = true, *op.Since
 	}
 	w.answer = op.Data
 	for _, one := range n.chosen(op) {
-		if !one.isConnected() {
+		if !one.IsConnected() {
 			continue
 		}
 		if op.Info != nil || op.ExpireAt != 0 || op.Override != nil {
@@ -155,10 +156,10 @@ func (n *node) subscribeHere(op operation) (sum subscribed) {
 		switch {
 		case told:
 			sum.Count++
-		case err != nil && !errors.Is(err, failAlreadySubscribed):
+		case err != nil && !errors.Is(err, ErrAlreadySubscribed):
 			if !errors.As(err, &sum.Failed) {
 				n.log.Error("push: a client could not be subscribed", "channel", op.Channel, "error", err)
-				sum.Failed = failInternal
+				sum.Failed = ErrInternal
 			}
 			return sum
 		}
@@ -173,7 +174,7 @@ func (n *node) refreshHere(op operation) (count int) {
 	}
 	over := !op.Never && !ends.After(n.clock.Now())
 	for _, one := range n.chosen(op) {
-		if over && one.disconnect(endExpired) || !over && one.refreshByServer(ends, op.Info) {
+		if over && one.Disconnect(DisconnectExpired) || !over && one.refreshByServer(ends, op.Info) {
 			count++
 		}
 	}
@@ -201,8 +202,8 @@ func (n *node) describe() clusterNode {
 func (n *node) infoHere() nodeInfo {
 	users := make(map[string]struct{})
 	for _, s := range n.wheel.all() {
-		if !s.watcher && s.isConnected() {
-			users[s.user()] = struct{}{}
+		if !s.watcher && s.IsConnected() {
+			users[s.User()] = struct{}{}
 		}
 	}
 	return nodeInfo{n.describe(), len(users), n.hub.subscriptions()}
@@ -224,4 +225,27 @@ func (n *node) allChannels(ctx context.Context, op operation) (channelList, erro
 	}
 	all.trim(op.Most)
 	return all, err
+}
+
+// chosen returns the sessions that op selects: all sessions of the user, or the one with that
+// client or session id. If several are given, all must fit.
+func (n *node) chosen(op operation) (list []*Session) {
+	if op.User == "" && op.Client == "" && op.Session == "" {
+		return nil
+	}
+	for _, one := range n.wheel.all() {
+		if one.watcher {
+			continue
+		}
+		if id := one.id.String(); op.Client != "" && id != op.Client || slices.Contains(op.Whitelist, id) {
+			continue
+		}
+		if op.Session != "" && one.SessionID() != op.Session {
+			continue
+		}
+		if op.User == "" || one.IsConnected() && one.User() == op.User {
+			list = append(list, one)
+		}
+	}
+	return list
 }

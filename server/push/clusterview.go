@@ -1,11 +1,6 @@
 package push
 
-import (
-	"cmp"
-	"encoding/json"
-	"net/http"
-	"slices"
-)
+import "github.com/myriad-go/myriad/server/push/bus"
 
 // This file is what operators see of a cluster and change in it.
 
@@ -20,21 +15,21 @@ type nodeView struct {
 
 func (n *node) viewHere() nodeView {
 	state := n.bus.State()
-	view := nodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: state.lag(), Led: state.ledBy(n.name),
+	view := nodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, n.name),
 		Hears: []string{}}
 	for _, other := range state.Nodes {
-		if !other.Self && other.heard() {
+		if !other.Self && heardOf(other) {
 			view.Hears = append(view.Hears, other.Name)
 		}
 	}
 	return view
 }
 
-// heard reports whether the node is itself, or has given a sign of life lately.
-func (n NodeState) heard() bool { return n.Self || n.Seen < silentNode }
+// heardOf reports whether node n is itself, or has given a sign of life lately.
+func heardOf(n bus.NodeState) bool { return n.Self || n.Seen < silentNode }
 
-// lag returns how many messages of logs this node has not received yet.
-func (s State) lag() (messages uint64) {
+// lagOf returns how many messages of logs this node has not received yet.
+func lagOf(s bus.State) (messages uint64) {
 	for _, l := range s.Logs {
 		messages += l.Last - min(l.Followed, l.Last)
 	}
@@ -42,56 +37,11 @@ func (s State) lag() (messages uint64) {
 }
 
 // ledBy returns how many logs the node leads.
-func (s State) ledBy(node string) (logs int) {
+func ledBy(s bus.State, node string) (logs int) {
 	for _, l := range s.Logs {
 		if l.Leader == node {
 			logs++
 		}
 	}
 	return logs
-}
-
-// serveCluster sends how this node sees the cluster, and what each node says of itself. A server on
-// its own has no links and no logs.
-func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
-	state := s.node.bus.State()
-	shown := struct {
-		Problem string      `json:"problem"`
-		Links   []NodeState `json:"links"`
-		Logs    []LogState  `json:"logs"`
-		Nodes   []nodeView  `json:"nodes"`
-	}{state.Problem, state.Nodes, state.Logs, []nodeView{}}
-	err := askAll(r.Context(), s.node, "state", operation{}, func(n nodeView) {
-		shown.Nodes = append(shown.Nodes, n)
-	})
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
-		return
-	}
-	slices.SortFunc(shown.Nodes, func(a, b nodeView) int { return cmp.Compare(a.Name+a.ID, b.Name+b.ID) })
-	body, err := json.Marshal(shown)
-	if err != nil {
-		panic("push: the state of a cluster is always JSON: " + err.Error())
-	}
-	writeJSON(w, http.StatusOK, body)
-}
-
-// serveRemove makes the cluster forget the node that is named in the query.
-func (s *Server) serveRemove(w http.ResponseWriter, r *http.Request) {
-	if !allowMethod(w, r, http.MethodPost) {
-		return
-	}
-	name := r.URL.Query().Get("node")
-	switch {
-	case s.removeNode == nil:
-		writeError(w, http.StatusNotFound, apiMethodNotFound, "this server is no part of a cluster that it runs itself")
-	case name == "":
-		writeError(w, http.StatusBadRequest, apiBadRequest, "node is missing")
-	default:
-		if err := s.removeNode(r.Context(), name); err != nil {
-			writeError(w, http.StatusConflict, apiBadRequest, err.Error())
-			return
-		}
-		writeJSON(w, http.StatusOK, []byte("{}"))
-	}
 }

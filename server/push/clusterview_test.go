@@ -12,21 +12,24 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // A bus with a state is the memory bus of a node that says that it is part of a cluster.
 type busWithState struct {
-	Bus
-	state State
+	bus.Bus
+	state bus.State
 }
 
-func (b *busWithState) State() State { return b.state }
+func (b *busWithState) State() bus.State { return b.state }
 
 func newClusterServer(t *testing.T, problem string) *testServer {
-	bus := &busWithState{NewMemoryBus(MemoryConfig{}), State{Problem: problem,
-		Nodes: []NodeState{{Name: "n1", Self: true}, {Name: "n2", Seen: time.Second},
+	bus := &busWithState{membus.New(membus.Config{}), bus.State{Problem: problem,
+		Nodes: []bus.NodeState{{Name: "n1", Self: true}, {Name: "n2", Seen: time.Second},
 			{Name: "n3", Seen: silentNode + time.Second}},
-		Logs: []LogState{{Name: "l0", Leader: "n1", Last: 10, Followed: 10, Replicas: 3, Current: 3},
+		Logs: []bus.LogState{{Name: "l0", Leader: "n1", Last: 10, Followed: 10, Replicas: 3, Current: 3},
 			{Name: "l1", Leader: "n2", Last: 20, Followed: 13, Replicas: 3, Current: 2}}}}
 	return newTestServer(t, Config{Bus: bus, Node: "n1"})
 }
@@ -36,8 +39,8 @@ func TestClusterView(t *testing.T) {
 	ts := newClusterServer(t, "")
 	ts.subscribe("channel=news")
 	var shown struct {
-		Links []NodeState
-		Logs  []LogState
+		Links []bus.NodeState
+		Logs  []bus.LogState
 		Nodes []struct {
 			Name     string
 			Clients  int `json:"num_clients"`
@@ -97,7 +100,7 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 	for _, err := range []error{
 		context.DeadlineExceeded, context.Canceled, errors.Join(ErrUncertain, context.DeadlineExceeded),
 	} {
-		bus := lateToPublish{NewMemoryBus(MemoryConfig{}), err}
+		bus := lateToPublish{membus.New(membus.Config{}), err}
 		ts := newTestServer(t, Config{Bus: bus, Namespaces: []Namespace{{HistorySize: 5}}})
 		for _, mode := range []string{"", "transport"} {
 			w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`, errorModeHeader, mode)
@@ -112,7 +115,7 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 // A bus waits for other nodes. After busPatience its context ends with DeadlineExceeded, and the
 // API answers 503.
 func TestAPIOfABusThatWaits(t *testing.T) {
-	bus := waitsToPublish{NewMemoryBus(MemoryConfig{}), make(chan struct{})}
+	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
 	ts := newTestServer(t, Config{Bus: bus})
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
@@ -124,22 +127,22 @@ func TestAPIOfABusThatWaits(t *testing.T) {
 }
 
 type waitsToPublish struct {
-	Bus
+	bus.Bus
 	waits chan struct{}
 }
 
-func (b waitsToPublish) Publish(ctx context.Context, _ Topic, _ Publication) (Position, error) {
+func (b waitsToPublish) Publish(ctx context.Context, _ bus.Topic, _ Publication) (Position, error) {
 	b.waits <- struct{}{}
 	<-ctx.Done()
 	return Position{}, ctx.Err()
 }
 
 type lateToPublish struct {
-	Bus
+	bus.Bus
 	err error
 }
 
-func (b lateToPublish) Publish(context.Context, Topic, Publication) (Position, error) {
+func (b lateToPublish) Publish(context.Context, bus.Topic, Publication) (Position, error) {
 	return Position{}, b.err
 }
 

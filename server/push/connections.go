@@ -3,8 +3,6 @@ package push
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 )
@@ -45,10 +43,10 @@ func (n *node) connectionsHere(op operation) connectionList {
 	var found []foundSession
 	l := connectionList{Connections: []ConnectionInfo{}}
 	for _, s := range n.wheel.all() {
-		if s.watcher || !s.isConnected() {
+		if s.watcher || !s.IsConnected() {
 			continue
 		}
-		one := foundSession{s, s.user(), s.id.String()}
+		one := foundSession{s, s.User(), s.id.String()}
 		if !op.selects(one.user, one.client) {
 			continue
 		}
@@ -70,7 +68,7 @@ func (n *node) connectionsHere(op operation) connectionList {
 
 // A foundSession is a session with what sorts it.
 type foundSession struct {
-	s            *session
+	s            *Session
 	user, client string
 }
 
@@ -92,10 +90,10 @@ func (op *operation) selects(user, client string) bool {
 }
 
 // describe returns what operators may know of the session.
-func (s *session) describe() ConnectionInfo {
-	info := ConnectionInfo{Client: s.id.String(), User: s.user(), Node: s.node.name, Remote: s.t.remote(),
-		Queued: s.t.queued(), Channels: []string{}}
-	info.Transport, info.Protocol = s.form().kind()
+func (s *Session) describe() ConnectionInfo {
+	info := ConnectionInfo{Client: s.id.String(), User: s.User(), Node: s.node.name, Remote: s.t.Remote(),
+		Queued: s.t.Queued(), Channels: []string{}}
+	info.Transport, info.Protocol = s.form().Kind()
 	s.mu.Lock()
 	for _, m := range s.members {
 		info.Channels = append(info.Channels, m.ch.name)
@@ -127,42 +125,4 @@ func (n *node) allConnections(ctx context.Context, op operation) (all connection
 	})
 	all.Connections = all.Connections[:min(len(all.Connections), op.Most)]
 	return all, err
-}
-
-// apiConnections lists all connections of a user, or all.
-func (s *Server) apiConnections(ctx context.Context, r *apiRequest) ([]byte, error) {
-	list, err := s.Connections(ctx, r.User)
-	if err != nil {
-		return nil, err
-	}
-	type state struct {
-		Channels map[string]struct{} `json:"channels"`
-	}
-	type shown struct {
-		Transport string `json:"transport"`
-		Protocol  string `json:"protocol"`
-		User      string `json:"user"`
-		State     state  `json:"state"`
-	}
-	connections := make(map[string]shown, len(list))
-	for _, c := range list {
-		one := shown{c.Transport, c.Protocol, c.User, state{make(map[string]struct{}, len(c.Channels))}}
-		for _, name := range c.Channels {
-			one.State.Channels[name] = struct{}{}
-		}
-		connections[c.Client] = one
-	}
-	return json.Marshal(map[string]any{"connections": connections})
-}
-
-// serveConnections lists the connections of all nodes of which the query's "match" is a part of the
-// user, or the beginning of the id.
-func (s *Server) serveConnections(w http.ResponseWriter, r *http.Request) {
-	list, err := s.node.allConnections(r.Context(), operation{User: r.URL.Query().Get("match"), Contains: true,
-		Most: shownConnections})
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
-		return
-	}
-	writeShown(w, list)
 }

@@ -51,7 +51,7 @@ func TestAPIConnectionsAreBounded(t *testing.T) {
 	}
 	s := &Server{node: n.node}
 	var why Error
-	if _, err := s.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != failLimitExceeded.Code {
+	if _, err := s.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != ErrLimitExceeded.Code {
 		t.Errorf("%v", err)
 	}
 }

@@ -38,15 +38,14 @@ func (s *Server) routeConsole(mux *http.ServeMux) {
 		}
 		mux.Handle(pattern, consoleFile(name))
 	}
-	mux.HandleFunc("GET /console/stats", s.forOperator(s.serveStats))
-	mux.HandleFunc("GET /console/channels", s.forOperator(s.serveChannels))
-	mux.HandleFunc("GET /console/channel", s.forOperator(s.serveChannel))
-	mux.HandleFunc("GET /console/connections", s.forOperator(s.serveConnections))
-	mux.HandleFunc("GET /console/namespaces", s.forOperator(s.serveNamespaces))
-	mux.HandleFunc("GET /console/refusals", s.forOperator(s.serveRefusals))
-	mux.HandleFunc("POST /console/token", s.forOperator(s.serveToken))
-	mux.HandleFunc("GET /console/cluster", s.forOperator(s.serveCluster))
-	mux.HandleFunc("GET /console/events", s.unlessDraining(s.forOperator(s.serveConsoleEvents)))
+	mux.HandleFunc("GET /console/stats", s.ForOperator(s.serveStats))
+	mux.HandleFunc("GET /console/channels", s.ForOperator(s.serveChannels))
+	mux.HandleFunc("GET /console/channel", s.ForOperator(s.serveChannel))
+	mux.HandleFunc("GET /console/connections", s.ForOperator(s.serveConnections))
+	mux.HandleFunc("GET /console/namespaces", s.ForOperator(s.serveNamespaces))
+	mux.HandleFunc("GET /console/refusals", s.ForOperator(s.serveRefusals))
+	mux.HandleFunc("POST /console/token", s.ForOperator(s.serveToken))
+	mux.HandleFunc("GET /console/cluster", s.ForOperator(s.serveCluster))
 }
 
 // consoleFile serves one file. Its ETag is its hash: a browser gets a new version at once, and an
@@ -68,36 +67,6 @@ func consoleFile(name string) http.HandlerFunc {
 		h.Set("ETag", tag)
 		http.ServeFileFS(w, r, consoleFiles, name)
 	}
-}
-
-// forOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
-// channels and clients, and what is published.
-func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "no-store")
-		switch {
-		case s.isOperator(r):
-			next(w, r)
-		case s.operatorKey() == nil:
-			writeError(w, http.StatusForbidden, apiPermissionDenied,
-				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
-					"--api-key")
-		default:
-			s.node.refusedRequest(refusedKey, r)
-			writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
-		}
-	}
-}
-
-// isOperator reports whether the request has the operator's key, or needs none because the server
-// requires neither keys nor tokens.
-func (s *Server) isOperator(r *http.Request) bool { return s.operatorKey().matches(r) || s.isOpen() }
-
-func (s *Server) operatorKey() *secretKey {
-	if s.consoleKey != nil {
-		return s.consoleKey
-	}
-	return s.apiKey
 }
 
 // consoleStats is what the console shows: the counters of the metrics, and samples of the last
@@ -143,7 +112,7 @@ func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: stats are always JSON: " + err.Error())
 	}
-	writeJSON(w, http.StatusOK, body)
+	WriteJSON(w, http.StatusOK, body)
 }
 
 func loopsOf(engine *myriad.Engine) []loopStats {
@@ -158,15 +127,4 @@ func loopsOf(engine *myriad.Engine) []loopStats {
 		})
 	}
 	return loops
-}
-
-// serveConsoleEvents serves an operator's own subscription. It needs no token, because forOperator
-// has checked the key. Events are named after their channels. Clients do not see the subscription,
-// and no counter includes it.
-func (s *Server) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
-	channels, ok := s.eventChannels(w, r)
-	if !ok {
-		return
-	}
-	s.holdEvents(w, r, true, grant{watcher: true}, channels)
 }

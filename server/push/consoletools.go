@@ -111,7 +111,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, tokenBytes))
 	if err != nil {
-		refuseBody(w, err)
+		RefuseBody(w, err)
 		return
 	}
 	err = json.Unmarshal(body, &asked)
@@ -119,7 +119,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("more than " + strconv.Itoa(explainedChannels) + " channels")
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest,
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code,
 			`the body is not {"token": "…", "channels": ["…"]}: `+err.Error())
 		return
 	}
@@ -127,7 +127,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	shown := explainedToken{User: e.User, Channel: e.Channel, Header: e.Header, Claims: []shownClaim{},
 		Channels: []shownChannel{}}
 	if refused != nil {
-		shown.Error = strings.TrimPrefix(oneLine(refused), "push: ")
+		shown.Error = strings.TrimPrefix(OneLine(refused), "push: ")
 	} else if !e.Ends.IsZero() {
 		shown.Ends = &e.Ends
 	}

@@ -1,8 +1,8 @@
 // Package push is the push server: clients subscribe to channels, and what is published to a
-// channel reaches all of them. The command myriad serve is this package with options; a program
-// can embed it:
+// channel reaches all of them. The command myriad serve is this package with options; a program can
+// embed it:
 //
-//	pusher, err := push.New(push.Config{APIKey: key, TokenSecret: secret})
+//	pusher, err := push.New(push.Config{APIKey: key, TokenSecret: secret, Doors: doors.All(doors.Config{})})
 //	if err != nil {
 //		log.Fatal(err)
 //	}
@@ -11,22 +11,26 @@
 //
 // # Reading the code
 //
-// Read it in this order:
+// The package is what all protocols share, and names none of them. Each protocol is a [Door] in a
+// folder below doors. One that is not there is a type with two methods: see door.go, and
+// fifthdoor_test.go for one of eighty lines.
 //
-//   - bus.go is the contract of the Bus, which carries a [Publication] between nodes;
-//     memorybus.go is the bus within one process, stream.go the history of a channel.
-//   - namespace.go has the rules of channels.
+//   - door.go is the seam: Door, [Form], [Transport]. seam.go is what a door asks of its [Server],
+//     operations.go and subscription.go what it does with the [Session] of a client. A publication
+//     is encoded for a client by its door's form, in Form.Publications.
 //   - calls.go is what a program does with the server; the HTTP and gRPC APIs (api.go is their
-//     table) encode these calls. operations.go and subscription.go are what clients may do,
-//     whatever protocol they speak.
-//   - door.go is the seam to the protocols: Centrifuge (centrifugecommands.go and its neighbours)
-//     and Server-Sent Events (events.go).
-//   - channel.go receives publications from the bus, encodes them once for each form of a door, and
-//     offers the bytes to its sessions by reference; hub.go finds the channel.
+//     table) encode these calls.
+//   - Package bus is the contract of the Bus, which carries a [Publication] between nodes; package
+//     membus is the bus within one process. names.go has the names that programs see here, too.
+//   - namespace.go has the rules of channels. Package token checks tokens; grant.go is what the
+//     server makes of one.
+//   - channel.go receives publications from the bus, has them encoded once for each form, and offers
+//     the bytes to its sessions by reference; hub.go finds the channel.
 //   - session.go is one client over a transport: a WebSocket (websocket.go) or a response that does
 //     not end (streamtransport.go). The wheel (wheel.go) calls sessions at their deadlines.
-//   - recover.go sends returning clients what they have missed; slow.go drops publications for slow
-//     clients.
+//   - A client that reads too slowly is disconnected by Session.TooSlow, in session.go, or misses
+//     publications under a policy that drops, in slow.go. recover.go sends clients that return what
+//     they have missed.
 //   - node.go holds sessions, channels, bus and time together; server.go adds HTTP.
 //
 // What holds throughout:
@@ -36,6 +40,4 @@
 //     limit the client is disconnected or, under a policy that drops, misses publications.
 //   - Time, randomness, sockets and the bus are injected, so that a simulation can run the same
 //     code.
-//
-// Not implemented: map subscriptions and shared polls of the Centrifuge protocol.
 package push

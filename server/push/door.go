@@ -3,88 +3,102 @@ package push
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
-// A door is a protocol by which clients use the server. It turns the clients' bytes into operations
-// on a session (operations.go and subscription.go), and publications into its own bytes. What is
-// above the doors names no protocol.
+// A Door is a protocol by which clients, programs or operators use the server. It turns their bytes
+// into operations on a session (operations.go and subscription.go) or on the Server, and
+// publications into its own bytes. What is above the doors names no protocol.
 //
-// A door starts a session with node.start, or with node.startConnected, which needs a transport and
-// a form. Operations return an Error, which the door sends as the answer, or an error with an
-// ending: the door passes it to session.refuse.
-type door struct {
-	forms []form
-	// open prepares the door for a server, and returns what adds its paths to a mux.
-	open func(s *Server) (route func(mux *http.ServeMux))
+// A door starts a session with Server.Start, or with Server.StartConnected, which needs a transport
+// and a form. Operations return an Error, which the door sends as the answer, or an error with a
+// Disconnect: the door passes it to Session.Refuse.
+//
+// A door belongs to one server.
+type Door interface {
+	// Forms are the ways in which the door writes to clients, all that it ever uses.
+	Forms() []Form
+	// Open prepares the door for its server, and returns what adds its paths to a mux: those that
+	// clients use, and those for programs and operators. nil: there are none. New calls it once.
+	Open(s *Server) (clients, admin func(mux *http.ServeMux))
 }
 
-// doors returns all doors. A new one gets a line.
-func doors() []door {
-	return []door{
-		centrifugeDoor(),
-		eventsDoor(),
-		redisDoor(),
-		mercureDoor(),
-	}
-}
-
-// A form is one way in which a door writes to clients. A door has a form for each combination that
+// A Form is one way in which a door writes to clients. A door has a form for each combination that
 // its clients may choose, such as a codec and a framing. A form is a comparable value without
 // state. Publications are encoded once for each form that a channel's subscribers use.
-type form interface {
-	// kind says for operators how clients of this form have connected: such as "sse", "json".
-	kind() (transport, protocol string)
-	// publications encodes list as one message.
-	publications(channel string, list []Publication) []byte
-	// notice encodes that a client has joined or left. nil: clients of this form get no notices.
-	notice(channel string, n Notice) []byte
-	// subscribed encodes that the server has made a subscription. nil: the form cannot say so, and
+type Form interface {
+	// Kind says for operators how clients of this form have connected: such as "sse", "json".
+	Kind() (transport, protocol string)
+	// Publications encodes list as one message.
+	Publications(channel string, list []Publication) []byte
+	// Notice encodes that a client has joined or left. nil: clients of this form get no notices.
+	Notice(channel string, n bus.Notice) []byte
+	// Subscribed encodes that the server has made a subscription. nil: the form cannot say so, and
 	// the server makes none.
-	subscribed(channel string, hello welcome) []byte
-	// unsubscribed encodes that the server has ended a subscription. nil: the form cannot say so,
+	Subscribed(channel string, hello Welcome) []byte
+	// Unsubscribed encodes that the server has ended a subscription. nil: the form cannot say so,
 	// and the server ends the connection.
-	unsubscribed(channel string, why unsubscription) []byte
-	// refreshed encodes that the connection ends in ttl seconds, or never if ttl is 0. nil: clients
+	Unsubscribed(channel string, why Unsubscription) []byte
+	// Refreshed encodes that the connection ends in ttl seconds, or never if ttl is 0. nil: clients
 	// of this form are not told.
-	refreshed(ttl uint32) []byte
-	// ping returns the message that keeps a silent connection open. If answered is set, clients
+	Refreshed(ttl uint32) []byte
+	// Ping returns the message that keeps a silent connection open. If answered is set, clients
 	// answer it, or are disconnected; such clients can also bring new tokens.
-	ping() (payload []byte, answered bool)
-	// share returns the form of a message that this form's transports queue by reference.
-	share(payload []byte) shared
+	Ping() (payload []byte, answered bool)
+	// Share returns the form of a message that this form's transports queue by reference.
+	Share(payload []byte) Shared
 }
 
-// A shared is a message that many transports queue by reference, such as a *websocket.Prepared. Its
+// A QuietForm is embedded in forms whose clients are told nothing but publications. When a
+// subscription ends, so does their connection.
+type QuietForm struct{}
+
+func (QuietForm) Notice(string, bus.Notice) []byte { return nil }
+
+func (QuietForm) Subscribed(string, Welcome) []byte { return nil }
+
+func (QuietForm) Unsubscribed(string, Unsubscription) []byte { return nil }
+
+func (QuietForm) Refreshed(uint32) []byte { return nil }
+
+// A OneWayForm is a form whose clients may only receive, after they have connected.
+type OneWayForm interface {
+	Form
+	OneWay() bool
+}
+
+// A Shared is a message that many transports queue by reference, such as a *websocket.Prepared. Its
 // maker releases it.
-type shared interface{ Release() }
+type Shared interface{ Release() }
 
-// A transport carries encoded messages to one client. Any goroutine may call its methods, also
+// A Transport carries encoded messages to one client. Any goroutine may call its methods, also
 // concurrently. The methods never block, and never call the session. When the connection has ended
-// for any reason, the transport calls session.ended once.
-type transport interface {
-	// send queues all of m or nothing, in the order of the calls. It copies m's payload, or queues
-	// m's shared form by reference. errFull means that the transport's queue is full. Any other
-	// error means that the connection has ended.
-	send(m *message) error
-	// queued returns the bytes that the kernel has not taken yet.
-	queued() int
-	// remote returns the peer's address for the log, or "" if the transport does not know it.
-	remote() string
-	// close sends what is queued and the reason, as far as the protocol has a way to say it, then
-	// ends the connection. For endSlow it may drop what is queued. A peer that does not read delays
-	// the end for a bounded time only. Later calls have no effect.
-	close(why ending)
+// for any reason, the transport calls Session.Ended once.
+type Transport interface {
+	// Send queues all of m or nothing, in the order of the calls. It copies m's payload, or queues
+	// m's shared form by reference. ErrQueueFull means that the transport's queue is full. Any
+	// other error means that the connection has ended.
+	Send(m *Message) error
+	// Queued returns the bytes that the kernel has not taken yet.
+	Queued() int
+	// Remote returns the peer's address for the log, or "" if the transport does not know it.
+	Remote() string
+	// Close sends what is queued and the reason, as far as the protocol has a way to say it, then
+	// ends the connection. For DisconnectSlow it may drop what is queued. A peer that does not read
+	// delays the end for a bounded time only. Later calls have no effect.
+	Close(why Disconnect)
 }
 
-// A message is encoded once for each form, for any number of subscribers.
-type message struct {
-	payload []byte // a receiver of the message must not keep it
-	shared  shared // nil for a message to one client
+// A Message is encoded once for each form, for any number of subscribers.
+type Message struct {
+	Payload []byte // a receiver of the message must not keep it
+	Shared  Shared // nil for a message to one client
 }
 
-func (m *message) release() {
-	if m.shared != nil {
-		m.shared.Release()
+func (m *Message) Release() {
+	if m.Shared != nil {
+		m.Shared.Release()
 	}
 }
 
@@ -96,17 +110,17 @@ const maxForms = 32
 
 // A formEntry is a form with what all its clients share.
 type formEntry struct {
-	form
-	pings    *message
+	Form
+	pings    *Message
 	answered bool
 }
 
 // newForms returns the table of all forms.
-func newForms(doors []door) (table []formEntry) {
+func newForms(doors []Door) (table []formEntry) {
 	for _, d := range doors {
-		for _, f := range d.forms {
-			payload, answered := f.ping()
-			table = append(table, formEntry{f, &message{payload, f.share(payload)}, answered})
+		for _, f := range d.Forms() {
+			payload, answered := f.Ping()
+			table = append(table, formEntry{f, &Message{payload, f.Share(payload)}, answered})
 		}
 	}
 	if len(table) > maxForms {
@@ -116,9 +130,9 @@ func newForms(doors []door) (table []formEntry) {
 }
 
 // idOf returns the id of f, which a door must have listed.
-func (n *node) idOf(f form) formID {
+func (n *node) idOf(f Form) formID {
 	for i := range n.forms {
-		if n.forms[i].form == f {
+		if n.forms[i].Form == f {
 			return formID(i)
 		}
 	}
@@ -126,19 +140,19 @@ func (n *node) idOf(f form) formID {
 }
 
 // form returns the session's form.
-func (s *session) form() *formEntry { return &s.node.forms[s.formID] }
+func (s *Session) form() *formEntry { return &s.node.forms[s.formID] }
 
 // An encoder encodes the message of each form on first use.
 type encoder struct {
 	node *node
 	name string
 	list []Publication
-	made [maxForms]*message
+	made [maxForms]*Message
 
 	special *specialMessages // for members that get deltas; nil without one
 }
 
-func (e *encoder) message(id formID) *message {
+func (e *encoder) message(id formID) *Message {
 	m := e.made[id]
 	if m == nil {
 		m = e.node.forms[id].message(e.name, e.list)
@@ -147,9 +161,9 @@ func (e *encoder) message(id formID) *message {
 	return m
 }
 
-func (f *formEntry) message(channel string, list []Publication) *message {
-	payload := f.publications(channel, list)
-	return &message{payload, f.share(payload)}
+func (f *formEntry) message(channel string, list []Publication) *Message {
+	payload := f.Publications(channel, list)
+	return &Message{payload, f.Share(payload)}
 }
 
 func (e *encoder) release() {
@@ -160,10 +174,10 @@ func (e *encoder) release() {
 	}
 }
 
-func releaseAll(made *[maxForms]*message) {
+func releaseAll(made *[maxForms]*Message) {
 	for _, m := range made {
 		if m != nil {
-			m.release()
+			m.Release()
 		}
 	}
 }
@@ -171,10 +185,10 @@ func releaseAll(made *[maxForms]*message) {
 // envelope estimates the bytes of a message besides its data, channel and user.
 const envelope = 128
 
-// encodedSize estimates the size of list as a message.
-func encodedSize(channel string, list []Publication) (size int) {
+// EncodedSize estimates the size of list as a message.
+func EncodedSize(channel string, list []Publication) (size int) {
 	for i := range list {
-		size += envelope + len(channel) + len(list[i].User) + list[i].size()
+		size += envelope + len(channel) + len(list[i].User) + list[i].Size()
 	}
 	return size
 }

@@ -36,9 +36,9 @@ func TestOnlyDoorsNameTheirProtocol(t *testing.T) {
 // Each form has its own id and a ping that its transports can share.
 func TestFormsHaveIDs(t *testing.T) {
 	n := newTestNode(t)
-	for _, d := range doors() {
-		for _, f := range d.forms {
-			if got := n.forms[n.idOf(f)].form; got != f {
+	for _, d := range testDoors(MercureConfig{}) {
+		for _, f := range d.Forms() {
+			if got := n.forms[n.idOf(f)].Form; got != f {
 				t.Errorf("the id of %#v leads to %#v", f, got)
 			}
 		}
@@ -51,15 +51,15 @@ type numbers struct {
 	got []string
 }
 
-func (f *numbers) send(m *message) error {
-	_, rest, ok := strings.Cut(string(m.payload), `"data":`)
+func (f *numbers) Send(m *Message) error {
+	_, rest, ok := strings.Cut(string(m.Payload), `"data":`)
 	if ok {
 		f.got = append(f.got, strings.TrimRight(rest, "}"))
 	}
 	return nil
 }
 
-func (f *numbers) queued() int { return 0 }
+func (f *numbers) Queued() int { return 0 }
 
 // Clients that join and leave between two slices of a publication's receivers do not make others
 // miss it, or get it twice.
@@ -107,7 +107,7 @@ func TestJoinAndLeaveDuringPublication(t *testing.T) {
 	}
 	n.hub.release(ch)
 	for _, s := range n.wheel.all() {
-		s.ended()
+		s.Ended()
 	}
 }
 
@@ -120,7 +120,7 @@ func (n *testNode) churn(clients int) {
 		list[i].frame([]byte(connectAndSubscribe))
 	}
 	for _, f := range list {
-		f.s.ended()
+		f.s.Ended()
 	}
 }
 

@@ -11,21 +11,24 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // In a blockingBus Subscribe blocks until goOn is closed. It then returns err if that is not nil.
 type blockingBus struct {
-	Bus
+	bus.Bus
 	asked chan string
 	goOn  chan struct{}
 	err   error
 }
 
 func newBlockingBus() *blockingBus {
-	return &blockingBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan string), goOn: make(chan struct{})}
+	return &blockingBus{Bus: membus.New(membus.Config{}), asked: make(chan string), goOn: make(chan struct{})}
 }
 
-func (b *blockingBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
+func (b *blockingBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	b.asked <- t.Name
 	<-b.goOn
 	if b.err != nil {
@@ -78,7 +81,7 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 // detaching makes the server call f before each head.
 func (ts *testServer) detaching(f func()) {
 	detach := ts.detach
-	ts.detach = func(w http.ResponseWriter) (responseStream, error) {
+	ts.detach = func(w http.ResponseWriter) (ResponseStream, error) {
 		f()
 		return detach(w)
 	}
@@ -163,7 +166,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
 			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
-			waitFor(ts.t, "the session to be disconnected", ts.node.wheel.all()[0].closing)
+			waitFor(ts.t, "the session to be disconnected", ts.node.wheel.all()[0].IsClosing)
 			return ended
 		}},
 	} {
@@ -188,7 +191,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 // A client that disconnects before the head leaves no session and no channel.
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	ts := newTestServer(t, Config{})
-	ts.detach = func(http.ResponseWriter) (responseStream, error) {
+	ts.detach = func(http.ResponseWriter) (ResponseStream, error) {
 		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
 	}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/web"
 )
 
 // A program embeds a push server: clients subscribe at its paths, and the program publishes.
 func ExampleServer_Publish() {
-	pusher, err := push.New(push.Config{DenyClientPublish: true})
+	pusher, err := push.New(push.Config{DenyClientPublish: true, Doors: doors.All(doors.Config{})})
 	if err != nil {
 		panic(err)
 	}
@@ -54,8 +55,8 @@ func ExampleServer_Publish() {
 func Example_embed() {
 	type userKey struct{}
 	pusher, err := push.New(push.Config{
-		DenyClientPublish: true,
-		Namespaces:        []push.Namespace{{Name: "orders", HistorySize: 10, Recovery: true, SubscribeHook: true}},
+		DenyClientPublish: true, Doors: doors.All(doors.Config{}),
+		Namespaces: []push.Namespace{{Name: "orders", HistorySize: 10, Recovery: true, SubscribeHook: true}},
 		Hooks: push.Hooks{
 			Connect: func(ctx context.Context, _ push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
 				user, ok := ctx.Value(userKey{}).(string) // what the middleware below has found out
@@ -136,7 +137,7 @@ func Example_embed() {
 
 // One listener serves the paths of clients, another the API, the metrics and the console.
 func ExampleServer_Admin() {
-	pusher, err := push.New(push.Config{})
+	pusher, err := push.New(push.Config{Doors: doors.All(doors.Config{})})
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // fakeClock moves only in advance, which runs the timers that it passes.
@@ -78,9 +78,6 @@ func (c *fakeClock) advance(d time.Duration) {
 // seeded returns a source of reproducible randomness.
 func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
-// jsonForm is the form of most tests' clients.
-var jsonForm = centrifugeForm{centrifuge.JSON, inSocket, false}
-
 // A testNode is a node with fake time and a recorded log.
 type testNode struct {
 	*node
@@ -113,14 +110,15 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 	clock, log := newFakeClock(), new(syncBuffer)
 	n := &node{
 		rules: mustRules(t),
-		bus:   NewMemoryBus(MemoryConfig{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
+		bus:   membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
 		random: seeded(), version: "test",
 		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	for _, f := range change {
 		f(n)
 	}
-	n.open()
+	n.server = &Server{node: n}
+	n.open(testDoors(MercureConfig{}))
 	t.Cleanup(func() {
 		for _, s := range n.wheel.all() {
 			s.t.(*fakeTransport).hangUp()
@@ -161,45 +159,45 @@ func mustRules(t *testing.T, list ...Namespace) *ruleTable {
 // A fakeTransport records what the peer receives. While stuck is set, the peer does not read.
 type fakeTransport struct {
 	mu     sync.Mutex
-	s      *session
+	s      *Session
 	sent   []string
 	stuck  bool // the peer does not read
 	bytes  int  // queued while stuck
 	max    int  // the maximum of bytes
 	full   bool
-	closed *ending
+	closed *Disconnect
 	hung   bool
 }
 
-func (f *fakeTransport) send(m *message) error {
+func (f *fakeTransport) Send(m *Message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.hung:
 		return net.ErrClosed
 	case f.full:
-		return errFull
+		return ErrQueueFull
 	case f.stuck:
-		f.bytes += len(m.payload)
+		f.bytes += len(m.Payload)
 		f.max = max(f.max, f.bytes)
 		return nil
 	}
-	f.sent = append(f.sent, string(m.payload))
+	f.sent = append(f.sent, string(m.Payload))
 	return nil
 }
 
 // frame is a message from the peer.
-func (f *fakeTransport) frame(p []byte) { runCommands(f.s, p) }
+func (f *fakeTransport) frame(p []byte) { runMessage(f.s, p) }
 
-func (f *fakeTransport) queued() int {
+func (f *fakeTransport) Queued() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bytes
 }
 
-func (f *fakeTransport) remote() string { return "192.0.2.1:1234" }
+func (f *fakeTransport) Remote() string { return "192.0.2.1:1234" }
 
-func (f *fakeTransport) close(d ending) {
+func (f *fakeTransport) Close(d Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed == nil {
@@ -215,7 +213,7 @@ func (f *fakeTransport) hangUp() {
 	f.bytes = 0
 	f.mu.Unlock()
 	if !hung {
-		f.s.ended()
+		f.s.Ended()
 	}
 }
 
@@ -265,7 +263,7 @@ func (f *fakeTransport) isClosed() bool {
 }
 
 // wantClosed checks that the server has closed the connection with d.
-func (f *fakeTransport) wantClosed(t *testing.T, what string, d ending) {
+func (f *fakeTransport) wantClosed(t *testing.T, what string, d Disconnect) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()

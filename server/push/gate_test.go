@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // Publications race with the end: each either runs and is waited for, or is refused.
@@ -39,7 +41,7 @@ func TestGate(t *testing.T) {
 // Shutdown is bounded by its context also while a bus does not take a publication. Clients are
 // disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
-	bus := waitsToPublish{NewMemoryBus(MemoryConfig{}), make(chan struct{})}
+	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
 	ts := newTestServer(t, Config{Bus: bus})
 	stream := ts.subscribe("channel=news")
 	answer := make(chan *httptest.ResponseRecorder)

@@ -6,7 +6,7 @@ import "sync"
 // what the server-side subscriptions have recovered, so it comes before their publications.
 type held struct {
 	mu   sync.Mutex // may be taken while a channel's lock is held
-	list map[*session]*heldMessages
+	list map[*Session]*heldMessages
 }
 
 type heldMessages struct {
@@ -14,20 +14,20 @@ type heldMessages struct {
 	bytes    int // at most Limits.Queue
 }
 
-// hold makes messages for the session wait until letGo.
-func (s *session) hold() {
+// Hold makes messages for the session wait until letGo.
+func (s *Session) Hold() {
 	h := &s.node.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.list == nil {
-		h.list = make(map[*session]*heldMessages)
+		h.list = make(map[*Session]*heldMessages)
 	}
 	h.list[s] = new(heldMessages)
 	s.flags.Or(isHolding)
 }
 
 // offerHeld is offer for a session that holds.
-func (s *session) offerHeld(m *message) offered {
+func (s *Session) offerHeld(m *Message) Offered {
 	h := &s.node.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -35,36 +35,36 @@ func (s *session) offerHeld(m *message) offered {
 	switch {
 	case waiting == nil: // let go meanwhile
 		return s.offerNow(m)
-	case waiting.bytes > 0 && waiting.bytes+len(m.payload) > s.node.limits.Queue:
-		return offerFull
+	case waiting.bytes > 0 && waiting.bytes+len(m.Payload) > s.node.limits.Queue:
+		return OfferFull
 	}
-	waiting.payloads = append(waiting.payloads, append([]byte(nil), m.payload...))
-	waiting.bytes += len(m.payload)
-	return offerTaken
+	waiting.payloads = append(waiting.payloads, append([]byte(nil), m.Payload...))
+	waiting.bytes += len(m.Payload)
+	return OfferTaken
 }
 
-// letGo sends first, then what has waited. It returns offerFull if the client's queue has no room
+// LetGo sends first, then what has waited. It returns OfferFull if the client's queue has no room
 // for all of it.
-func (s *session) letGo(first []byte) offered {
+func (s *Session) LetGo(first []byte) Offered {
 	h := &s.node.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	waiting := h.list[s]
 	if waiting == nil { // the session has ended
-		return offerGone
+		return OfferGone
 	}
 	delete(h.list, s)
 	defer s.flags.And(^uint32(isHolding))
 	for _, payload := range append([][]byte{first}, waiting.payloads...) {
-		if got := s.offerNow(&message{payload: payload}); got != offerTaken {
+		if got := s.offerNow(&Message{Payload: payload}); got != OfferTaken {
 			return got
 		}
 	}
-	return offerTaken
+	return OfferTaken
 }
 
 // drop forgets what waits for a session that has ended.
-func (h *held) drop(s *session) {
+func (h *held) drop(s *Session) {
 	if s.flags.Load()&isHolding == 0 {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -155,19 +156,19 @@ func (h *Hooks) selected(header http.Header) http.Header {
 // callers are what hooks know of sessions besides their identity. Without hooks it is empty.
 type callers struct {
 	mu   sync.Mutex
-	list map[*session]Caller
+	list map[*Session]Caller
 }
 
-func (c *callers) add(s *session, known Caller) {
+func (c *callers) add(s *Session, known Caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.list == nil {
-		c.list = make(map[*session]Caller)
+		c.list = make(map[*Session]Caller)
 	}
 	c.list[s] = known
 }
 
-func (c *callers) setMeta(s *session, meta []byte) {
+func (c *callers) setMeta(s *Session, meta []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known, ok := c.list[s]; ok {
@@ -177,7 +178,7 @@ func (c *callers) setMeta(s *session, meta []byte) {
 }
 
 // dropValues frees what only Connect gets.
-func (c *callers) dropValues(s *session) {
+func (c *callers) dropValues(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known, ok := c.list[s]; ok {
@@ -186,13 +187,13 @@ func (c *callers) dropValues(s *session) {
 	}
 }
 
-func (c *callers) get(s *session) Caller {
+func (c *callers) get(s *Session) Caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.list[s]
 }
 
-func (c *callers) drop(s *session) {
+func (c *callers) drop(s *Session) {
 	if !s.node.remember {
 		return
 	}
@@ -202,7 +203,7 @@ func (c *callers) drop(s *session) {
 }
 
 // caller returns what hooks may learn of the client.
-func (s *session) caller() Caller {
+func (s *Session) caller() Caller {
 	c := s.node.callers.get(s)
 	c.ClientInfo = s.info()
 	return c
@@ -213,44 +214,44 @@ type hookRefusal struct{ error }
 
 func (r hookRefusal) Unwrap() error { return r.error }
 
+// IsHookRefusal reports whether a hook has decided err, which was counted then.
+func IsHookRefusal(err error) bool { return errors.As(err, new(hookRefusal)) }
+
 // hookFailed returns the error for the client. It counts what the hook has decided, and logs an
 // error that the client must not see.
 func (n *node) hookFailed(hook string, c Caller, remote string, err error) error {
 	if errors.As(err, new(Error)) || errors.As(err, new(Disconnect)) {
-		n.refused(refusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", oneLine(err))
+		n.refused(RefusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", OneLine(err))
 		return hookRefusal{err}
 	}
 	n.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", err)
-	return failInternal
+	return ErrInternal
 }
 
-func (s *session) hookFailed(hook string, err error) error {
-	return s.node.hookFailed(hook, s.caller(), s.t.remote(), err)
+func (s *Session) hookFailed(hook string, err error) error {
+	return s.node.hookFailed(hook, s.caller(), s.t.Remote(), err)
 }
 
 // connectByHook asks who the client is.
-func (n *node) connectByHook(c Caller, remote string, r ConnectRequest) (grant, error) {
+func (n *node) connectByHook(c Caller, remote string, r ConnectRequest) (Grant, error) {
 	ctx := context.Background()
 	if c.values != nil {
 		ctx, c.values = c.values, nil
 	}
 	a, err := n.hooks.Connect(ctx, c, r)
 	if err != nil {
-		return grant{}, n.hookFailed("connect", c, remote, err)
+		return Grant{}, n.hookFailed("connect", c, remote, err)
 	}
-	g := grant{user: a.User, ends: endOf(a.ExpireAt), info: compact(a.Info), data: a.Data, given: a.Caps,
-		hooked: true}
-	if err = g.addChannels(&claims{Channels: a.Channels}); err == nil {
-		err = n.checkGrant(&g)
-	}
-	if err != nil {
-		return grant{}, n.hookFailed("connect", c, remote, err)
+	g := Grant{User: a.User, Ends: endOf(a.ExpireAt), info: strict.Compact(a.Info), Data: a.Data, given: a.Caps,
+		Hooked: true, Channels: sortedNames(a.Channels)}
+	if err = n.checkGrant(&g); err != nil {
+		return Grant{}, n.hookFailed("connect", c, remote, err)
 	}
 	for name, info := range a.Infos {
-		if g.infos == nil {
-			g.infos = make(map[string][]byte)
+		if g.Infos == nil {
+			g.Infos = make(map[string][]byte)
 		}
-		g.infos[name] = compact(info)
+		g.Infos[name] = strict.Compact(info)
 	}
 	if json.Valid(a.Meta) {
 		g.meta = a.Meta
@@ -272,8 +273,8 @@ func (n *node) isPast(expireAt int64) bool {
 }
 
 // refreshByHook asks whether a connection that has expired goes on.
-func (s *session) refreshByHook() {
-	if s.closing() {
+func (s *Session) refreshByHook() {
+	if s.IsClosing() {
 		return
 	}
 	a, err := s.node.hooks.Refresh(context.Background(), s.caller())
@@ -281,18 +282,18 @@ func (s *session) refreshByHook() {
 	switch {
 	case errors.As(err, &why):
 		s.hookFailed("refresh", err)
-		s.disconnect(why)
+		s.Disconnect(why)
 	case err != nil:
 		s.node.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
 	case a.Expired || s.node.isPast(a.ExpireAt):
-		s.disconnect(endExpired)
+		s.Disconnect(DisconnectExpired)
 	default:
 		s.refreshed(a)
 	}
 }
 
 // refreshed applies the answer of Hooks.Refresh.
-func (s *session) refreshed(a RefreshAnswer) {
+func (s *Session) refreshed(a RefreshAnswer) {
 	if a.Caps != nil {
 		caps, err := s.node.regexes.capabilities(a.Caps)
 		if err != nil {
@@ -302,7 +303,7 @@ func (s *session) refreshed(a RefreshAnswer) {
 		s.setCapabilities(caps)
 	}
 	if s.identity != nil {
-		s.identity.show(compact(a.Info))
+		s.identity.show(strict.Compact(a.Info))
 	}
 	if len(a.Meta) > 0 && json.Valid(a.Meta) {
 		s.node.callers.setMeta(s, a.Meta)
@@ -311,13 +312,13 @@ func (s *session) refreshed(a RefreshAnswer) {
 }
 
 // subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
-func (s *session) subscribeByHook(name string, w *subscribeRequest) error {
-	a, err := s.node.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.token, w.data})
+func (s *Session) subscribeByHook(name string, w *SubscribeCommand) error {
+	a, err := s.node.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.Token, w.Data})
 	if err != nil {
 		return s.hookFailed("subscribe", err)
 	}
 	w.answer = a.Data
-	w.grant = &memberGrant{info: compact(a.Info), publish: a.Publish, hooked: true}
+	w.grant = &memberGrant{info: strict.Compact(a.Info), publish: a.Publish, hooked: true}
 	if end := endOf(a.ExpireAt); !end.IsZero() {
 		w.grant.expires = sinceEpoch(end)
 	}
@@ -325,14 +326,14 @@ func (s *session) subscribeByHook(name string, w *subscribeRequest) error {
 }
 
 // publishByHook asks whether the client may publish, and publishes what the hook allows.
-func (s *session) publishByHook(channel string, p Publication) error {
+func (s *Session) publishByHook(channel string, p Publication, exact bool) error {
 	a, err := s.node.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
 	if err != nil {
 		return s.hookFailed("publish", err)
 	}
 	if a.Data != nil {
-		p.Data, p.Kind = a.Data, kindOf(a.Data)
+		p.Data, p.Kind = a.Data, KindOf(a.Data)
 	}
-	_, err = s.node.publishKept(context.Background(), channel, p, a.SkipHistory)
+	_, err = s.node.publishKept(context.Background(), channel, p, a.SkipHistory, exact)
 	return err
 }

@@ -31,7 +31,7 @@ func TestConnectHook(t *testing.T) {
 	}}, Namespace{Presence: true}))
 	dial := func() *fakeTransport {
 		c := n.dial()
-		n.callers.add(c.s, jsonForm.describe(http.Header{"Cookie": {"session=1"}}))
+		c.s.Introduce(&Asking{header: http.Header{"Cookie": {"session=1"}}}, Grant{})
 		c.frame([]byte(`{"id":1,"connect":{"data":{"x":1},"name":"js","version":"5"}}`))
 		return c
 	}
@@ -54,7 +54,7 @@ func TestConnectHook(t *testing.T) {
 	failure = Error{Code: 1000, Message: "no"}
 	dial().want(t, "an error", `{"id":1,"error":{"code":1000,"message":"no"}}`)
 	failure = Disconnect{4501, "banned"}
-	dial().wantClosed(t, "a disconnect", ending{4501, "banned"})
+	dial().wantClosed(t, "a disconnect", Disconnect{4501, "banned"})
 	failure = errors.New("the backend is down: secret")
 	dial().want(t, "a failure", `{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}`)
 	if !strings.Contains(n.log.String(), "backend is down") {
@@ -113,12 +113,12 @@ func TestRefreshHook(t *testing.T) {
 		f := n.connected()
 		answer.ExpireAt = past
 		n.clock.advance(62 * time.Second)
-		f.wantClosed(t, "refreshed until a time that has passed", endExpired)
+		f.wantClosed(t, "refreshed until a time that has passed", DisconnectExpired)
 	}
 	d := n.connected()
 	answer = RefreshAnswer{Expired: true}
 	n.clock.advance(62 * time.Second)
-	d.wantClosed(t, "expired", endExpired)
+	d.wantClosed(t, "expired", DisconnectExpired)
 	c.wantOpen(t, "the other")
 }
 
@@ -142,7 +142,7 @@ func TestSubscribeAndPublishHooks(t *testing.T) {
 	}, Namespace{Name: "ask", SubscribeHook: true, PublishHook: true, Publish: PublishNobody}))
 	c := n.connected()
 	ask := func() { c.frame([]byte(`{"id":2,"subscribe":{"channel":"ask:x","data":5}}`)) }
-	failure = failPermissionDenied
+	failure = ErrPermissionDenied
 	ask()
 	c.want(t, "refused", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
 	failure, subscribe = nil, SubscribeAnswer{Data: []byte(`{"d":1}`), ExpireAt: n.clock.Now().Unix() + 60}
@@ -160,7 +160,7 @@ func TestSubscribeAndPublishHooks(t *testing.T) {
 		t.Errorf("at its end: %q", got)
 	}
 	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
-	c.wantClosed(t, "spam", ending{4500, "spam"})
+	c.wantClosed(t, "spam", Disconnect{4500, "spam"})
 }
 
 // Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
@@ -217,7 +217,7 @@ func TestEventsByHook(t *testing.T) {
 			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
 		}
 	}
-	if n := ts.node.refusals.counts[refusedHook].Load(); n != 4 {
+	if n := ts.node.refusals.counts[RefusedHook].Load(); n != 4 {
 		t.Errorf("%d refusals by a hook are counted, want 4", n)
 	}
 }
@@ -240,7 +240,7 @@ func TestRefusalsByHooks(t *testing.T) {
 	}, Namespace{SubscribeHook: true, PublishHook: true}), func(n *node) {
 		n.onRPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
 	})
-	for _, refused := range []error{failPermissionDenied, Error{Code: 1000, Message: "no"}, Disconnect{4500, "no"}} {
+	for _, refused := range []error{ErrPermissionDenied, Error{Code: 1000, Message: "no"}, Disconnect{4500, "no"}} {
 		for command, counts := range map[string]bool{
 			`{"id":1,"connect":{}}`: true, `{"id":2,"subscribe":{"channel":"a"}}`: true,
 			`{"id":2,"publish":{"channel":"a","data":1}}`: true,
@@ -260,7 +260,7 @@ func TestRefusalsByHooks(t *testing.T) {
 			c.frame([]byte(command))
 			for why := range refusalReasons {
 				want := uint64(0)
-				if counts && why == refusedHook {
+				if counts && why == RefusedHook {
 					want = 1
 				}
 				if got := n.refusals.counts[why].Load() - before[why]; got != want {

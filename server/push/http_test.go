@@ -31,13 +31,16 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	t.Helper()
 	buf.CheckLeaks(t)
 	clock := newFakeClock()
+	if c.Doors == nil {
+		c.Doors = testDoors(MercureConfig{})
+	}
 	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ts := &testServer{Server: s, t: t, clock: clock}
-	s.detach = func(w http.ResponseWriter) (responseStream, error) {
+	s.detach = func(w http.ResponseWriter) (ResponseStream, error) {
 		stream := new(fakeStream)
 		ts.mu.Lock()
 		ts.streams = append(ts.streams, stream)
@@ -46,7 +49,7 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	}
 	t.Cleanup(func() {
 		for _, stream := range ts.streams {
-			stream.close(ending{3000, "connection closed"})
+			stream.Close(Disconnect{3000, "connection closed"})
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -66,26 +69,26 @@ type fakeStream struct {
 	ended  func()
 }
 
-func (f *fakeStream) send(m *message) error {
+func (f *fakeStream) Send(m *Message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return io.ErrClosedPipe
 	}
-	f.out.Write(m.payload)
+	f.out.Write(m.Payload)
 	return nil
 }
 
-func (f *fakeStream) queued() int {
+func (f *fakeStream) Queued() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stuck
 }
 
-func (f *fakeStream) remote() string { return "192.0.2.1:1234" }
+func (f *fakeStream) Remote() string { return "192.0.2.1:1234" }
 
-// close calls onClose's function as web does: not from within close.
-func (f *fakeStream) close(ending) {
+// Close calls onClose's function as web does: not from within close.
+func (f *fakeStream) Close(Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.closed && f.ended != nil {
@@ -94,7 +97,7 @@ func (f *fakeStream) close(ending) {
 	f.closed = true
 }
 
-func (f *fakeStream) onClose(g func()) {
+func (f *fakeStream) OnClose(g func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = g
@@ -224,7 +227,7 @@ func TestEvents(t *testing.T) {
 	if one.isClosed() {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
-	one.close(ending{3000, "connection closed"})
+	one.Close(Disconnect{3000, "connection closed"})
 	waitFor(t, "the session to end", func() bool { return ts.node.count.connections.Load() == 1 })
 }
 
@@ -312,7 +315,7 @@ func TestEventsNotOpened(t *testing.T) {
 		ts.node.log = slog.New(slog.NewTextHandler(log, nil))
 		ts.detach = ts.node.detach
 		if tt.err != nil {
-			ts.detach = func(http.ResponseWriter) (responseStream, error) { return nil, tt.err }
+			ts.detach = func(http.ResponseWriter) (ResponseStream, error) { return nil, tt.err }
 		}
 		w := ts.do("GET", "/events?channel=news", "")
 		if w.Code != tt.status || (w.Body.Len() == 0) != (tt.logged == "") {

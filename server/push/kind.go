@@ -7,18 +7,18 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// kindOf returns the kind of bytes that a client or backend publishes without naming one: JSON if
+// KindOf returns the kind of bytes that a client or backend publishes without naming one: JSON if
 // they are, else Binary.
-func kindOf(data []byte) Kind {
+func KindOf(data []byte) Kind {
 	if json.Valid(data) {
 		return JSON
 	}
 	return Binary
 }
 
-// json returns the data as one JSON value without newlines, for doors that carry nothing else: text
-// as a string, bytes as a string in base64 (RFC 4648 §4).
-func (p *Publication) json() []byte {
+// JSONOf returns the data of p as one JSON value without newlines, for doors that carry nothing
+// else: text as a string, bytes as a string in base64 (RFC 4648 §4).
+func JSONOf(p *Publication) []byte {
 	switch p.Kind {
 	case Text:
 		return centrifuge.AppendString(nil, string(p.Data))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // Data of each kind is checked when it is published, and is JSON for clients of a JSON protocol.
@@ -47,9 +45,9 @@ func TestKinds(t *testing.T) {
 func TestBytesStayAsTheyAre(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}}})
 	f := new(fakeTransport)
-	f.s = ts.node.start(f, centrifugeForm{centrifuge.Protobuf, inSocket, false})
+	f.s = ts.node.start(f, protobufForm)
 	t.Cleanup(f.hangUp)
-	if _, err := f.s.connect(ConnectRequest{}); err != nil {
+	if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	// The command publish (7) with a channel (1) and data (2).

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // This file tests subscribers of a bus that is late, or loses publications.
@@ -14,27 +16,27 @@ import (
 // lateBus delivers publications only in deliver, and its history ends with what it has delivered.
 // It can also lose publications.
 type lateBus struct {
-	Bus
+	bus.Bus
 	mu        sync.Mutex
-	receiver  Receiver                   // the latest subscriber
-	below     map[Receiver]*lateReceiver // subscribed to the bus below in their place
+	receiver  bus.Receiver                   // the latest subscriber
+	below     map[bus.Receiver]*lateReceiver // subscribed to the bus below in their place
 	held      []Publication
 	delivered uint64 // offset of the last one delivered or lost
 	reading   func() // runs in the middle of History
 }
 
-func (b *lateBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
+func (b *lateBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	below := &lateReceiver{b, r}
 	b.mu.Lock()
 	if b.below == nil {
-		b.below = make(map[Receiver]*lateReceiver)
+		b.below = make(map[bus.Receiver]*lateReceiver)
 	}
 	b.receiver, b.below[r] = r, below
 	b.mu.Unlock()
 	return b.Bus.Subscribe(ctx, t, below)
 }
 
-func (b *lateBus) Unsubscribe(channel string, r Receiver) {
+func (b *lateBus) Unsubscribe(channel string, r bus.Receiver) {
 	b.mu.Lock()
 	below := b.below[r]
 	delete(b.below, r)
@@ -51,7 +53,7 @@ func (b *lateBus) Unsubscribe(channel string, r Receiver) {
 // Serve is not needed, and the bus below may not be there yet.
 func (b *lateBus) Serve(string, func([]byte) []byte) {}
 
-func (b *lateBus) Publish(ctx context.Context, t Topic, p Publication) (Position, error) {
+func (b *lateBus) Publish(ctx context.Context, t bus.Topic, p Publication) (Position, error) {
 	at, err := b.Bus.Publish(ctx, t, p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,10 +66,10 @@ func (b *lateBus) Publish(ctx context.Context, t Topic, p Publication) (Position
 // lateReceiver receives publications from the bus below, and holds them for a receiver.
 type lateReceiver struct {
 	*lateBus
-	r Receiver
+	r bus.Receiver
 }
 
-func (b *lateBus) History(ctx context.Context, t Topic, q Query) (History, error) {
+func (b *lateBus) History(ctx context.Context, t bus.Topic, q Query) (History, error) {
 	h, err := b.Bus.History(ctx, t, q)
 	b.mu.Lock()
 	h.Top.Offset = b.delivered
@@ -91,7 +93,7 @@ func (e *lateReceiver) Receive(_ string, list []Publication) {
 }
 
 func (e *lateReceiver) Lost(string)                                    {}
-func (e *lateReceiver) Notice(string, Notice)                          {}
+func (e *lateReceiver) Notice(string, bus.Notice)                      {}
 func (e *lateReceiver) Present(_ string, to []ClientInfo) []ClientInfo { return to }
 
 // deliver delivers the first n held publications, but loses the first lose of them.

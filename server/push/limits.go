@@ -1,6 +1,10 @@
 package push
 
-import "time"
+import (
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/membus"
+)
 
 // Limits bounds what one client, and one message, may cost. The zero value is the default for every
 // field.
@@ -60,15 +64,15 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Channels, 128)
 	setDefault(&l.ChannelName, 255)
 	setDefault(&l.Publication, 256<<10)
-	setDefault(&l.HistoryBytes, 256<<20)
-	setDefault(&l.HistoryChannels, 100_000)
+	setDefault(&l.HistoryBytes, membus.DefaultHistoryBytes)
+	setDefault(&l.HistoryChannels, membus.DefaultHistoryChannels)
 	setDefault(&l.Recovered, 1000)
 	setDefault(&l.Present, 1000)
 	setDefault(&l.Broadcast, 10_000)
 	setDefault(&l.Batch, 4<<20)
-	setDefault(&l.IdempotencyKeys, 100_000)
+	setDefault(&l.IdempotencyKeys, membus.DefaultIdempotencyKeys)
 	l.Publication = min(l.Publication, 8<<20)
-	l.Batch = max(l.Batch, 2*l.Publication+bodySlack) // base64 takes four bytes for three
+	l.Batch = max(l.Batch, 2*l.Publication+BodySlack) // base64 takes four bytes for three
 	return l
 }
 

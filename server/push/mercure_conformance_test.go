@@ -18,7 +18,7 @@ const (
 
 func conformanceHub(t *testing.T) mercureTest {
 	return mercureTest{newTestServer(t, Config{TokenSecret: conformanceSecret,
-		Mercure: MercureConfig{Anonymous: true, Subscriptions: true}})}
+		Doors: testDoors(MercureConfig{Anonymous: true, Subscriptions: true})})}
 }
 
 func TestMercureConformance(t *testing.T) {

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // mercureTest is a server with a hub, whose subscribers are recorded.
@@ -93,7 +95,7 @@ func TestMercureUpdates(t *testing.T) {
 	if got := exact.take() + template.take(); got != "id: chosen\ndata: x\n\n" {
 		t.Errorf("after an update of another topic: %q", got)
 	}
-	exact.close(ending{})
+	exact.Close(Disconnect{})
 	waitFor(t, "the subscriber to leave", func() bool { return m.node.count.connections.Load() == 2 })
 }
 
@@ -152,7 +154,7 @@ func TestMercureBadRequests(t *testing.T) {
 // Who may have and who may send what.
 func TestMercureRights(t *testing.T) {
 	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key",
-		Mercure: MercureConfig{Anonymous: true}})}
+		Doors: testDoors(MercureConfig{Anonymous: true})})}
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
 	mine := rights(t, nil, []string{"https://example.com/users/7/{?topic}"})
 	anonymous, _ := m.subscribe("topic=*")
@@ -250,7 +252,7 @@ func TestMercureRightsOfVersionOne(t *testing.T) {
 // A stream ends when its token expires, and the hub can be closed to clients without tokens.
 func TestMercureTokenEnds(t *testing.T) {
 	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Mercure: MercureConfig{PublisherSecret: "publisher's"}})}
+		Doors: testDoors(MercureConfig{PublisherSecret: "publisher's"})})}
 	if w := m.do("GET", mercurePath+"?topic=a", ""); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("without a token: %d %s", w.Code, w.Body)
 	}
@@ -272,7 +274,8 @@ func TestMercureTokenEnds(t *testing.T) {
 
 // A subscriber that comes back gets what it has missed, once, and is told where that begins.
 func TestMercureHistory(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3}, Mercure: MercureConfig{HistorySize: 6}})}
+	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3},
+		Doors: testDoors(MercureConfig{HistorySize: 6})})}
 	data := func(stream *fakeStream) (list []string) {
 		for line := range strings.SplitSeq(stream.take(), "\n") {
 			if text, ok := strings.CutPrefix(line, "data: "); ok {
@@ -339,7 +342,7 @@ func TestMercureHistory(t *testing.T) {
 // subscribers, by an id that they know: the hub's word for the whole history, one that the hub has
 // made or will make, or one that an update of another topic has.
 func TestAttackMercureIDs(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Mercure: MercureConfig{HistorySize: 6}})}
+	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{HistorySize: 6})})}
 	all := []string{"Authorization", "Bearer " + rights(t, []string{"*"}, []string{"*"})}
 	eve := []string{"Authorization", "Bearer " + rights(t, []string{"mine/x"}, nil)}
 	data := func(query string) (list []string, from string) {
@@ -349,7 +352,7 @@ func TestAttackMercureIDs(t *testing.T) {
 				list = append(list, text)
 			}
 		}
-		stream.close(ending{})
+		stream.Close(Disconnect{})
 		return list, header.Get("Last-Event-ID")
 	}
 	want := func(query, from string, want ...string) {
@@ -378,7 +381,8 @@ func TestAttackMercureIDs(t *testing.T) {
 	}
 	want("topic=theirs/1&lastEventID=A", "earliest", "3", "4", "5", "6", "7")
 	// nor can the list of subscriptions be made to name an update of another topic
-	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Mercure: MercureConfig{Subscriptions: true}})}
+	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
+		Doors: testDoors(MercureConfig{Subscriptions: true})})}
 	m.publish("topic=theirs/1&data=1&id=A", all...)
 	m.publish("topic=mine/x&data=evil&id=A", eve...)
 	var list struct{ LastEventID string }
@@ -392,8 +396,8 @@ func TestAttackMercureIDs(t *testing.T) {
 // topEpoch returns the epoch of the hub's log.
 func (m mercureTest) topEpoch(t *testing.T) string {
 	t.Helper()
-	h, err := m.node.bus.History(t.Context(), Topic{mercureLog, Retention{Size: m.mercure.HistorySize,
-		Age: m.mercure.HistoryAge}}, Query{})
+	keep := bus.Retention{Size: 6, Age: mercureHistoryAge} // the size is that of the tests
+	h, err := m.node.bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +406,7 @@ func (m mercureTest) topEpoch(t *testing.T) string {
 
 // Subscribers that come back under a continuous load get every update once and in order.
 func TestMercureResumesUnderLoad(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Mercure: MercureConfig{HistorySize: 10_000},
+	m := mercureTest{newTestServer(t, Config{Doors: testDoors(MercureConfig{HistorySize: 10_000}),
 		Limits: Limits{Recovered: 10_000}})}
 	const updates = 1000
 	first := m.publish("topic=a&data=0")
@@ -436,15 +440,16 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 }
 
 func TestMercureSubscriptions(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Mercure: MercureConfig{Subscriptions: true,
-		Anonymous: true}})}
+	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
+		Doors: testDoors(MercureConfig{Subscriptions: true,
+			Anonymous: true})})}
 	watch := rights(t, nil, []string{subscriptionsPath + "{/topic}{/subscriber}", subscriptionsPath})
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/books%2F%7Bid%7D{/subscriber}"),
 		"Authorization",
 		"Bearer "+watch)
 	watcher.take()
 	books, _ := m.subscribe("topic=books/%7Bid%7D&topic=news", "Authorization", "Bearer "+rights(t, nil, nil))
-	event := func() (about mercureSubscription) {
+	event := func() (about toldSubscription) {
 		t.Helper()
 		waitFor(t, "an event", func() bool {
 			m.clock.advance(0) // the end of a subscription is announced by a timer
@@ -455,7 +460,7 @@ func TestMercureSubscriptions(t *testing.T) {
 	}
 	began := event()
 	if !began.Active || began.Topic != "books/{id}" || began.Type != "Subscription" || string(began.Payload) !=
-		`{"name":"ann"}` || began.ID != subscriptionsPath+"/books%2F%7Bid%7D/"+escaped(began.Subscriber) {
+		`{"name":"ann"}` || began.ID != subscriptionsPath+"/books%2F%7Bid%7D/"+url.QueryEscape(began.Subscriber) {
 		t.Errorf("the subscription is %+v", began)
 	}
 	list := func(path string, fields ...string) (*httptest.ResponseRecorder, map[string]any) {
@@ -490,7 +495,7 @@ func TestMercureSubscriptions(t *testing.T) {
 			t.Errorf("with the token %q: %d %s", token, w.Code, w.Body)
 		}
 	}
-	books.close(ending{})
+	books.Close(Disconnect{})
 	if event().Active {
 		t.Error("the end of the subscription is active")
 	}
@@ -545,7 +550,7 @@ func TestAttackMercure(t *testing.T) {
 
 // When the bus has lost updates, streams end: their clients come back and continue.
 func TestMercureLost(t *testing.T) {
-	bus := &lossyBus{Bus: NewMemoryBus(MemoryConfig{})}
+	bus := &lossyBus{Bus: membus.New(membus.Config{})}
 	m := mercureTest{newTestServer(t, Config{Bus: bus})}
 	stream, _ := m.subscribe("topic=a")
 	bus.receiver.Lost(mercureLog)
@@ -556,11 +561,21 @@ func TestMercureLost(t *testing.T) {
 
 // A lossyBus keeps the last receiver.
 type lossyBus struct {
-	Bus
-	receiver Receiver
+	bus.Bus
+	receiver bus.Receiver
 }
 
-func (b *lossyBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
+func (b *lossyBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	b.receiver = r
 	return b.Bus.Subscribe(ctx, t, r)
+}
+
+// A toldSubscription is what an update says of a subscription.
+type toldSubscription struct {
+	ID         string          `json:"id"`
+	Type       string          `json:"type"`
+	Subscriber string          `json:"subscriber"`
+	Topic      string          `json:"topic"`
+	Active     bool            `json:"active"`
+	Payload    json.RawMessage `json:"payload"`
 }

@@ -21,7 +21,7 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 	whole := metricsPage(figures, prometheus.Gatherers{figures, names})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		if s.isOperator(r) {
+		if s.IsOperator(r) {
 			whole.ServeHTTP(w, r)
 			return
 		}
@@ -62,17 +62,17 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 		gauge("myriad_cluster_nodes", "Nodes of the cluster that this node hears, itself included.", func() float64 {
 			heard := 0
 			for _, other := range n.bus.State().Nodes {
-				if other.heard() {
+				if heardOf(other) {
 					heard++
 				}
 			}
 			return float64(max(heard, 1))
 		}),
 		gauge("myriad_cluster_lag", "Messages of logs that this node has not received yet.", func() float64 {
-			return float64(n.bus.State().lag())
+			return float64(lagOf(n.bus.State()))
 		}),
 		gauge("myriad_cluster_led", "Logs that this node leads.", func() float64 {
-			return float64(n.bus.State().ledBy(n.name))
+			return float64(ledBy(n.bus.State(), n.name))
 		}),
 		engineCollector{n.engine},
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",

@@ -79,7 +79,7 @@ func TestMetricsPassPromtool(t *testing.T) {
 	at := ts.clock.Now()
 	ts.node.slowest.add(slowDisconnect{At: at, Client: "a", Channel: "b", Queued: 1})
 	ts.node.droppers.add(slowDisconnect{At: at, Client: "c", Channel: "d", Queued: 2})
-	ts.node.refused(refusedToken, "192.0.2.1:1")
+	ts.node.refused(RefusedToken, "192.0.2.1:1")
 	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
 		if !strings.Contains(page, "\n"+name) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A Namespace is the rules of some channels. It applies to channels whose name begins with
@@ -111,7 +113,7 @@ const (
 
 const (
 	maxNamespaceName = 64
-	maxHistorySize   = 1 << 16
+	MaxHistorySize   = 1 << 16
 	defaultAge       = 5 * time.Minute
 	defaultSlowQueue = 64 << 10
 )
@@ -188,14 +190,14 @@ func (all *namespaces) knows(channel string) bool {
 }
 
 // Retention returns what the bus keeps of the channels' publications.
-func (ns Namespace) Retention() Retention { return new(ns.withDefaults()).retention() }
+func (ns Namespace) Retention() bus.Retention { return new(ns.withDefaults()).retention() }
 
 // retention returns what the bus keeps of the channel's publications.
-func (ns *Namespace) retention() Retention {
+func (ns *Namespace) retention() bus.Retention {
 	if ns.HistorySize == 0 {
-		return Retention{}
+		return bus.Retention{}
 	}
-	return Retention{Size: ns.HistorySize, Age: ns.HistoryAge}
+	return bus.Retention{Size: ns.HistorySize, Age: ns.HistoryAge}
 }
 
 func (ns Namespace) withDefaults() Namespace {
@@ -218,8 +220,8 @@ func (ns Namespace) check(tokens bool) error {
 	switch {
 	case len(ns.Name) > maxNamespaceName || strings.ContainsFunc(ns.Name, notInName):
 		return ns.wrong(fmt.Sprintf("a name is 1 to %d letters, digits, '-', '_' and '.'", maxNamespaceName))
-	case ns.HistorySize < 0 || ns.HistorySize > maxHistorySize:
-		return ns.wrong(fmt.Sprintf("history size %d: use 0 to %d", ns.HistorySize, maxHistorySize))
+	case ns.HistorySize < 0 || ns.HistorySize > MaxHistorySize:
+		return ns.wrong(fmt.Sprintf("history size %d: use 0 to %d", ns.HistorySize, MaxHistorySize))
 	case ns.HistoryAge < 0:
 		return ns.wrong(fmt.Sprintf("history age %v: use a positive one, or 0 for %v", ns.HistoryAge, defaultAge))
 	case ns.HistoryAge > 0 && ns.HistorySize == 0:

@@ -16,41 +16,45 @@ import (
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
-// errFull is returned by a transport's send when the transport's queue is full.
-var errFull = errors.New("push: the transport's queue is full")
+// ErrQueueFull is returned by a transport's send when the transport's queue is full.
+var ErrQueueFull = errors.New("push: the transport's queue is full")
 
 // publish returns these for an invalid publication. A client is answered "bad request".
 var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
-		"characters: %w", failBadRequest)
+		"characters: %w", ErrBadRequest)
 	errUnknownChannel = fmt.Errorf("push: the part of the channel's name before the colon names no namespace, and the "+
-		"rule known-only refuses that: %w", failUnknownChannel)
-	errBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, failBadRequest)
-	errBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, failBadRequest)
+		"rule known-only refuses that: %w", ErrUnknownChannel)
+	errBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, ErrBadRequest)
+	errBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, ErrBadRequest)
 	errBadName    = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
-		failBadRequest)
-	errBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
-		failBadRequest)
+		ErrBadRequest)
+	ErrBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
+		ErrBadRequest)
 )
 
 // maxID bounds Publication.ID, in bytes.
 const maxID = 256
 
-// errDraining is returned by publish while the server shuts down.
-var errDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
+// ErrDraining is returned by publish while the server shuts down.
+var ErrDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
 
 // A node is the part of a server below HTTP: sessions, channels, bus and time.
 type node struct {
+	server  *Server  // that the node is the lower part of
 	id      clientID // names the node
 	name    string   // its name for operators
 	rules   *ruleTable
-	bus     Bus
+	bus     bus.Bus
+	local   bus.Local // bus, if it is one; else nil
 	hub     *hub
 	wheel   *wheel
 	count   *counters
-	tokens  *tokenVerifier // nil: clients need no token
+	tokens  *token.Verifier // nil: clients need no token
 	limits  Limits
 	timing  Timing
 	clock   Clock
@@ -85,8 +89,6 @@ type node struct {
 		key  [32]byte
 	}
 
-	patterns patterns // of the Redis door
-
 	timerMu   sync.Mutex
 	stopTimer func() bool
 	closed    bool
@@ -108,10 +110,11 @@ type counters struct {
 }
 
 // open starts the node's clock. close stops it.
-func (n *node) open() {
+func (n *node) open(doors []Door) {
+	n.local, _ = n.bus.(bus.Local)
 	n.hub = newHub(n)
 	n.wheel = newWheel(n.clock.Now())
-	n.forms = newForms(doors())
+	n.forms = newForms(doors)
 	n.lastGone = make(chan struct{})
 	n.serveQuestions()
 	n.schedule()
@@ -137,11 +140,24 @@ func (n *node) schedule() {
 // itself, because encoding/json does not. Data goes into text frames unchanged, and text that is
 // not UTF-8 would make every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
-	return n.publishWith(ctx, channel, p, n.rules.of(channel).retention())
+	return n.publishKept(ctx, channel, p, false, false)
 }
 
-// publishWith is publish with a Retention instead of the channel's own.
-func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep Retention) (Position, error) {
+// publishKept publishes p. With skipHistory the publication is not in the channel's history and
+// cannot be recovered. exact is that of publishWith.
+func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory, exact bool) (
+	Position, error) {
+	keep := n.rules.of(channel).retention()
+	if skipHistory {
+		keep = bus.Retention{}
+	}
+	return n.publishWith(ctx, channel, p, keep, exact)
+}
+
+// publishWith is publish with a Retention instead of the channel's own. exact says that the data
+// came as bytes: JSON in them keeps its spaces.
+func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep bus.Retention, exact bool) (
+	Position, error) {
 	if err := n.checkChannel(channel); err != nil {
 		return Position{}, err
 	}
@@ -152,18 +168,18 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 		return Position{}, errBadVersion
 	}
 	var ok bool
-	if p.Data, ok = p.checked(); !ok || p.size() > n.limits.Publication {
-		return Position{}, errBadData
+	if p.Data, ok = checked(&p, exact); !ok || p.Size() > n.limits.Publication {
+		return Position{}, ErrBadData
 	}
 	if !n.gate.enter() {
-		return Position{}, errDraining
+		return Position{}, ErrDraining
 	}
 	defer n.gate.leave()
-	return n.publishTopic(ctx, Topic{channel, keep}, p)
+	return n.publishTopic(ctx, bus.Topic{Name: channel, Keep: keep}, p)
 }
 
 // publishTopic passes p to the bus. The caller has entered the gate.
-func (n *node) publishTopic(ctx context.Context, t Topic, p Publication) (Position, error) {
+func (n *node) publishTopic(ctx context.Context, t bus.Topic, p Publication) (Position, error) {
 	began := n.clock.Now()
 	ctx, cancel := n.deadline(ctx)
 	defer cancel()
@@ -178,22 +194,22 @@ func (n *node) publishTopic(ctx context.Context, t Topic, p Publication) (Positi
 
 // checked returns p.Data as a Bus carries it. It is not ok if it is not of p.Kind. JSON allows
 // newlines between tokens, but a newline ends a command of the protocol and a field of an event.
-func (p *Publication) checked() (data []byte, ok bool) {
+func checked(p *Publication, exact bool) (data []byte, ok bool) {
 	if p.Kind != Binary && !utf8.Valid(p.Data) {
 		return nil, false
 	}
 	if p.Kind != JSON {
 		return p.Data, true
 	}
-	if p.exact && !bytes.ContainsAny(p.Data, "\r\n") {
+	if exact && !bytes.ContainsAny(p.Data, "\r\n") {
 		return bytes.Clone(p.Data), json.Valid(p.Data)
 	}
-	data, err := oneLineJSON(p.Data)
+	data, err := CompactJSON(p.Data)
 	return data, err == nil
 }
 
-// oneLineJSON returns JSON without spaces and newlines between its tokens.
-func oneLineJSON(text []byte) ([]byte, error) {
+// CompactJSON returns JSON without spaces and newlines between its tokens.
+func CompactJSON(text []byte) ([]byte, error) {
 	var compact bytes.Buffer
 	compact.Grow(len(text))
 	err := json.Compact(&compact, text)
@@ -204,9 +220,10 @@ func oneLineJSON(text []byte) ([]byte, error) {
 // takes up to 9 s.
 const busPatience = 15 * time.Second
 
-// deadline returns ctx with an end after busPatience. A memory bus does not wait, and needs none.
+// deadline returns ctx with an end after busPatience. A bus within this process does not wait, and
+// needs none.
 func (n *node) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, within := n.bus.(*memoryBus); within {
+	if n.local != nil {
 		return ctx, func() {}
 	}
 	return n.within(ctx, busPatience)
@@ -233,7 +250,9 @@ func (c timedContext) Err() error {
 }
 
 // topic returns the channel with the retention of its rules.
-func (n *node) topic(channel string) Topic { return Topic{channel, n.rules.of(channel).retention()} }
+func (n *node) topic(channel string) bus.Topic {
+	return bus.Topic{Name: channel, Keep: n.rules.of(channel).retention()}
+}
 
 // validChannel reports whether name is valid: UTF-8 without control characters, because names
 // appear in logs, text frames and lines of SSE. encoding/json replaces bytes that are not UTF-8 by
@@ -276,30 +295,31 @@ func (n *node) authenticates() bool { return n.tokens != nil || n.hooks.Connect 
 
 // authenticate returns what the token grants. If clients need not show who they are, it returns the
 // zero grant.
-func (n *node) authenticate(token string) (grant, error) {
+func (n *node) authenticate(token string) (Grant, error) {
 	switch {
 	case !n.authenticates():
-		return grant{}, nil
+		return Grant{}, nil
 	case token == "" || n.tokens == nil:
-		return grant{}, errNoToken
+		return Grant{}, ErrNoToken
 	}
-	g, err := n.tokens.verify(token)
+	c, err := n.tokens.Connection(token)
 	if err != nil {
-		return grant{}, err
+		return Grant{}, err
 	}
+	g := grantOf(c)
 	return g, n.checkGrant(&g)
 }
 
 // checkGrant returns an error for channels that no client may be subscribed to.
-func (n *node) checkGrant(g *grant) error {
-	for _, name := range g.channels {
+func (n *node) checkGrant(g *Grant) error {
+	for _, name := range g.Channels {
 		if n.checkChannel(name) != nil {
 			return claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name), name))
 		}
 	}
-	if len(g.channels) > n.limits.Channels {
+	if len(g.Channels) > n.limits.Channels {
 		return claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
-			len(g.channels), n.limits.Channels))
+			len(g.Channels), n.limits.Channels))
 	}
 	var err error
 	g.caps, err = n.regexes.capabilities(g.given)
@@ -318,7 +338,7 @@ func (n *node) refuse(ctx context.Context) error {
 func (n *node) drain(ctx context.Context) error {
 	_ = n.refuse(ctx) // if publications still run then, ctx has ended
 	list := n.wheel.all()
-	if err := n.spread(ctx, len(list), func(i int) { list[i].disconnect(endShutdown) }); err != nil {
+	if err := n.spread(ctx, len(list), func(i int) { list[i].Disconnect(DisconnectShutdown) }); err != nil {
 		return err
 	}
 	n.checkGone()
@@ -359,7 +379,7 @@ func (n *node) spread(ctx context.Context, count int, f func(int)) error {
 func (n *node) isDraining() bool { return n.gate.isShut.Load() }
 
 // gone counts a session that has ended.
-func (n *node) gone(s *session) {
+func (n *node) gone(s *Session) {
 	n.count.connections.Add(-s.counted())
 	n.sessions.Add(-1)
 	if n.isDraining() {
@@ -387,7 +407,7 @@ func (n *node) close() error {
 	n.wheel.sweeping.Lock() // waits for a running sweep
 	defer n.wheel.sweeping.Unlock()
 	for _, f := range n.forms {
-		f.pings.release()
+		f.pings.Release()
 	}
 	return n.bus.Close()
 }

@@ -14,7 +14,7 @@ type object = map[string]any
 
 // serveOpenAPI answers with the document. It is the same for everyone, and needs no key.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, openAPI(s.node.version))
+	WriteJSON(w, http.StatusOK, openAPI(s.node.version))
 }
 
 // openAPI returns the document.

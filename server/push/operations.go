@@ -15,24 +15,24 @@ var (
 	errNotConnected   = errors.New("push: the first command must be connect")
 	errConnectedTwice = errors.New("push: connect may be sent once")
 	errRefused        = errors.New("push: the client sends commands after a refused connect")
-	errNoToken        = errors.New("push: connect has no token, and the server requires one")
+	ErrNoToken        = errors.New("push: connect has no token, and the server requires one")
 	errPong           = errors.New("push: a pong without a ping")
 	errGone           = errors.New("push: the client has gone before connect was answered")
 	errOtherUser      = errors.New("push: a refresh with the token of another user")
 )
 
-// connect makes the session the user of the token, or whom Hooks.Connect says. After an Error, the
+// Connect makes the session the user of the token, or whom Hooks.Connect says. After an Error, the
 // client can only disconnect.
-func (s *session) connect(r ConnectRequest) (grant, error) {
-	if s.isConnected() {
-		return grant{}, errors.Join(endBadRequest, errConnectedTwice)
+func (s *Session) Connect(r ConnectRequest) (Grant, error) {
+	if s.IsConnected() {
+		return Grant{}, errors.Join(DisconnectBadRequest, errConnectedTwice)
 	}
-	if s.isRefused() {
-		return grant{}, errors.Join(endBadRequest, errRefused)
+	if s.IsRefused() {
+		return Grant{}, errors.Join(DisconnectBadRequest, errRefused)
 	}
 	g, err := s.node.authenticate(r.Token)
-	if errors.Is(err, errNoToken) && s.node.hooks.Connect != nil {
-		g, err = s.node.connectByHook(s.caller(), s.t.remote(), r)
+	if errors.Is(err, ErrNoToken) && s.node.hooks.Connect != nil {
+		g, err = s.node.connectByHook(s.caller(), s.t.Remote(), r)
 	}
 	if s.node.hooks.Connect != nil {
 		s.node.callers.dropValues(s)
@@ -45,21 +45,21 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 		return g, err
 	case errors.Is(err, errTokenExpired):
 		s.refuseConnect()
-		s.refused(refusedExpired, err)
-		return g, failTokenExpired
+		s.Refused(RefusedExpired, err)
+		return g, ErrTokenExpired
 	case errors.Is(err, errKeyNotYetKnown):
 		s.refuseConnect()
-		s.refused(refusedUnknownKey, err)
-		return g, failInternal
-	case errors.Is(err, errNoToken):
-		return g, errors.Join(endBadRequest, err) // as a centrifuge server that requires a token
+		s.Refused(RefusedUnknownKey, err)
+		return g, ErrInternal
+	case errors.Is(err, ErrNoToken):
+		return g, errors.Join(DisconnectBadRequest, err) // as a centrifuge server that requires a token
 	case err != nil:
-		return g, errors.Join(endInvalidToken, err)
+		return g, errors.Join(DisconnectInvalidToken, err)
 	}
 	if err := s.node.addPersonal(&g); err != nil {
-		return g, errors.Join(endInvalidToken, err)
+		return g, errors.Join(DisconnectInvalidToken, err)
 	}
-	if s.node.mayConnectNow(g.user) > 0 {
+	if s.node.mayConnectNow(g.User) > 0 {
 		s.refuseConnect()
 		return g, s.within(1, "connect")
 	}
@@ -69,110 +69,110 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageEnded { // while a hook was asked
-		return g, errors.Join(endStale, errGone)
+		return g, errors.Join(DisconnectStale, errGone)
 	}
 	s.setConnected(g)
 	return g, nil
 }
 
-func (s *session) isConnected() bool {
+func (s *Session) IsConnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stage == stageConnected
 }
 
-func (s *session) isRefused() bool {
+func (s *Session) IsRefused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stage == stageRefused
 }
 
-func (s *session) refuseConnect() {
+func (s *Session) refuseConnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stage = stageRefused
 }
 
-// mustBeConnected returns an error with an ending unless connect has succeeded.
-func (s *session) mustBeConnected() error {
+// MustBeConnected returns an error with an ending unless connect has succeeded.
+func (s *Session) MustBeConnected() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch s.stage {
 	case stageNew:
-		return errors.Join(endBadRequest, errNotConnected)
+		return errors.Join(DisconnectBadRequest, errNotConnected)
 	case stageRefused:
-		return errors.Join(endBadRequest, errRefused)
+		return errors.Join(DisconnectBadRequest, errRefused)
 	}
 	return nil
 }
 
-// refuse disconnects with the reason in err, and logs the whole error.
-func (s *session) refuse(err error) {
-	reason := endServerError
+// Refuse disconnects with the reason in err, and logs the whole error.
+func (s *Session) Refuse(err error) {
+	reason := DisconnectServerError
 	errors.As(err, &reason)
 	if errors.As(err, new(hookRefusal)) { // which was counted
-		s.disconnect(reason)
+		s.Disconnect(reason)
 		return
 	}
-	why := refusedFrame
+	why := RefusedFrame
 	switch {
-	case errors.Is(err, errNoToken):
-		why = refusedNoToken
+	case errors.Is(err, ErrNoToken):
+		why = RefusedNoToken
 	case errors.Is(err, errTokenExpired):
-		why = refusedExpired
-	case reason == endInvalidToken:
-		why = refusedToken
+		why = RefusedExpired
+	case reason == DisconnectInvalidToken:
+		why = RefusedToken
 	}
-	s.refused(why, err)
-	s.disconnect(reason)
+	s.Refused(why, err)
+	s.Disconnect(reason)
 }
 
-// refused counts and logs what the client may not do.
-func (s *session) refused(why refusal, err error) {
-	s.node.refused(why, s.t.remote(), "client", s.id.String(), "user", s.user(), "error", oneLine(err))
+// Refused counts and logs what the client may not do.
+func (s *Session) Refused(why Refusal, err error) {
+	s.node.refused(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
 }
 
-// pong takes the answer to the last ping.
-func (s *session) pong() error {
+// Pong takes the answer to the last ping.
+func (s *Session) Pong() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pongBy == 0 {
-		return errors.Join(endBadRequest, errPong)
+		return errors.Join(DisconnectBadRequest, errPong)
 	}
 	s.pongBy = 0
 	return nil // a tick for the old deadline finds nothing due
 }
 
-// refresh replaces the connection's token, and with it the connection's expiry. It returns the
+// Refresh replaces the connection's token, and with it the connection's expiry. It returns the
 // seconds until then.
-func (s *session) refresh(token string) (ttl uint32, err error) {
+func (s *Session) Refresh(token string) (ttl uint32, err error) {
 	if s.node.tokens == nil {
-		return 0, failNotAvailable
+		return 0, ErrNotAvailable
 	}
 	g, err := s.node.authenticate(token)
 	switch {
 	case errors.Is(err, errTokenExpired):
-		return 0, errors.Join(endExpired, err)
+		return 0, errors.Join(DisconnectExpired, err)
 	case errors.Is(err, errKeyNotYetKnown):
-		s.refused(refusedUnknownKey, err)
-		return 0, failInternal
-	case errors.Is(err, errNoToken):
-		return 0, errors.Join(endBadRequest, err)
+		s.Refused(RefusedUnknownKey, err)
+		return 0, ErrInternal
+	case errors.Is(err, ErrNoToken):
+		return 0, errors.Join(DisconnectBadRequest, err)
 	case err != nil:
-		return 0, errors.Join(endInvalidToken, err)
-	case g.user != s.user():
-		return 0, errors.Join(endInvalidToken, errOtherUser)
+		return 0, errors.Join(DisconnectInvalidToken, err)
+	case g.User != s.User():
+		return 0, errors.Join(DisconnectInvalidToken, errOtherUser)
 	}
-	s.renew(g)
-	if g.ends.IsZero() {
+	s.Renew(g)
+	if g.Ends.IsZero() {
 		return 0, nil
 	}
-	return s.node.ttl(g.ends), nil
+	return s.node.ttl(g.Ends), nil
 }
 
-// renew gives the client the rights of another token of its user.
-func (s *session) renew(g grant) {
-	s.expireFrom(g.ends)
+// Renew gives the client the rights of another token of its user.
+func (s *Session) Renew(g Grant) {
+	s.expireFrom(g.Ends)
 	if len(g.meta) > 0 && s.node.remember {
 		s.node.callers.setMeta(s, g.meta)
 	}
@@ -181,7 +181,7 @@ func (s *session) renew(g grant) {
 
 // expireFrom makes the connection expire at a time that its token does not say; zero: never. It
 // returns false if the session is not connected.
-func (s *session) expireFrom(ends time.Time) bool {
+func (s *Session) expireFrom(ends time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage != stageConnected {
@@ -197,7 +197,7 @@ func (s *session) expireFrom(ends time.Time) bool {
 // refreshByServer makes the connection expire at a time, and others see info of the client, unless
 // it is nil or the client has no token. It tells the client when it expires. It returns false if
 // the session is not connected.
-func (s *session) refreshByServer(ends time.Time, info []byte) bool {
+func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
 	if !s.expireFrom(ends) {
 		return false
 	}
@@ -208,26 +208,26 @@ func (s *session) refreshByServer(ends time.Time, info []byte) bool {
 	if !ends.IsZero() {
 		ttl = s.node.ttl(ends)
 	}
-	if push := s.form().refreshed(ttl); push != nil {
-		s.offer(&message{payload: push}) // if its queue is full, the next publication handles that
+	if push := s.form().Refreshed(ttl); push != nil {
+		s.Offer(&Message{Payload: push}) // if its queue is full, the next publication handles that
 	}
 	return true
 }
 
 // mayNamePublished returns an error for a channel to which no client may publish.
-func (s *session) mayNamePublished(channel string) error {
+func (s *Session) mayNamePublished(channel string) error {
 	switch {
 	case !s.node.rules.Load().knows(channel):
 		return errUnknownChannel
-	case !s.node.rules.of(channel).allowsName(channel):
+	case !s.node.rules.of(channel).AllowsName(channel):
 		return errBadName
 	}
 	return nil
 }
 
-// mayPublishTo returns why the client may not publish to the channel. A hook is not asked: it
+// MayPublishTo returns why the client may not publish to the channel. A hook is not asked: it
 // decides about each publication.
-func (s *session) mayPublishTo(channel string) error {
+func (s *Session) MayPublishTo(channel string) error {
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
 	}
@@ -237,9 +237,10 @@ func (s *session) mayPublishTo(channel string) error {
 	return nil
 }
 
-// publish sends p, which has data, to the channel in the client's name.
-func (s *session) publish(channel string, p Publication) error {
-	p.Client, p.User = s.id.String(), s.user()
+// Publish sends p, which has data, to the channel in the client's name. exact is that of
+// node.publishWith.
+func (s *Session) Publish(channel string, p Publication, exact bool) error {
+	p.Client, p.User = s.id.String(), s.User()
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
 	}
@@ -247,39 +248,39 @@ func (s *session) publish(channel string, p Publication) error {
 		return err
 	}
 	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
-		return s.publishByHook(channel, p)
+		return s.publishByHook(channel, p, exact)
 	}
 	if !s.mayPublish(channel) {
 		return s.deniedPublish(channel)
 	}
-	_, err := s.node.publish(context.Background(), channel, p)
+	_, err := s.node.publishKept(context.Background(), channel, p, false, exact)
 	return err
 }
 
-// rpc calls Config.RPC.
-func (s *session) rpc(method string, data []byte) ([]byte, error) {
+// RPC calls Config.RPC.
+func (s *Session) RPC(method string, data []byte) ([]byte, error) {
 	if s.node.onRPC == nil {
-		return nil, failNotAvailable
+		return nil, ErrNotAvailable
 	}
 	data, err := s.node.onRPC(context.Background(), s.caller(), method, data)
-	if errors.As(err, new(Disconnect)) || errors.Is(err, failPermissionDenied) { // any other Error is an answer
+	if errors.As(err, new(Disconnect)) || errors.Is(err, ErrPermissionDenied) { // any other Error is an answer
 		err = s.hookFailed("rpc", err)
 	}
 	return data, err
 }
 
-// message calls Config.Message.
-func (s *session) message(data []byte) error {
+// Message calls Config.Message.
+func (s *Session) Message(data []byte) error {
 	if s.node.onMessage == nil {
-		return endNotAvailable
+		return DisconnectNotAvailable
 	}
 	s.node.onMessage(context.Background(), s.caller(), data)
 	return nil
 }
 
 // info returns what others may learn of the client.
-func (s *session) info() ClientInfo {
-	info := ClientInfo{Client: s.id.String(), User: s.user()}
+func (s *Session) info() ClientInfo {
+	info := ClientInfo{Client: s.id.String(), User: s.User()}
 	if s.identity != nil {
 		if shown := s.identity.info.Load(); shown != nil {
 			info.ConnInfo = *shown
@@ -288,13 +289,13 @@ func (s *session) info() ClientInfo {
 	return info
 }
 
-// history reads a channel's history.
-func (s *session) history(channel string, q Query) (History, error) {
+// History reads a channel's history.
+func (s *Session) History(channel string, q Query) (History, error) {
 	if !s.node.rules.Load().knows(channel) {
 		return History{}, errUnknownChannel
 	}
 	if s.node.rules.of(channel).HistorySize == 0 {
-		return History{}, failNotAvailable
+		return History{}, ErrNotAvailable
 	}
 	if !s.maySee(channel, rightHistory) {
 		return History{}, notSeen
@@ -302,13 +303,13 @@ func (s *session) history(channel string, q Query) (History, error) {
 	return s.node.history(context.Background(), channel, q)
 }
 
-// presence lists a channel's subscribers, or counts them only.
-func (s *session) presence(channel string, numbers bool) (Presence, error) {
+// Presence lists a channel's subscribers, or counts them only.
+func (s *Session) Presence(channel string, numbers bool) (Presence, error) {
 	if !s.node.rules.Load().knows(channel) {
 		return Presence{}, errUnknownChannel
 	}
 	if !s.node.rules.of(channel).Presence {
-		return Presence{}, failNotAvailable
+		return Presence{}, ErrNotAvailable
 	}
 	if !s.maySee(channel, rightPresence) {
 		return Presence{}, notSeen
@@ -327,7 +328,7 @@ func (n *node) present(ctx context.Context, name string, numbers bool) (Presence
 	defer cancel()
 	there, err := n.bus.Present(ctx, name, limit)
 	if err == nil && !numbers && there.Count > limit {
-		err = failLimitExceeded
+		err = ErrLimitExceeded
 	}
 	if len(there.Missing) > 0 {
 		n.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
@@ -335,7 +336,7 @@ func (n *node) present(ctx context.Context, name string, numbers bool) (Presence
 	return there, err
 }
 
-// history reads as much as Limits allow. A position of another epoch is an error for the client.
+// History reads as much as Limits allow. A position of another epoch is an error for the client.
 func (n *node) history(ctx context.Context, name string, q Query) (History, error) {
 	if q.Limit < 0 || q.Limit > n.limits.Recovered {
 		q.Limit = n.limits.Recovered
@@ -347,11 +348,11 @@ func (n *node) history(ctx context.Context, name string, q Query) (History, erro
 		return h, err
 	}
 	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
-		return h, failUnrecoverable
+		return h, ErrUnrecoverable
 	}
 	bytes := 0
 	for i, p := range h.Publications {
-		bytes += envelope + p.size()
+		bytes += envelope + p.Size()
 		if bytes > n.limits.Queue && i > 0 {
 			h.Publications = h.Publications[:i]
 			break

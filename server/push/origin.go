@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -227,7 +228,7 @@ func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Ha
 		h.Add("Vary", "Origin")
 		if !v.allowed {
 			refused(r)
-			writeError(w, http.StatusForbidden, apiPermissionDenied,
+			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
 				"pages of the origin "+v.foreign+" are not allowed here: see --allowed-origin")
 			return
 		}
@@ -278,4 +279,16 @@ func (c Config) AllowsAnyOrigin() bool {
 		p, err := newOriginPattern(strings.ToLower(text))
 		return err == nil && !p.named && p.text != opaqueOrigin
 	})
+}
+
+// vouches reports whether Origin, or else Referer, says that an allowed page sent r.
+func (o origins) vouches(r *http.Request) bool {
+	if r.Header.Get("Origin") != "" {
+		return o.judge(r).named
+	}
+	page, err := url.Parse(r.Header.Get("Referer"))
+	if err != nil || page.Host == "" {
+		return false
+	}
+	return o.judgeOrigin(page.Scheme+"://"+page.Host, r.Host).named
 }

@@ -38,7 +38,7 @@ func (o *overrides) check(rules *Namespace) error {
 }
 
 // apply changes the request and the grant of one subscription.
-func (o *overrides) apply(w *subscribeRequest) {
+func (o *overrides) apply(w *SubscribeCommand) {
 	if o == nil {
 		return
 	}

@@ -15,8 +15,8 @@ const (
 	userSeparator = ","
 )
 
-// forUsers reports whether the channel is for the users in its name alone.
-func (ns *Namespace) forUsers(channel string) bool {
+// IsForUsers reports whether the channel is for the users in its name alone.
+func (ns *Namespace) IsForUsers(channel string) bool {
 	return ns.UserLimited && strings.Contains(channel, userBoundary)
 }
 
@@ -33,9 +33,9 @@ func listsUser(channel, user string) bool {
 	return false
 }
 
-// allowsName reports whether clients may use the channel's name: it matches ChannelRegex, which is
+// AllowsName reports whether clients may use the channel's name: it matches ChannelRegex, which is
 // for the part after the namespace.
-func (ns *Namespace) allowsName(channel string) bool {
+func (ns *Namespace) AllowsName(channel string) bool {
 	if ns.regex == nil {
 		return true
 	}
@@ -52,9 +52,9 @@ type access struct {
 	caps     capabilities
 }
 
-func (g *grant) access() access { return access{g.user, g.channels, g.caps} }
+func (g *Grant) access() access { return access{g.User, g.Channels, g.caps} }
 
-func (s *session) access() access {
+func (s *Session) access() access {
 	if s.identity == nil {
 		return access{}
 	}
@@ -76,7 +76,7 @@ func (ns *Namespace) needsToken(channel string, a access) bool {
 	switch {
 	case ns.isOpen():
 		return false
-	case ns.forUsers(channel):
+	case ns.IsForUsers(channel):
 		return !listsUser(channel, a.user) && !a.grants(rightSubscribe, channel)
 	case ns.SubscribeHook:
 		return true
@@ -89,15 +89,15 @@ func (a *access) grants(what right, channel string) bool {
 	return what == rightSubscribe && slices.Contains(a.channels, channel) || a.caps.allow(what, channel)
 }
 
-// needsToken reports whether the client can subscribe only with a token for the channel, or by a
+// NeedsToken reports whether the client can subscribe only with a token for the channel, or by a
 // hook.
-func (s *session) needsToken(name string) bool {
+func (s *Session) NeedsToken(name string) bool {
 	rules := s.node.rules.of(name)
 	return !s.watcher && !rules.isOpen() && rules.needsToken(name, s.access())
 }
 
 // can reports whether the client has a capability for what in the channel.
-func (s *session) can(what right, name string) bool {
+func (s *Session) can(what right, name string) bool {
 	if s.identity == nil {
 		return false
 	}
@@ -106,14 +106,14 @@ func (s *session) can(what right, name string) bool {
 }
 
 // mayPublish reports whether the rules of the channel let the client publish.
-func (s *session) mayPublish(name string) bool {
+func (s *Session) mayPublish(name string) bool {
 	if s.node.denyClientPublish {
 		return false
 	}
 	rules := s.node.rules.of(name)
 	switch rules.Publish {
 	case PublishClients:
-		if !rules.forUsers(name) || listsUser(name, s.user()) {
+		if !rules.IsForUsers(name) || listsUser(name, s.User()) {
 			return true
 		}
 	case PublishSubscribers:
@@ -130,25 +130,25 @@ func (s *session) mayPublish(name string) bool {
 
 // maySee reports whether the client may read the channel's history or presence: it is subscribed,
 // or could subscribe without another token, or has the right.
-func (s *session) maySee(name string, what right) bool {
-	return s.member(name) != nil || s.mayName(name) && !s.needsToken(name) || s.can(what, name)
+func (s *Session) maySee(name string, what right) bool {
+	return s.member(name) != nil || s.MayName(name) && !s.NeedsToken(name) || s.can(what, name)
 }
 
-// mayName reports whether the client may use the name.
-func (s *session) mayName(name string) bool {
-	return s.node.checkChannel(name) == nil && (s.watcher || s.node.rules.of(name).allowsName(name))
+// MayName reports whether the client may use the name.
+func (s *Session) MayName(name string) bool {
+	return s.node.checkChannel(name) == nil && (s.watcher || s.node.rules.of(name).AllowsName(name))
 }
 
-// deniedFor returns failPermissionDenied with a reason for the log and the console. why may be a
+// deniedFor returns ErrPermissionDenied with a reason for the log and the console. why may be a
 // note of ExplainToken.
 func deniedFor(why string) error {
 	why = strings.TrimSuffix(strings.TrimPrefix(why, "no: "), " (103)")
-	return fmt.Errorf("%w: %s", failPermissionDenied, why)
+	return fmt.Errorf("%w: %s", ErrPermissionDenied, why)
 }
 
 // deniedPublish returns why the rules do not let the client publish.
-func (s *session) deniedPublish(name string) error {
-	why := s.node.explainPublish(s.node.rules.of(name), name, &claims{}, s.access())
+func (s *Session) deniedPublish(name string) error {
+	why := s.node.explainPublish(s.node.rules.of(name), name, &TokenReport{}, s.access())
 	if strings.HasPrefix(why, "yes") {
 		why = "it is not subscribed"
 	}
@@ -160,28 +160,28 @@ var notSeen = deniedFor("it is not subscribed, and could not subscribe without a
 
 // addPersonal adds the user's personal channels to those to which the server subscribes it. The
 // error is a claimError.
-func (n *node) addPersonal(g *grant) error {
+func (n *node) addPersonal(g *Grant) error {
 	personal := n.rules.Load().personal
-	if len(personal) == 0 || g.user == "" {
+	if len(personal) == 0 || g.User == "" {
 		return nil
 	}
-	if strings.ContainsAny(g.user, userBoundary+userSeparator) {
+	if strings.ContainsAny(g.User, userBoundary+userSeparator) {
 		return claimError(fmt.Sprintf("the user %q has # or a comma: other users could have its personal channel",
-			g.user))
+			g.User))
 	}
 	for _, prefix := range personal {
-		name := prefix + userBoundary + g.user
+		name := prefix + userBoundary + g.User
 		if n.checkChannel(name) != nil {
 			return claimError(n.channelRule(fmt.Sprintf("the user's personal channel %q", name), name))
 		}
-		if !slices.Contains(g.channels, name) {
-			g.channels = append(g.channels, name)
+		if !slices.Contains(g.Channels, name) {
+			g.Channels = append(g.Channels, name)
 		}
 	}
-	if len(g.channels) > n.limits.Channels {
-		return claimError(fmt.Sprintf("%d channels with the personal ones, at most %d are allowed", len(g.channels),
+	if len(g.Channels) > n.limits.Channels {
+		return claimError(fmt.Sprintf("%d channels with the personal ones, at most %d are allowed", len(g.Channels),
 			n.limits.Channels))
 	}
-	slices.Sort(g.channels)
+	slices.Sort(g.Channels)
 	return nil
 }

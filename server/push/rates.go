@@ -151,41 +151,41 @@ func (r *rates) take(user, address *limiter, who, remote string, now time.Time) 
 	return wait
 }
 
-// maySubscribeNow returns an Error if the client has subscribed too often.
-func (s *session) maySubscribeNow() error {
+// MaySubscribeNow returns an Error if the client has subscribed too often.
+func (s *Session) MaySubscribeNow() error {
 	return s.mayNow("subscribe", func(r *rates) (user, address *limiter) {
 		return &r.userSubscriptions, &r.addressSubscriptions
 	})
 }
 
 // mayPublishNow returns an Error if the client has published too often.
-func (s *session) mayPublishNow() error {
+func (s *Session) mayPublishNow() error {
 	return s.mayNow("publish", func(r *rates) (user, address *limiter) {
 		return &r.userPublications, &r.addressPublications
 	})
 }
 
-// mayCommandNow returns an Error if the client has sent too many other commands.
-func (s *session) mayCommandNow(what string) error {
+// MayCommandNow returns an Error if the client has sent too many other commands.
+func (s *Session) MayCommandNow(what string) error {
 	return s.mayNow(what, func(r *rates) (user, address *limiter) { return &r.userCommands, &r.addressCommands })
 }
 
 // mayNow takes an event of the client from its buckets. The error is for the client.
-func (s *session) mayNow(what string, buckets func(*rates) (user, address *limiter)) error {
+func (s *Session) mayNow(what string, buckets func(*rates) (user, address *limiter)) error {
 	r := s.node.rates.Load()
 	if r == nil || s.watcher {
 		return nil
 	}
 	user, address := buckets(r)
-	return s.within(r.take(user, address, s.user(), s.t.remote(), s.node.clock.Now()), what)
+	return s.within(r.take(user, address, s.User(), s.t.Remote(), s.node.clock.Now()), what)
 }
 
-func (s *session) within(wait time.Duration, what string) error {
+func (s *Session) within(wait time.Duration, what string) error {
 	if wait == 0 {
 		return nil
 	}
-	s.refused(refusedRate, fmt.Errorf("%s: %w", what, failTooManyRequests))
-	return failTooManyRequests
+	s.Refused(RefusedRate, fmt.Errorf("%s: %w", what, ErrTooManyRequests))
+	return ErrTooManyRequests
 }
 
 // mayConnectNow returns how long the user has to wait; 0: it may connect.
@@ -197,12 +197,12 @@ func (n *node) mayConnectNow(user string) time.Duration {
 	return r.userConnections.take(user, n.clock.Now())
 }
 
-// limitConnections answers 429 to addresses that open connections too often.
-func (s *Server) limitConnections(next http.HandlerFunc) http.HandlerFunc {
+// LimitConnections answers 429 to addresses that open connections too often.
+func (s *Server) LimitConnections(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if limits := s.node.rates.Load(); limits != nil && r.Method != http.MethodOptions {
 			if wait := limits.addressConnections.take(addressKey(r.RemoteAddr), s.node.clock.Now()); wait > 0 {
-				s.refuseRate(w, r, wait)
+				s.RefuseRate(w, r, wait)
 				return
 			}
 		}
@@ -210,30 +210,11 @@ func (s *Server) limitConnections(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// limited counts publications as calls, and everything else as next does.
-func (h *mercureHub) limited(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method != http.MethodPost:
-			next(w, r)
-		case h.mayCallNow(w, r):
-			h.serve(w, r)
-		}
-	}
-}
-
-// limitedLists counts lists of subscriptions as calls.
-func (h *mercureHub) limitedLists(w http.ResponseWriter, r *http.Request) {
-	if h.mayCallNow(w, r) {
-		h.serveSubscriptions(w, r)
-	}
-}
-
-// mayCallNow reports whether the address may call the API, or answers 429.
-func (s *Server) mayCallNow(w http.ResponseWriter, r *http.Request) bool {
+// MayCallNow reports whether the address may call the API, or answers 429.
+func (s *Server) MayCallNow(w http.ResponseWriter, r *http.Request) bool {
 	wait := s.countCall(r)
 	if wait > 0 {
-		s.refuseRate(w, r, wait)
+		s.RefuseRate(w, r, wait)
 	}
 	return wait == 0
 }
@@ -248,11 +229,11 @@ func (s *Server) countCall(r *http.Request) time.Duration {
 	return limits.addressCalls.take(addressKey(r.RemoteAddr), s.node.clock.Now())
 }
 
-// refuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
-func (s *Server) refuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
-	s.node.refusedRequest(refusedRate, r)
+// RefuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
+func (s *Server) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
+	s.node.refusedRequest(RefusedRate, r)
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	writeError(w, http.StatusTooManyRequests, apiCode(failTooManyRequests.Code), failTooManyRequests.Message)
+	WriteError(w, http.StatusTooManyRequests, ErrTooManyRequests.Code, ErrTooManyRequests.Message)
 }
 
 // String returns the rate in words.

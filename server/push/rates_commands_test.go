@@ -35,7 +35,7 @@ func TestRatesOfCommands(t *testing.T) {
 			t.Errorf("%s: %d messages were received, want 3", command, received)
 		}
 		received = 0
-		if got := n.refusals.counts[refusedRate].Load(); got != 3 {
+		if got := n.refusals.counts[RefusedRate].Load(); got != 3 {
 			t.Errorf("%s: %d refusals", command, got)
 		}
 	}

@@ -89,8 +89,8 @@ func TestRatesOfClients(t *testing.T) {
 	b.asks(t, "subscribes, too", `{"id":2,"subscribe":{"channel":"news"}}`, `{"id":2,`+tooMany)
 	c := n.dial()
 	c.asks(t, "connects", `{"id":1,"connect":{"token":"`+n.signed(ann)+`"}}`, `{"id":1,`+tooMany)
-	if !strings.Contains(n.log.String(), "reason=rate") || n.refusals.counts[refusedRate].Load() != 4 {
-		t.Errorf("%d refusals; the log:\n%s", n.refusals.counts[refusedRate].Load(), n.log)
+	if !strings.Contains(n.log.String(), "reason=rate") || n.refusals.counts[RefusedRate].Load() != 4 {
+		t.Errorf("%d refusals; the log:\n%s", n.refusals.counts[RefusedRate].Load(), n.log)
 	}
 	n.rates.Store(newRates(Rates{}))
 	a.frame([]byte(publish))

@@ -9,17 +9,17 @@ import (
 // publication after its own position once. The first come from the history, the next from the
 // window that the channel received meanwhile, the rest from the channel.
 
-// A subscribeRequest is what a client requests when it subscribes.
-type subscribeRequest struct {
-	recover  bool
-	since    Position
-	complete bool       // refuse the subscription if not everything can be recovered
-	delta    bool       // the client can apply deltas
-	filter   *tagFilter // selects publications; nil: all
-	notices  bool
-	server   bool   // the server makes the subscription, which needs no token
-	token    string // for the subscription; usually ""
-	data     []byte // for a hook
+// A SubscribeCommand is what a client requests when it subscribes.
+type SubscribeCommand struct {
+	Recover   bool
+	Since     Position
+	Complete  bool       // refuse the subscription if not everything can be recovered
+	Delta     bool       // the client can apply deltas
+	Filter    *TagFilter // selects publications; nil: all
+	JoinLeave bool
+	server    bool   // the server makes the subscription, which needs no token
+	Token     string // for the subscription; usually ""
+	Data      []byte // for a hook
 
 	pushed       bool // notices, also where the rules have none
 	unpositioned bool // the client gets no position, also where the rules have recovery
@@ -30,28 +30,31 @@ type subscribeRequest struct {
 	answer []byte
 }
 
-// A welcome is the content of the reply to a new member.
-type welcome struct {
-	recoverable   bool
-	at            Position // the member gets the publications after it
-	wasRecovering bool
-	recovered     bool
-	publications  []Publication
-	delta         bool // publications may be deltas
-	data          []byte
+// ShowInfo makes others see info, which is JSON, of the client in the channel.
+func (w *SubscribeCommand) ShowInfo(info []byte) { w.grant = &memberGrant{info: info} }
 
-	expires bool // the subscription ends in ttl seconds unless the client brings a new token
-	ttl     uint32
+// A Welcome is the content of the reply to a new member.
+type Welcome struct {
+	Recoverable   bool
+	At            Position // the member gets the publications after it
+	WasRecovering bool
+	Recovered     bool
+	Publications  []Publication
+	Delta         bool // publications may be deltas
+	Data          []byte
+
+	Expires bool // the subscription ends in ttl seconds unless the client brings a new token
+	TTL     uint32
 }
 
 // addMember makes s a member.
-func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welcome)) (*member, error) {
+func (ch *channel) addMember(s *Session, w SubscribeCommand, announce func(Welcome)) (*member, error) {
 	if err := ch.connect(); err != nil {
 		return nil, err
 	}
-	w.delta = ch.grantsDelta(s, &w)
+	w.Delta = ch.grantsDelta(s, &w)
 	m := &member{s: s, ch: ch, grant: w.grant, server: w.server,
-		notices: ch.rules.JoinLeave && (w.notices || ch.rules.PushJoinLeave) || w.pushed}
+		notices: ch.rules.JoinLeave && (w.JoinLeave || ch.rules.PushJoinLeave) || w.pushed}
 	if ch.rules.Recovery && !w.unpositioned {
 		return m, ch.addAfterHistory(m, w, announce)
 	}
@@ -59,7 +62,7 @@ func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welco
 	defer ch.mu.Unlock()
 	ch.enter(m)
 	ch.enterSpecial(m, &w)
-	announce(welcome{wasRecovering: w.recover, delta: w.delta})
+	announce(Welcome{WasRecovering: w.Recover, Delta: w.Delta})
 	return m, nil
 }
 
@@ -72,13 +75,13 @@ func (ch *channel) enter(m *member) {
 }
 
 // addAfterHistory makes m a member that continues where the history ends.
-func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(welcome)) error {
+func (ch *channel) addAfterHistory(m *member, w SubscribeCommand, announce func(Welcome)) error {
 	ch.mu.Lock()
-	ch.window.open()
+	ch.window.Open()
 	ch.mu.Unlock()
 	q := Query{}
-	if w.recover {
-		q = Query{Since: &w.since, Limit: ch.hub.node.limits.Recovered + 1}
+	if w.Recover {
+		q = Query{Since: &w.Since, Limit: ch.hub.node.limits.Recovered + 1}
 	}
 	n := ch.hub.node
 	ctx, cancel := n.deadline(context.Background())
@@ -87,60 +90,60 @@ func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(
 
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	rest, missed := ch.window.close()
+	rest, missed := ch.window.Close()
 	if err = errors.Join(err, missed); err != nil {
 		return err
 	}
-	from := newJoinPoint(past, rest)
+	from := NewJoinPoint(past, rest)
 	hello := from.welcome(w, n.limits)
-	if w.complete && w.recover && !hello.recovered {
-		return failUnrecoverable
+	if w.Complete && w.Recover && !hello.Recovered {
+		return ErrUnrecoverable
 	}
 	ch.enter(m)
 	ch.enterSpecial(m, &w)
-	hello.delta = w.delta
-	hello.publications = w.filter.selected(hello.publications)
+	hello.Delta = w.Delta
+	hello.Publications = w.Filter.selected(hello.Publications)
 	announce(hello)
 	return nil
 }
 
-// A joinPoint joins a history and the window that was received while it was read.
-type joinPoint struct {
+// A JoinPoint joins a history and the window that was received while it was read.
+type JoinPoint struct {
 	past History
-	rest []Publication // the part of the window after past
+	Rest []Publication // the part of the window after past
 	at   Position      // the end of both
 }
 
-func newJoinPoint(past History, window []Publication) joinPoint {
-	from := joinPoint{past: past, at: past.Top}
+func NewJoinPoint(past History, window []Publication) JoinPoint {
+	from := JoinPoint{past: past, at: past.Top}
 	for i, p := range window {
 		if p.Epoch == past.Top.Epoch && p.Offset > past.Top.Offset {
-			from.rest = window[i:]
-			from.at = from.rest[len(from.rest)-1].Position
+			from.Rest = window[i:]
+			from.at = from.Rest[len(from.Rest)-1].Position
 			break
 		}
 	}
 	return from
 }
 
-// welcome returns what a client with that request has missed. It sets recovered if that is
+// Welcome returns what a client with that request has missed. It sets recovered if that is
 // complete.
-func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
-	hello := welcome{recoverable: true, at: from.at, wasRecovering: w.recover}
-	if !w.recover || w.since.Epoch != "" && w.since.Epoch != from.at.Epoch || !from.past.Complete {
+func (from *JoinPoint) welcome(w SubscribeCommand, limits Limits) Welcome {
+	hello := Welcome{Recoverable: true, At: from.at, WasRecovering: w.Recover}
+	if !w.Recover || w.Since.Epoch != "" && w.Since.Epoch != from.at.Epoch || !from.past.Complete {
 		return hello
 	}
-	count, bytes := len(from.past.Publications)+len(from.rest), 0
-	for _, list := range [][]Publication{from.past.Publications, from.rest} {
+	count, bytes := len(from.past.Publications)+len(from.Rest), 0
+	for _, list := range [][]Publication{from.past.Publications, from.Rest} {
 		for _, p := range list {
-			bytes += envelope + p.size()
+			bytes += envelope + p.Size()
 		}
 	}
 	if count > limits.Recovered || bytes > limits.Queue {
 		return hello
 	}
-	hello.recovered = true
-	hello.publications = append(from.past.Publications, from.rest...)
+	hello.Recovered = true
+	hello.Publications = append(from.past.Publications, from.Rest...)
 	return hello
 }
 
@@ -151,11 +154,11 @@ func (ch *channel) Lost(string) {
 		return
 	}
 	ch.mu.Lock()
-	ch.window.lose()
+	ch.window.Lose()
 	told, others := ch.evictMembers()
 	ch.mu.Unlock()
 	for _, m := range others {
-		m.s.disconnect(endInsufficient)
+		m.s.Disconnect(DisconnectInsufficientState)
 	}
 	ch.releaseLater(told)
 }
@@ -171,11 +174,11 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 	for _, m := range gone {
 		m.at = nowhere
 		ch.uncount(m)
-		push := m.s.form().unsubscribed(ch.name, unsubscribedInsufficient)
+		push := m.s.form().Unsubscribed(ch.name, unsubscribedInsufficient)
 		if push == nil || m.server {
 			others = append(others, m)
 		} else if m.s.evict(m) {
-			m.s.offer(&message{payload: push})
+			m.s.Offer(&Message{Payload: push})
 			told++
 		}
 	}
@@ -195,8 +198,8 @@ func (ch *channel) releaseLater(users int) {
 }
 
 // evict removes m from the session's list. It returns false if m is not in the list: the session
-// has ended, or session.settle has not run yet and will see m.evicted.
-func (s *session) evict(m *member) bool {
+// has ended, or Session.settle has not run yet and will see m.evicted.
+func (s *Session) evict(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.evicted = true
@@ -204,11 +207,11 @@ func (s *session) evict(m *member) bool {
 }
 
 // tellLost asks the client to subscribe again and recover, or disconnects it if it cannot do that.
-func (s *session) tellLost(name string) {
-	push := s.form().unsubscribed(name, unsubscribedInsufficient)
+func (s *Session) tellLost(name string) {
+	push := s.form().Unsubscribed(name, unsubscribedInsufficient)
 	if push == nil {
-		s.disconnect(endInsufficient)
+		s.Disconnect(DisconnectInsufficientState)
 		return
 	}
-	s.offer(&message{payload: push})
+	s.Offer(&Message{Payload: push})
 }

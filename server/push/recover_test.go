@@ -87,9 +87,9 @@ func TestRecovery(t *testing.T) {
 		first.Offset != 0 {
 		t.Fatalf("subscribing was answered with %+v", first)
 	}
-	start := Position{0, first.Epoch}
+	start := Position{Offset: 0, Epoch: first.Epoch}
 	for i := range 4 {
-		if at := n.mustPublish("news", strconv.Itoa(i+1)); at != (Position{uint64(i + 1), start.Epoch}) {
+		if at := n.mustPublish("news", strconv.Itoa(i+1)); at != (Position{Offset: uint64(i + 1), Epoch: start.Epoch}) {
 			t.Fatalf("publication %d is at %v", i+1, at)
 		}
 	}
@@ -98,7 +98,7 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("publication %d has offset %d", i+1, s.Push.Pub.Offset)
 		}
 	}
-	at := func(offset uint64) Position { return Position{offset, start.Epoch} }
+	at := func(offset uint64) Position { return Position{Offset: offset, Epoch: start.Epoch} }
 	check := func(name string, since Position, recovered bool, want ...string) {
 		t.Helper()
 		c := n.connected()
@@ -119,8 +119,8 @@ func TestRecovery(t *testing.T) {
 	check("two missed", at(2), true, "3", "4")
 	check("all missed", start, true, "1", "2", "3", "4")
 	check("ahead of the server", at(5), false)
-	check("another epoch", Position{2, "other"}, false)
-	check("no epoch, which is the current one", Position{2, ""}, true, "3", "4")
+	check("another epoch", Position{Offset: 2, Epoch: "other"}, false)
+	check("no epoch, which is the current one", Position{Offset: 2, Epoch: ""}, true, "3", "4")
 	for i := 5; i <= 12; i++ {
 		n.mustPublish("news", strconv.Itoa(i))
 	}
@@ -173,7 +173,7 @@ func (f *follower) check(t *testing.T, list []said) bool {
 		switch {
 		case s.Subscribe != nil && s.Subscribe.WasRecovering && !s.Subscribe.Recovered:
 			f.lost++
-			f.seen, f.at = int(s.Subscribe.Offset), Position{s.Subscribe.Offset, s.Subscribe.Epoch}
+			f.seen, f.at = int(s.Subscribe.Offset), Position{Offset: s.Subscribe.Offset, Epoch: s.Subscribe.Epoch}
 		case s.Subscribe != nil:
 			for _, p := range s.Subscribe.Publications {
 				f.next(t, p)
@@ -297,13 +297,13 @@ func TestHistoryCommand(t *testing.T) {
 // Publications without a position reach all members, but not the window of a joining client.
 func TestPublicationsBesideTheHistory(t *testing.T) {
 	at := func(offset uint64) Publication {
-		return Publication{Data: []byte("1"), Position: Position{offset, "e"}}
+		return Publication{Data: []byte("1"), Position: Position{Offset: offset, Epoch: "e"}}
 	}
 	beside := Publication{Data: []byte("2")}
-	ch := &channel{rules: &Namespace{Recovery: true}, window: window{readers: 1}}
-	ch.window.keep([]Publication{beside, at(2), beside, at(9), beside})
-	from := newJoinPoint(History{Top: Position{2, "e"}}, ch.window.list)
-	if len(ch.window.list) != 2 || len(from.rest) != 1 || from.at != (Position{9, "e"}) {
-		t.Errorf("the window of a joining client has %v, of which it gets %v", ch.window.list, from.rest)
+	ch := &channel{rules: &Namespace{Recovery: true}, window: Window{readers: 1}}
+	ch.window.Keep([]Publication{beside, at(2), beside, at(9), beside})
+	from := NewJoinPoint(History{Top: Position{Offset: 2, Epoch: "e"}}, ch.window.list)
+	if len(ch.window.list) != 2 || len(from.Rest) != 1 || from.at != (Position{Offset: 9, Epoch: "e"}) {
+		t.Errorf("the window of a joining client has %v, of which it gets %v", ch.window.list, from.Rest)
 	}
 }

@@ -12,13 +12,14 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/workers"
 )
 
 // redis gives a live server its door for Redis, and returns the address.
 func (s *liveServer) redis(t *testing.T) string {
 	t.Helper()
-	door := s.Redis(s.engine)
+	door := redisListener(s.Server, s.engine)
 	pool := workers.New(workers.Config{Queue: 1 << 10})
 	door.Workers = pool // so that no command runs any more when the test has ended
 	ln, err := door.Listen("tcp", "127.0.0.1:0")
@@ -63,7 +64,7 @@ func (p *redisPeer) ask(line, want string) {
 	}
 }
 
-const badRedisChannelLine = "-" + badRedisChannel + "\r\n"
+const errorBadRedisChannelLine = "-" + errorBadRedisChannel + "\r\n"
 
 func TestRedisDoor(t *testing.T) {
 	s := newLiveServer(t, Config{})
@@ -98,8 +99,8 @@ func TestRedisDoor(t *testing.T) {
 	q.ask("PUBSUB CHANNELS o*", "*1\r\n$5\r\nother\r\n")
 	q.ask("PUBSUB NUMPAT", ":1\r\n")
 	q.ask("PUBLISH other \"plain text\"", ":1\r\n")
-	q.ask("PUBLISH \"\" x", badRedisChannelLine)
-	dialRedis(t, addr).ask("SUBSCRIBE \"\"", badRedisChannelLine)
+	q.ask("PUBLISH \"\" x", errorBadRedisChannelLine)
+	dialRedis(t, addr).ask("SUBSCRIBE \"\"", errorBadRedisChannelLine)
 	q.ask("ECHO \"a b\"", "$3\r\na b\r\n") // as clients for .NET do when they connect
 	q.ask("*3\r\n$7\r\nPUBLISH\r\n$4\r\nnews\r\n$262145\r\n"+strings.Repeat("x", 262145),
 		"-ERR message is 262145 bytes; the limit is 262144\r\n")
@@ -224,7 +225,7 @@ func TestRedisSubscribesToAllOrNone(t *testing.T) {
 	p.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")
 	for _, tt := range []struct{ names, want string }{
 		{"a own:x b", "-NOPERM permission denied\r\n"}, {"a hook:yes hook:no b", "-ERR no\r\n"},
-		{"a b c d e f", "-ERR limit exceeded\r\n"}, {`a ""`, badRedisChannelLine},
+		{"a b c d e f", "-ERR limit exceeded\r\n"}, {`a ""`, errorBadRedisChannelLine},
 	} {
 		p.ask("SUBSCRIBE "+tt.names, tt.want)
 		p.ask("SSUBSCRIBE "+tt.names, tt.want)
@@ -281,7 +282,7 @@ func TestRedisTransactions(t *testing.T) {
 				"command\r\n" + aborted},
 		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH shut:a x\r\nEXEC", "+OK\r\n+QUEUED\r\n-NOPERM permission denied\r\n" +
 			aborted},
-		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH \"\" x\r\nEXEC", "+OK\r\n+QUEUED\r\n" + badRedisChannelLine + aborted},
+		{"MULTI\r\nPUBLISH a bad\r\nPUBLISH \"\" x\r\nEXEC", "+OK\r\n+QUEUED\r\n" + errorBadRedisChannelLine + aborted},
 		{"MULTI\r\nPUBLISH a bad\r\nSUBSCRIBE a\r\nEXEC", "+OK\r\n+QUEUED\r\n-ERR Command not allowed inside a " +
 			"transaction\r\n" + aborted},
 		{"MULTI\r\nPUBLISH a bad\r\nEXEC 1\r\nEXEC",
@@ -341,11 +342,11 @@ func inBulks(lines string) string {
 
 // A token whose key is not known yet is no wrong password, which is final to clients.
 func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
-	server := newKeyServer(t)
-	server.set(500)
+	server := tokentest.NewKeyServer(t)
+	server.Set(500)
 	s := newLiveServer(t, Config{TokenKeysURL: server.URL})
 	p := dialRedis(t, s.redis(t))
-	io.WriteString(p, "AUTH "+named(t, jwt.SigningMethodEdDSA, newSigners().ed25519, "o",
+	io.WriteString(p, "AUTH "+tokentest.SignNamed(t, jwt.SigningMethodEdDSA, tokentest.NewSigners().Ed25519, "o",
 		jwt.MapClaims{"sub": "a"})+"\r\n")
 	if got, err := io.ReadAll(p); len(got) > 0 {
 		t.Errorf("received %q, %v", got, err)
@@ -362,15 +363,6 @@ func TestRedisDoorLimits(t *testing.T) {
 		"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:3\r\n"}, ""))
 	p.ask("SUBSCRIBE d", "-ERR limit exceeded\r\n")
 	p.ask("PSUBSCRIBE d", "-ERR limit exceeded\r\n")
-	var all patterns
-	for i := range maxPatterns {
-		if !all.join(s.node, new(redisClient), nil, []string{fmt.Sprint(i)}, func() {}) {
-			t.Fatalf("pattern %d was refused", i)
-		}
-	}
-	if all.join(s.node, new(redisClient), nil, []string{"one more"}, func() {}) {
-		t.Error("there are more patterns than may be")
-	}
 }
 
 // A client of Redis that does not read is disconnected, as all others are.

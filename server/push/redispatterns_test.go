@@ -8,10 +8,11 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // pmessage is a publication in the channel a as a subscriber of the pattern a* gets it.
@@ -128,34 +129,35 @@ func TestPatternsBeginAndEndInOrder(t *testing.T) {
 	}
 }
 
-// A topic that exists for a pattern alone is gone after its publication.
-func TestPatternsKeepNoTopics(t *testing.T) {
-	s := newLiveServer(t, Config{})
+// tappedBus counts its taps. It is another bus.Local than the default.
+type tappedBus struct {
+	*membus.Bus
+	taps atomic.Int32
+}
+
+func (b *tappedBus) Tap(f func(string, []Publication)) func() {
+	b.taps.Add(1)
+	stop := b.Bus.Tap(f)
+	return func() {
+		stop()
+		b.taps.Add(-1)
+	}
+}
+
+// A node taps its bus once while it has patterns, and not otherwise.
+func TestPatternsTapTheBus(t *testing.T) {
+	bus := &tappedBus{Bus: membus.New(membus.Config{})}
+	s := newLiveServer(t, Config{Bus: bus})
 	p := dialRedis(t, s.redis(t))
 	p.ask("PSUBSCRIBE a*", psubscribed)
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() {
-			for j := range 100 {
-				if _, err := s.node.publish(context.Background(), fmt.Sprintf("b%d", (i+j)%50),
-					Publication{Data: []byte("1")}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
+	p.ask("PSUBSCRIBE b*", strings.NewReplacer("a*", "b*", ":1", ":2").Replace(psubscribed))
+	if got := bus.taps.Load(); got != 1 {
+		t.Errorf("the bus of a node with two patterns has %d taps, want 1", got)
 	}
-	all.Wait()
-	p.ask("PUNSUBSCRIBE", "*3\r\n$12\r\npunsubscribe\r\n$2\r\na*\r\n:0\r\n")
-	bus := s.node.bus.(*memoryBus)
-	for i := range bus.shards {
-		bus.shards[i].mu.Lock()
-		if n := len(bus.shards[i].topics); n > 0 {
-			t.Errorf("%d topics left", n)
-		}
-		bus.shards[i].mu.Unlock()
-	}
-	if len(bus.tapped()) > 0 {
-		t.Error("the bus is still tapped")
+	p.ask("PUNSUBSCRIBE a*", "*3\r\n$12\r\npunsubscribe\r\n$2\r\na*\r\n:1\r\n")
+	p.ask("PUNSUBSCRIBE", "*3\r\n$12\r\npunsubscribe\r\n$2\r\nb*\r\n:0\r\n")
+	if got := bus.taps.Load(); got != 0 {
+		t.Errorf("the bus of a node without patterns has %d taps", got)
 	}
 }
 
@@ -195,12 +197,5 @@ func TestRedisClientThatHangsUp(t *testing.T) {
 	}
 	if got := s.node.sessions.Load(); got != 0 {
 		t.Errorf("%d sessions left", got)
-	}
-	d := &redisServer{Server: s.Server}
-	if !d.joinPatterns(&redisClient{ended: true}, nil, &resp.Command{Args: [][]byte{nil, []byte("a*")}}) {
-		t.Error("a pattern is refused")
-	}
-	if got := s.node.patterns.count(); got != 0 {
-		t.Errorf("%d patterns left", got)
 	}
 }

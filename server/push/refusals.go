@@ -12,20 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A refusal is why the server has refused a request or a client's command.
-type refusal uint8
+// A Refusal is why the server has refused a request or a client's command.
+type Refusal uint8
 
 const (
-	refusedKey        refusal = iota // X-API-Key is missing or wrong
-	refusedOrigin                    // a page of a site that is not allowed
-	refusedNoToken                   // the server requires a token, and the client has none
-	refusedToken                     // a token that is not valid
-	refusedExpired                   // a token that was valid once
-	refusedPermission                // the token, or the rules of the namespace, do not allow it
-	refusedFrame                     // a message that breaks the client protocol or its limits
-	refusedRate                      // above one of Config.Rates
-	refusedUnknownKey                // a token whose key is not known yet
-	refusedHook                      // a hook has decided so
+	RefusedKey        Refusal = iota // X-API-Key is missing or wrong
+	RefusedOrigin                    // a page of a site that is not allowed
+	RefusedNoToken                   // the server requires a token, and the client has none
+	RefusedToken                     // a token that is not valid
+	RefusedExpired                   // a token that was valid once
+	RefusedPermission                // the token, or the rules of the namespace, do not allow it
+	RefusedFrame                     // a message that breaks the client protocol or its limits
+	RefusedRate                      // above one of Config.Rates
+	RefusedUnknownKey                // a token whose key is not known yet
+	RefusedHook                      // a hook has decided so
 	refusalReasons
 )
 
@@ -34,7 +34,7 @@ var refusalNames = [refusalReasons]string{
 	"rate", "token_key", "hook",
 }
 
-func (r refusal) String() string { return refusalNames[r] }
+func (r Refusal) String() string { return refusalNames[r] }
 
 // maxRefusalLines is how many refusals the log gets in one period of refusalPeriod. More are
 // counted, so that an attacker cannot fill the disk.
@@ -111,7 +111,7 @@ func (r *refusals) since(number uint64) (list []shownRefusal, last uint64) {
 
 // add counts a refusal. It reports whether the log has room for it, and how many lines it had no
 // room for before.
-func (r *refusals) add(why refusal, now time.Time) (log bool, omitted int) {
+func (r *refusals) add(why Refusal, now time.Time) (log bool, omitted int) {
 	r.counts[why].Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *refusals) add(why refusal, now time.Time) (log bool, omitted int) {
 }
 
 // refused counts a refusal and logs it. details are further attributes of the line.
-func (n *node) refused(why refusal, remote string, details ...any) {
+func (n *node) refused(why Refusal, remote string, details ...any) {
 	now := n.clock.Now()
 	log, omitted := n.refusals.add(why, now)
 	if !log {
@@ -145,12 +145,12 @@ func (n *node) refused(why refusal, remote string, details ...any) {
 }
 
 // refusedRequest is refused for a request that gets an error response.
-func (n *node) refusedRequest(why refusal, r *http.Request, details ...any) {
+func (n *node) refusedRequest(why Refusal, r *http.Request, details ...any) {
 	n.refused(why, r.RemoteAddr, append([]any{"path", r.URL.Path}, details...)...)
 }
 
-// oneLine returns the text of err without the line breaks of errors.Join.
-func oneLine(err error) string { return strings.ReplaceAll(fmt.Sprint(err), "\n", ": ") }
+// OneLine returns the text of err without the line breaks of errors.Join.
+func OneLine(err error) string { return strings.ReplaceAll(fmt.Sprint(err), "\n", ": ") }
 
 var refusalsDesc = prometheus.NewDesc("myriad_refusals_total",
 	"Requests and clients' commands that were refused, by reason.", []string{"reason"}, nil)

@@ -54,13 +54,13 @@ func refusalCount(ts *testServer, reason string) (n int) {
 
 func TestRefusalsOfCommands(t *testing.T) {
 	for _, tt := range []struct {
-		reason refusal
+		reason Refusal
 		frame  string
 	}{
-		{refusedNoToken, `{"id":1,"connect":{}}`},
-		{refusedToken, `{"id":1,"connect":{"token":"x"}}`},
-		{refusedFrame, `{"id":1`},
-		{refusedFrame, `{"id":1,"subscribe":{"channel":"news"}}`},
+		{RefusedNoToken, `{"id":1,"connect":{}}`},
+		{RefusedToken, `{"id":1,"connect":{"token":"x"}}`},
+		{RefusedFrame, `{"id":1`},
+		{RefusedFrame, `{"id":1,"subscribe":{"channel":"news"}}`},
 	} {
 		n := newTestNode(t, func(n *node) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) })
 		f := n.dial()
@@ -80,11 +80,11 @@ func TestRefusalOfAPublish(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
 	f := n.connected()
 	f.frame([]byte(`{"id":2,"publish":{"channel":"news","data":1}}`))
-	if got := n.refusals.counts[refusedPermission].Load(); got != 1 {
+	if got := n.refusals.counts[RefusedPermission].Load(); got != 1 {
 		t.Errorf("counted %d times", got)
 	}
 	if log := n.log.String(); !strings.Contains(log, `error="publish \"news\": `+
-		failPermissionDenied.Error()+": --deny-client-publish\"") {
+		ErrPermissionDenied.Error()+": --deny-client-publish\"") {
 		t.Errorf("logged %q", log)
 	}
 	f.wantOpen(t, "refused")
@@ -95,18 +95,18 @@ func TestRefusalOfAPublish(t *testing.T) {
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	n := newTestNode(t)
 	for range 10_000 {
-		n.refused(refusedKey, "192.0.2.1:1234")
+		n.refused(RefusedKey, "192.0.2.1:1234")
 	}
 	if lines := strings.Count(n.log.String(), "\n"); lines != maxRefusalLines {
 		t.Errorf("%d lines, want %d", lines, maxRefusalLines)
 	}
 	n.clock.advance(refusalPeriod)
-	n.refused(refusedOrigin, "192.0.2.1:1234")
+	n.refused(RefusedOrigin, "192.0.2.1:1234")
 	if want := fmt.Sprintf("reason=origin remote=192.0.2.1:1234 omitted=%d\n", 10_000-maxRefusalLines); !strings.
 		HasSuffix(n.log.String(), want) {
 		t.Errorf("the last line is not %q: %s", want, n.log)
 	}
-	if got := n.refusals.counts[refusedKey].Load(); got != 10_000 {
+	if got := n.refusals.counts[RefusedKey].Load(); got != 10_000 {
 		t.Errorf("counted %d", got)
 	}
 }

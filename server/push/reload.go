@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // This file checks whether namespaces can change while the server runs.
@@ -47,7 +49,7 @@ func (s *Server) nextRules(c Config) (namespaces, error) {
 
 // lastingRules are those that channels keep while they have subscribers.
 type lastingRules struct {
-	keep                Retention
+	keep                bus.Retention
 	recovery, joinLeave bool
 	slow                SlowPolicy
 	slowQueue           int

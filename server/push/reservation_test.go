@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // A slowHook answers the hook for subscriptions when the test lets it.
@@ -104,7 +107,7 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 
 // A client loses the right to a channel while its subscription is made.
 func TestRightIsLostDuringASubscription(t *testing.T) {
-	bus := &waitingBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan struct{}), goOn: make(chan struct{})}
+	bus := &waitingBus{Bus: membus.New(membus.Config{}), asked: make(chan struct{}), goOn: make(chan struct{})}
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "own", SubscribeToken: true}),
 		func(n *node) { n.bus = bus })
 	caps := func(list string) jwt.MapClaims {
@@ -117,7 +120,7 @@ func TestRightIsLostDuringASubscription(t *testing.T) {
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":"own:a"}}`))
 	}()
 	<-bus.asked
-	if _, err := c.s.refresh(n.signed(caps(`[{"channels":["own:b"],"allow":["sub"]}]`))); err != nil {
+	if _, err := c.s.Refresh(n.signed(caps(`[{"channels":["own:b"],"allow":["sub"]}]`))); err != nil {
 		t.Fatal(err)
 	}
 	close(bus.goOn)
@@ -132,11 +135,11 @@ func TestRightIsLostDuringASubscription(t *testing.T) {
 
 // A waitingBus is a bus whose Subscribe waits.
 type waitingBus struct {
-	Bus
+	bus.Bus
 	asked, goOn chan struct{}
 }
 
-func (b *waitingBus) Subscribe(ctx context.Context, to Topic, r Receiver) error {
+func (b *waitingBus) Subscribe(ctx context.Context, to bus.Topic, r bus.Receiver) error {
 	close(b.asked)
 	<-b.goOn
 	return b.Bus.Subscribe(ctx, to, r)

@@ -1,7 +1,6 @@
 package push
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -110,7 +109,7 @@ func TestSubscriptionTokens(t *testing.T) {
 	d.asks(t, "subscribes", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1"}),
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
 	d.frame([]byte(`{"id":6,"sub_refresh":{"channel":"p:1","token":"` + old + `"}}`))
-	d.wantClosed(t, "refreshed by an expired token", ending{3006, "subscription expired"}) // its client comes back
+	d.wantClosed(t, "refreshed by an expired token", Disconnect{3006, "subscription expired"}) // its client comes back
 	later := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(2 * time.Minute).Unix()})
 	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`,
 		`{"id":6,"sub_refresh":{"expires":true,"ttl":120}}`)
@@ -264,75 +263,6 @@ func TestSlowClientLeaves(t *testing.T) {
 		t.Error("its lag is still there")
 	}
 	n.clock.advance(time.Second)
-}
-
-// Histories are bounded in bytes and in channels. Those used last stay.
-func TestHistoryIsBounded(t *testing.T) {
-	for name, config := range map[string]MemoryConfig{"bytes": {HistoryBytes: 20 * 1200},
-		"channels": {HistoryChannels: 20}} {
-		t.Run(name, func(t *testing.T) {
-			config.Clock, config.Random = newFakeClock(), seeded()
-			b := NewMemoryBus(config).(*memoryBus)
-			defer b.Close()
-			receiver := &lateReceiver{new(lateBus), nil}
-			keep := Retention{Size: 100, Age: time.Hour}
-			if err := b.Subscribe(t.Context(), Topic{Name: "c0"}, receiver); err != nil {
-				t.Fatal(err)
-			}
-			publish := func(channel string) Position {
-				at, err := b.Publish(context.Background(), Topic{channel, keep}, Publication{Data: make([]byte,
-					1000)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return at
-			}
-			first := publish("c0")
-			for i := range 200 {
-				publish(fmt.Sprintf("c%d", i%50+1))
-				if b.lru.bytes > 20*1200 && name == "bytes" || b.lru.topics.Len() > 20 {
-					t.Fatalf("%d bytes in %d channels", b.lru.bytes, b.lru.topics.Len())
-				}
-			}
-			if h, err := b.History(context.Background(), Topic{"c0", keep}, Query{Limit: -1}); err != nil ||
-				h.Top != first || len(h.Publications) > 0 {
-				t.Errorf("a channel with a subscriber has %d publications up to %v, want its position %v",
-					len(h.Publications), h.Top, first)
-			}
-			if h, err := b.History(context.Background(), Topic{"c50", keep}, Query{Limit: -1}); err != nil ||
-				len(h.Publications) == 0 {
-				t.Errorf("the channel used last has lost its history, %v", err)
-			}
-			topics := 0
-			for i := range b.shards {
-				topics += len(b.shards[i].topics)
-			}
-			if topics > 22 {
-				t.Errorf("%d topics are left", topics)
-			}
-			b.Unsubscribe("c0", receiver)
-			for i := range 30 {
-				publish(fmt.Sprintf("d%d", i))
-			}
-			if at := publish("c0"); at.Epoch == first.Epoch || at.Offset != 1 {
-				t.Errorf("a history that was evicted continues at %v", at)
-			}
-		})
-	}
-}
-
-// Expired publications are removed from idle channels, too.
-func TestHistoryIsSwept(t *testing.T) {
-	n := newTestNode(t, keeping(t, 10))
-	n.mustPublish("news", "1")
-	list := &n.bus.(*memoryBus).lru
-	if list.bytes == 0 {
-		t.Fatal("nothing is kept")
-	}
-	n.clock.advance(time.Minute + 2*sweepEvery)
-	if list.bytes != 0 {
-		t.Errorf("%d bytes are kept", list.bytes)
-	}
 }
 
 // A stream of events continues where it was interrupted, or reports a gap.

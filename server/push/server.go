@@ -9,6 +9,8 @@ import (
 	"net/http"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -63,7 +65,8 @@ type Config struct {
 	// Hooks let a program decide what its clients may do.
 	Hooks Hooks
 
-	Mercure MercureConfig
+	// Doors are the protocols that the server speaks. Package push/doors has all there are.
+	Doors []Door
 
 	Limits Limits
 	Timing Timing
@@ -72,9 +75,9 @@ type Config struct {
 	// Engine is the engine of the web.Server, whose loops and bytes the console shows. nil: the
 	// console omits them.
 	Engine *myriad.Engine
-	// Bus carries publications. Shutdown closes it. Default: NewMemoryBus, with the limits, the
+	// Bus carries publications. Shutdown closes it. Default: a membus.Bus with the limits, the
 	// clock and the randomness of this Config.
-	Bus Bus
+	Bus bus.Bus
 	// Node names this node in a cluster. Default: "myriad".
 	Node string
 	// RemoveNode makes the cluster forget a node that is gone for good, if this process can. An
@@ -114,12 +117,12 @@ type Server struct {
 	removeNode func(ctx context.Context, node string) error // see Config.RemoveNode
 
 	origins origins
-	mercure MercureConfig
 
-	pool  *workers.Pool // for commands
-	doors []func(mux *http.ServeMux)
+	pool              *workers.Pool // for commands
+	given             []Door
+	doors, adminDoors []func(mux *http.ServeMux) // the paths of given
 
-	detach func(w http.ResponseWriter) (responseStream, error) // calls web.Detached, except in tests
+	detach func(w http.ResponseWriter) (ResponseStream, error) // calls web.Detached, except in tests
 }
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
@@ -132,20 +135,26 @@ func New(c Config) (*Server, error) {
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
 		Logger: n.log})
-	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers),
-		mercure: c.Mercure.withDefaults()}
-	s.removeNode = c.RemoveNode
+	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers)}
+	n.server, s.removeNode = s, c.RemoveNode
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
 	if !c.DisableConsole {
 		n.sampler = newSampler(n, c.Engine)
 	}
-	n.open()
-	for _, d := range doors() {
-		s.doors = append(s.doors, d.open(s))
+	s.given = c.Doors
+	n.open(c.Doors)
+	for _, d := range c.Doors {
+		clients, admin := d.Open(s)
+		if clients != nil {
+			s.doors = append(s.doors, clients)
+		}
+		if admin != nil {
+			s.adminDoors = append(s.adminDoors, admin)
+		}
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
 		return s.origins.guard(plainBodies(s.routes(parts...)), func(r *http.Request) {
-			n.refusedRequest(refusedOrigin, r, "origin", r.Header.Get("Origin"))
+			n.refusedRequest(RefusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}
 	s.handler = guard(s.routeClients, s.routeAdmin)
@@ -185,7 +194,7 @@ func newNode(c Config) (*node, error) {
 	n.id = n.newClientID()
 	n.started, n.engine = n.clock.Now(), c.Engine
 	if n.bus == nil {
-		n.bus = NewMemoryBus(MemoryConfig{
+		n.bus = membus.New(membus.Config{
 			HistoryBytes: n.limits.HistoryBytes, HistoryChannels: n.limits.HistoryChannels,
 			IdempotencyKeys: n.limits.IdempotencyKeys, Clock: n.clock, Random: lockedRandom{n},
 		})
@@ -209,7 +218,7 @@ func checkUsers(list []Namespace, authenticates bool) (err error) {
 // routes returns a handler of /health and of the paths that parts add.
 func (s *Server) routes(parts ...func(*http.ServeMux)) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
+	mux.HandleFunc("GET /health", s.UnlessDraining(s.serveHealth))
 	for _, add := range parts {
 		add(mux)
 	}
@@ -223,9 +232,12 @@ func (s *Server) routeClients(mux *http.ServeMux) {
 }
 
 func (s *Server) routeAdmin(mux *http.ServeMux) {
+	for _, route := range s.adminDoors {
+		route(mux)
+	}
 	s.routeAPI(mux)
 	s.routeMetrics(mux)
-	mux.HandleFunc("/cluster/remove", s.forOperator(s.serveRemove))
+	mux.HandleFunc("/cluster/remove", s.ForOperator(s.serveRemove))
 	if s.node.sampler != nil {
 		s.routeConsole(mux)
 	}
@@ -246,16 +258,16 @@ func (s *Server) Admin() http.Handler { return s.admin }
 // sending clients. It also answers 503 while this node does not have what other nodes publish.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if problem := s.node.bus.State().Problem; problem != "" {
-		writeError(w, http.StatusServiceUnavailable, apiInternal, problem)
+		WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
 		return
 	}
-	writeJSON(w, http.StatusOK, []byte(`{}`))
+	WriteJSON(w, http.StatusOK, []byte(`{}`))
 }
 
-func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
+func (s *Server) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.node.isDraining() {
-			writeError(w, http.StatusServiceUnavailable, apiInternal, "the server is shutting down")
+			WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down")
 			return
 		}
 		next(w, r)
@@ -280,7 +292,7 @@ func (s *Server) Reload(c Config) error {
 		return errors.New("push: a running server cannot begin or cease to need tokens: restart it for that")
 	}
 	if s.node.tokens != nil {
-		if err := s.node.tokens.reload(c); err != nil {
+		if err := s.node.tokens.Reload(c.tokens()); err != nil {
 			return err
 		}
 	}

@@ -7,24 +7,24 @@ import (
 
 // This file holds subscriptions that the server makes for a client.
 
-// A serverSubscription is one of them, as the client is told of it.
-type serverSubscription struct {
-	channel string
-	hello   welcome
+// A ServerSubscription is one of them, as the client is told of it.
+type ServerSubscription struct {
+	Channel string
+	Welcome Welcome
 }
 
-// subscribeFirst makes the subscriptions that the client's token asks for. The caller holds back
-// messages (session.hold) until the client has been told. request returns what the client has asked
+// SubscribeFirst makes the subscriptions that the client's token asks for. The caller holds back
+// messages (Session.Hold) until the client has been told. request returns what the client has asked
 // for, such as the position after which it continues.
-func (s *session) subscribeFirst(channels []string, request func(channel string) (subscribeRequest, error)) (
-	made []serverSubscription, err error) {
+func (s *Session) SubscribeFirst(channels []string, request func(channel string) (SubscribeCommand, error)) (
+	made []ServerSubscription, err error) {
 	for _, name := range channels {
 		w, err := request(name)
 		if err != nil {
 			return made, err
 		}
 		w.server = true
-		err = s.subscribe(name, w, func(hello welcome) { made = append(made, serverSubscription{name, hello}) })
+		err = s.Subscribe(name, w, func(hello Welcome) { made = append(made, ServerSubscription{name, hello}) })
 		if err != nil {
 			return made, err
 		}
@@ -32,15 +32,15 @@ func (s *session) subscribeFirst(channels []string, request func(channel string)
 	return made, nil
 }
 
-// alsoAsked returns given, and those of asked to which the client may subscribe without a token for
+// AlsoAsked returns given, and those of asked to which the client may subscribe without a token for
 // the channel. The log has the others.
-func (s *session) alsoAsked(given, asked []string) []string {
+func (s *Session) AlsoAsked(given, asked []string) []string {
 	for _, name := range asked {
 		switch {
 		case slices.Contains(given, name):
-		case !s.mayName(name) || s.needsToken(name):
+		case !s.MayName(name) || s.NeedsToken(name):
 			why := s.node.rules.of(name).explainSubscribe(name, s.access())
-			s.refused(refusedPermission, fmt.Errorf("connect: %q: %w", name, deniedFor(why)))
+			s.Refused(RefusedPermission, fmt.Errorf("connect: %q: %w", name, deniedFor(why)))
 		default:
 			given = append(given, name)
 		}
@@ -50,14 +50,14 @@ func (s *session) alsoAsked(given, asked []string) []string {
 
 // subscribeByServer subscribes a connected client, and tells it. It returns false if the client's
 // form cannot say so, and an Error if the client is subscribed already or has too many channels.
-func (s *session) subscribeByServer(name string, w subscribeRequest) (told bool, err error) {
-	if s.form().subscribed(name, welcome{}) == nil {
+func (s *Session) subscribeByServer(name string, w SubscribeCommand) (told bool, err error) {
+	if s.form().Subscribed(name, Welcome{}) == nil {
 		return false, nil
 	}
 	w.server = true
-	err = s.subscribe(name, w, func(hello welcome) {
-		push := s.form().subscribed(name, hello)
-		s.offer(&message{payload: push}) // if its queue is full, the next publication handles that
+	err = s.Subscribe(name, w, func(hello Welcome) {
+		push := s.form().Subscribed(name, hello)
+		s.Offer(&Message{Payload: push}) // if its queue is full, the next publication handles that
 	})
 	return err == nil, err
 }

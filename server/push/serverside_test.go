@@ -8,15 +8,17 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // eager publishes to each channel that a client joins, before the client has an answer.
 type eager struct {
-	Bus
+	bus.Bus
 	publish func(channel string)
 }
 
-func (e eager) Subscribe(ctx context.Context, topic Topic, r Receiver) error {
+func (e eager) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {
 	err := e.Bus.Subscribe(ctx, topic, r)
 	e.publish(topic.Name)
 	return err
@@ -64,33 +66,35 @@ func TestServerSideSubscriptionFails(t *testing.T) {
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"a"}}) +
 		`"}}`))
-	c.wantClosed(t, "the bus does not subscribe", endServerError)
+	c.wantClosed(t, "the bus does not subscribe", DisconnectServerError)
 	n.bus = memory
 }
 
-type failingBus struct{ Bus }
+type failingBus struct{ bus.Bus }
 
-func (failingBus) Subscribe(context.Context, Topic, Receiver) error { return errors.New("no route") }
+func (failingBus) Subscribe(context.Context, bus.Topic, bus.Receiver) error {
+	return errors.New("no route")
+}
 
 // A session that has been told nothing yet keeps at most Limits.Queue bytes.
 func TestHeldMessagesAreBounded(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.limits.Queue = 1000 })
 	c := n.connected("news")
-	c.s.hold()
-	long := &message{payload: []byte(strings.Repeat("x", 600))}
-	if c.s.offer(long) != offerTaken || c.s.offer(long) != offerFull {
+	c.s.Hold()
+	long := &Message{Payload: []byte(strings.Repeat("x", 600))}
+	if c.s.Offer(long) != OfferTaken || c.s.Offer(long) != OfferFull {
 		t.Error("the limit does not hold")
 	}
 	c.want(t, "held")
-	if got := c.s.letGo([]byte("first")); got != offerTaken {
+	if got := c.s.LetGo([]byte("first")); got != OfferTaken {
 		t.Errorf("letGo: %v", got)
 	}
-	c.want(t, "let go", "first", string(long.payload))
-	c.s.offer(&message{payload: []byte("x")})
+	c.want(t, "let go", "first", string(long.Payload))
+	c.s.Offer(&Message{Payload: []byte("x")})
 	c.want(t, "afterwards", "x")
-	c.s.hold()
+	c.s.Hold()
 	c.hangUp()
-	if c.s.letGo(nil) != offerGone || len(n.held.list) != 0 {
+	if c.s.LetGo(nil) != OfferGone || len(n.held.list) != 0 {
 		t.Error("an ended session still holds messages")
 	}
 }
@@ -99,11 +103,11 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 func TestSubscribeByServer(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "p", SubscribeToken: true}))
 	c := n.as(jwt.MapClaims{"sub": "ann"})
-	if told, err := c.s.subscribeByServer("p:1", subscribeRequest{}); !told || err != nil {
+	if told, err := c.s.subscribeByServer("p:1", SubscribeCommand{}); !told || err != nil {
 		t.Fatal(told, err)
 	}
 	c.want(t, "subscribed", `{"push":{"channel":"p:1","subscribe":{}}}`)
-	if told, err := c.s.subscribeByServer("p:1", subscribeRequest{}); told || !errors.Is(err, failAlreadySubscribed) {
+	if told, err := c.s.subscribeByServer("p:1", SubscribeCommand{}); told || !errors.Is(err, ErrAlreadySubscribed) {
 		t.Error("subscribed twice:", told, err)
 	}
 	n.publish(context.Background(), "p:1", Publication{Data: []byte("1")})
@@ -123,7 +127,7 @@ func TestRPCAndMessage(t *testing.T) {
 			case "bytes":
 				return []byte{0xff}, nil
 			case "":
-				return nil, failMethodNotFound
+				return nil, ErrMethodNotFound
 			case "refuse":
 				return nil, Error{Code: 400, Message: "no, " + c.User}
 			}

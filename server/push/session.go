@@ -1,20 +1,22 @@
 package push
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A session is one client, over any transport. It has no goroutine. Its door calls the operations
+// A Session is one client, over any transport. It has no goroutine. Its door calls the operations
 // that the client asks for, one at a time. The wheel calls tick at deadlines. Channels call offer
 // with publications.
 //
 // mu guards the fields below it. A caller may hold locks of the bus when it takes mu; a holder of
 // mu may take only the wheel's lock.
-type session struct {
+type Session struct {
 	node *node
-	t    transport
+	t    Transport
 	id   clientID
 
 	formID formID // of its node's table of forms
@@ -55,8 +57,8 @@ func (i *identity) show(info []byte) {
 	}
 }
 
-// user returns the user in the token, or "" without a token.
-func (s *session) user() string {
+// User returns the user in the token, or "" without a token.
+func (s *Session) User() string {
 	if s.identity == nil {
 		return ""
 	}
@@ -80,24 +82,24 @@ const (
 	isHolding             // messages wait behind the reply to connect: see held.go
 )
 
-func (s *session) closing() bool { return s.flags.Load()&isClosing != 0 }
+func (s *Session) IsClosing() bool { return s.flags.Load()&isClosing != 0 }
 
-// queueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
+// QueueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
 // framing of messages.
-const queueSlack = 64 << 10
+const QueueSlack = 64 << 10
 
 // start adds a client whose connection has just opened. Its first operation must be connect.
-func (n *node) start(t transport, f form) *session {
-	return n.begin(&session{node: n, t: t, id: n.newClientID(), formID: n.idOf(f), slot: notInWheel})
+func (n *node) start(t Transport, f Form) *Session {
+	return n.begin(&Session{node: n, t: t, id: n.newClientID(), formID: n.idOf(f), slot: notInWheel})
 }
 
 // startConnected adds a client that has shown its token already.
-func (n *node) startConnected(t transport, f form, g grant) *session {
+func (n *node) startConnected(t Transport, f Form, g Grant) *Session {
 	id := g.id
 	if id == (clientID{}) {
 		id = n.newClientID()
 	}
-	s := n.begin(&session{node: n, t: t, id: id, formID: n.idOf(f), slot: notInWheel, watcher: g.watcher})
+	s := n.begin(&Session{node: n, t: t, id: id, formID: n.idOf(f), slot: notInWheel, watcher: g.watcher})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setConnected(g)
@@ -105,7 +107,7 @@ func (n *node) startConnected(t transport, f form, g grant) *session {
 }
 
 // begin starts a session that the caller has made.
-func (n *node) begin(s *session) *session {
+func (n *node) begin(s *Session) *Session {
 	n.sessions.Add(1)
 	n.count.connections.Add(s.counted())
 	s.mu.Lock()
@@ -113,19 +115,19 @@ func (n *node) begin(s *session) *session {
 	n.wheel.set(s, s.endAt)
 	s.mu.Unlock()
 	if n.isDraining() {
-		s.disconnect(endShutdown)
+		s.Disconnect(DisconnectShutdown)
 	}
 	return s
 }
 
 // setConnected makes s connected, as the user of g, or without a user if g is zero. The caller
 // holds s.mu.
-func (s *session) setConnected(g grant) {
+func (s *Session) setConnected(g Grant) {
 	now := s.node.clock.Now()
 	s.stage = stageConnected
-	s.hooked = g.hooked
-	if g.user != "" || g.hooked || s.node.hooks.Subscribe != nil {
-		s.identity = &identity{user: g.user, channels: g.channels}
+	s.hooked = g.Hooked
+	if g.User != "" || g.Hooked || s.node.hooks.Subscribe != nil {
+		s.identity = &identity{user: g.User, channels: g.Channels}
 		s.identity.show(g.info)
 		if len(g.caps) > 0 {
 			caps := g.caps // else g would be allocated for every client
@@ -134,14 +136,14 @@ func (s *session) setConnected(g grant) {
 	}
 	s.pingAt = now.Add(s.node.firstPing()).UnixNano()
 	s.endAt = 0
-	if !g.ends.IsZero() {
-		s.expireAt(g.ends)
+	if !g.Ends.IsZero() {
+		s.expireAt(g.Ends)
 	}
 	s.node.wheel.set(s, s.deadline())
 }
 
 // expireAt sets the expiry of the token. The caller holds s.mu, and then sets the wheel.
-func (s *session) expireAt(ends time.Time) {
+func (s *Session) expireAt(ends time.Time) {
 	if s.form().answered && !s.hooked {
 		ends = ends.Add(s.node.timing.Refresh)
 	}
@@ -152,59 +154,59 @@ func (s *session) expireAt(ends time.Time) {
 // then Sub saturates, while UnixNano would overflow.
 func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
 
-// offer queues a message, without taking s.mu. If nothing is queued for the client, the message may
+// Offer queues a message, without taking s.mu. If nothing is queued for the client, the message may
 // have any size.
-func (s *session) offer(m *message) offered {
+func (s *Session) Offer(m *Message) Offered {
 	if flags := s.flags.Load(); flags != 0 {
 		if flags&isClosing != 0 {
-			return offerGone
+			return OfferGone
 		}
 		return s.offerHeld(m)
 	}
 	return s.offerNow(m)
 }
 
-func (s *session) offerNow(m *message) offered {
-	if queued := s.t.queued(); queued > 0 && queued+len(m.payload) > s.node.limits.Queue {
-		return offerFull
+func (s *Session) offerNow(m *Message) Offered {
+	if queued := s.t.Queued(); queued > 0 && queued+len(m.Payload) > s.node.limits.Queue {
+		return OfferFull
 	}
-	switch s.t.send(m) {
+	switch s.t.Send(m) {
 	case nil:
-		return offerTaken
-	case errFull:
-		return offerFull
+		return OfferTaken
+	case ErrQueueFull:
+		return OfferFull
 	}
-	return offerGone // the transport has ended and will call ended
+	return OfferGone // the transport has ended and will call ended
 }
 
-type offered uint8
+type Offered uint8
 
 const (
-	offerTaken offered = iota
-	offerFull
-	offerGone
+	OfferTaken Offered = iota
+	OfferFull
+	OfferGone
 )
 
-// tooSlow disconnects a client whose queue had no room for a message of channel, or for a reply if
+// TooSlow disconnects a client whose queue had no room for a message of channel, or for a reply if
 // channel is "".
 // size is that of the message, or of the largest publication of several, in bytes.
-func (s *session) tooSlow(channel string, size int) {
-	queued := s.t.queued()
-	if !s.disconnect(endSlow) {
+func (s *Session) TooSlow(channel string, size int) {
+	queued := s.t.Queued()
+	if !s.Disconnect(DisconnectSlow) {
 		return
 	}
 	s.node.count.slow.Add(1)
-	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), User: s.user(), Channel: channel,
+	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
 		Queued: queued})
-	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.user(), "channel", channel,
-		"remote", s.t.remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.node.limits.Queue)
+	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.User(), "channel", channel,
+		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.node.limits.Queue)
 }
 
 // tick does what is due, and sets the wheel to the next deadline.
-func (s *session) tick(now time.Time) {
+func (s *Session) tick(now time.Time) {
 	reason, todo := s.due(now.UnixNano())
 	if reason.Code != 0 {
-		s.disconnect(reason)
+		s.Disconnect(reason)
 		return
 	}
 	if todo&doPing != 0 {
@@ -232,27 +234,27 @@ const (
 )
 
 // due returns what tick has to do: disconnect, if reason has a code, or the actions in do.
-func (s *session) due(now int64) (reason ending, do todo) {
+func (s *Session) due(now int64) (reason Disconnect, do todo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageEnded {
 		return reason, 0
 	}
 	switch {
-	case s.closing():
+	case s.IsClosing():
 		// It stays in the wheel until its transport has ended, because the wheel is the list of
 		// sessions.
 		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
 		return reason, 0
 	case s.pongBy != 0 && now >= s.pongBy:
-		reason = endNoPong
+		reason = DisconnectNoPong
 	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.node.hooks.Refresh != nil:
 		do |= doRefresh
 		s.endAt = now + int64(s.node.timing.Refresh) // if the hook does not answer
 	case s.endAt != 0 && now >= s.endAt:
-		reason = endExpired
+		reason = DisconnectExpired
 		if s.stage != stageConnected {
-			reason = endStale
+			reason = DisconnectStale
 		}
 	case s.pingAt != 0 && now >= s.pingAt:
 		do |= doPing
@@ -273,7 +275,7 @@ func (s *session) due(now int64) (reason ending, do todo) {
 }
 
 // deadline returns the earliest deadline, or 0 if there is none. The caller holds s.mu.
-func (s *session) deadline() int64 {
+func (s *Session) deadline() int64 {
 	first := int64(0)
 	times := [...]int64{s.pingAt, s.pongBy, s.endAt, 0, 0}
 	if s.identity != nil {
@@ -290,41 +292,41 @@ func (s *session) deadline() int64 {
 	return first
 }
 
-func (s *session) ping() {
+func (s *Session) ping() {
 	ping := s.form().pings
-	if s.offer(ping) == offerFull {
-		s.tooSlow("", len(ping.payload))
+	if s.Offer(ping) == OfferFull {
+		s.TooSlow("", len(ping.Payload))
 	}
 }
 
-// disconnect closes the connection for that reason. It returns false if it was already closing. It
+// Disconnect closes the connection for that reason. It returns false if it was already closing. It
 // may be called from anywhere, also from within Receive: the session leaves its channels later,
 // when the transport calls ended.
-func (s *session) disconnect(why ending) bool {
+func (s *Session) Disconnect(why Disconnect) bool {
 	if s.flags.Or(isClosing)&isClosing != 0 {
 		return false
 	}
-	s.t.close(s.node.sendable(why))
+	s.t.Close(s.node.sendable(why))
 	return true
 }
 
 // sendable returns why, or what is sent instead of a hook's Disconnect that no close frame can
 // carry.
-func (n *node) sendable(why ending) ending {
+func (n *node) sendable(why Disconnect) Disconnect {
 	switch {
-	case why == ending{}:
-		return endForceNoReconnect
+	case why == Disconnect{}:
+		return DisconnectForced
 	case why.isValid():
 		return why
 	}
 	n.log.Error("push: a hook's Disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes",
 		"code", why.Code, "reason bytes", len(why.Reason))
-	return endServerError
+	return DisconnectServerError
 }
 
-// ended removes the session from the wheel and its channels. The transport calls it exactly once,
+// Ended removes the session from the wheel and its channels. The transport calls it exactly once,
 // after the connection has ended, and never from within Receive.
-func (s *session) ended() {
+func (s *Session) Ended() {
 	s.flags.Or(isClosing)
 	s.mu.Lock()
 	members := s.members
@@ -341,9 +343,28 @@ func (s *session) ended() {
 
 // counted returns 1, or 0 for a watcher, which counters of clients, subscribers and messages
 // exclude.
-func (s *session) counted() int64 {
+func (s *Session) counted() int64 {
 	if s.watcher {
 		return 0
 	}
 	return 1
+}
+
+// SessionID returns an id by which the API may name the client besides its client id, or "" for a
+// transport of both directions. A client that sends by other requests names itself by it: then it
+// is a secret. That of a client that only receives is computed from its id, so it takes no memory.
+func (s *Session) SessionID() string {
+	if t, ok := s.t.(*StreamTransport); ok && t.Client != nil && t.Client.Secret != "" {
+		return t.Client.Secret
+	}
+	if f, ok := s.form().Form.(OneWayForm); !ok || !f.OneWay() {
+		return ""
+	}
+	n := s.node
+	n.sessionKey.once.Do(func() { n.read(n.sessionKey.key[:]) })
+	mac := hmac.New(sha256.New, n.sessionKey.key[:])
+	mac.Write(s.id[:])
+	id := clientID(mac.Sum(nil)[:len(clientID{})])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8 (RFC 9562 §5.8)
+	return id.String()
 }

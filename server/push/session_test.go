@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 func TestConnectAndSubscribeInOneFrame(t *testing.T) {
@@ -31,11 +29,11 @@ func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 // are those of client.proto 0.23 and one of tomorrow.
 func TestOffersAreReadPast(t *testing.T) {
 	n := newTestNode(t)
-	for _, form := range []centrifugeForm{jsonForm, {centrifuge.Protobuf, inSocket, false}} {
+	for _, form := range []Form{jsonForm, protobufForm} {
 		connect := `{"id":1,"tomorrow":{},"connect":{"headers":{"X-A":"b"},"flag":1,"profile":"p","dict":"d",` +
 			`"tomorrow":[1]}}`
 		subscribe := `{"id":2,"subscribe":{"channel":"news","positioned":true,"recoverable":true,"tomorrow":1}}`
-		if form.codec == centrifuge.Protobuf {
+		if form == protobufForm {
 			connect = "\x1b\x08\x01\x22\x17\x32\x0a\x0a\x03X-A\x12\x03b=c\x38\x01\x42\x01d\x4a\x01p\xa2\x06\x00"
 			subscribe = "\x11\x08\x02\x2a\x0d\x0a\x04news\x48\x01\x50\x01\xa0\x06\x01"
 		}
@@ -45,7 +43,7 @@ func TestOffersAreReadPast(t *testing.T) {
 		f.frame([]byte(subscribe))
 		got := f.take()
 		if len(got) != 2 || !strings.Contains(got[0], f.s.id.String()) || strings.Contains(got[0]+got[1], "flag") {
-			t.Errorf("%v: %q", form.codec, got)
+			t.Errorf("%v: %q", form, got)
 		}
 		f.wantOpen(t, "after offers")
 	}
@@ -105,28 +103,28 @@ func TestFramesThatDisconnect(t *testing.T) {
 	for _, tt := range []struct {
 		name, frame string
 		fresh       bool
-		want        ending
+		want        Disconnect
 	}{
-		{"empty", "", false, endBadRequest},
-		{"an empty line", "\n", false, endBadRequest},
-		{"not JSON", "hello", false, endBadRequest},
-		{"half a command", `{"id":1,`, false, endBadRequest},
-		{"no method", `{"id":1}`, false, endBadRequest},
-		{"an unknown method", `{"id":1,"dance":{}}`, false, endBadRequest},
-		{"no id", `{"subscribe":{"channel":"news"}}`, false, endBadRequest},
-		{"connect twice", `{"id":1,"connect":{}}`, false, endBadRequest},
-		{"a pong without a ping", `{}`, false, endBadRequest},
-		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, endBadRequest},
-		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, endBadRequest},
-		{"presence without a channel", `{"id":1,"presence":{}}`, false, endBadRequest},
-		{"history without a channel", `{"id":1,"history":{}}`, false, endBadRequest},
-		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, endBadRequest},
-		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, endBadRequest},
-		{"too many commands", many, false, endBadRequest},
-		{"send", `{"send":{"data":1}}`, false, endNotAvailable},
-		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, endBadRequest},
-		{"pong before connect", `{}`, true, endBadRequest},
-		{"connect without an id", `{"connect":{}}`, true, endBadRequest},
+		{"empty", "", false, DisconnectBadRequest},
+		{"an empty line", "\n", false, DisconnectBadRequest},
+		{"not JSON", "hello", false, DisconnectBadRequest},
+		{"half a command", `{"id":1,`, false, DisconnectBadRequest},
+		{"no method", `{"id":1}`, false, DisconnectBadRequest},
+		{"an unknown method", `{"id":1,"dance":{}}`, false, DisconnectBadRequest},
+		{"no id", `{"subscribe":{"channel":"news"}}`, false, DisconnectBadRequest},
+		{"connect twice", `{"id":1,"connect":{}}`, false, DisconnectBadRequest},
+		{"a pong without a ping", `{}`, false, DisconnectBadRequest},
+		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, DisconnectBadRequest},
+		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, DisconnectBadRequest},
+		{"presence without a channel", `{"id":1,"presence":{}}`, false, DisconnectBadRequest},
+		{"history without a channel", `{"id":1,"history":{}}`, false, DisconnectBadRequest},
+		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, DisconnectBadRequest},
+		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, DisconnectBadRequest},
+		{"too many commands", many, false, DisconnectBadRequest},
+		{"send", `{"send":{"data":1}}`, false, DisconnectNotAvailable},
+		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, DisconnectBadRequest},
+		{"pong before connect", `{}`, true, DisconnectBadRequest},
+		{"connect without an id", `{"connect":{}}`, true, DisconnectBadRequest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newTestNode(t)
@@ -199,7 +197,7 @@ func TestPing(t *testing.T) {
 	n.clock.advance(n.timing.Pong / 2)
 	c.wantOpen(t, "half of the time to answer has passed")
 	n.clock.advance(n.timing.Pong)
-	c.wantClosed(t, "no answer", endNoPong)
+	c.wantClosed(t, "no answer", DisconnectNoPong)
 	c.hangUp()
 	n.clock.advance(10 * n.timing.Ping)
 	c.want(t, "after the end")
@@ -231,8 +229,8 @@ func TestStale(t *testing.T) {
 	n.clock.advance(n.timing.Connect - time.Second)
 	silent.wantOpen(t, "there is time left")
 	n.clock.advance(2 * time.Second)
-	silent.wantClosed(t, "nothing was sent", endStale)
-	expired.wantClosed(t, "connect was refused", endStale)
+	silent.wantClosed(t, "nothing was sent", DisconnectStale)
+	expired.wantClosed(t, "connect was refused", DisconnectStale)
 }
 
 func TestSlowConsumer(t *testing.T) {
@@ -248,7 +246,7 @@ func TestSlowConsumer(t *testing.T) {
 			t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
 		}
 	}
-	slow.wantClosed(t, "not reading", endSlow)
+	slow.wantClosed(t, "not reading", DisconnectSlow)
 	quick.wantOpen(t, "reading")
 	if slow.max > 4096 || slow.max < 3000 {
 		t.Errorf("%d bytes were queued, the limit is 4096", slow.max)
@@ -262,7 +260,7 @@ func TestSlowConsumer(t *testing.T) {
 		t.Errorf("log %q, want once %q", log, want)
 	}
 	n.publish(context.Background(), "more", Publication{Data: data})
-	if slow.queued() > slow.max {
+	if slow.Queued() > slow.max {
 		t.Error("a client that was disconnected got more")
 	}
 }
@@ -272,7 +270,7 @@ func TestSlowByTheTransportsLimit(t *testing.T) {
 	c := n.connected("news")
 	c.full = true
 	n.publish(context.Background(), "news", Publication{Data: []byte("1")})
-	c.wantClosed(t, "the transport is full", endSlow)
+	c.wantClosed(t, "the transport is full", DisconnectSlow)
 }
 
 // The queue of a client that sends many commands and reads no replies is bounded.
@@ -283,7 +281,7 @@ func TestSlowReader(t *testing.T) {
 	for range 100 {
 		c.frame([]byte(`{"id":3,"ping":{}}`))
 	}
-	c.wantClosed(t, "not reading replies", endSlow)
+	c.wantClosed(t, "not reading replies", DisconnectSlow)
 	if c.max > 1000 {
 		t.Errorf("%d bytes queued", c.max)
 	}
@@ -310,13 +308,13 @@ func TestDrain(t *testing.T) {
 	go func() { done <- n.drain(ctx) }()
 	waitFor(t, "both to be disconnected", func() bool { return n.isDraining() && a.isClosed() && b.isClosed() })
 	a.want(t, "accepted before", `{"push":{"channel":"news","pub":{"data":1}}}`)
-	if _, err := n.publish(context.Background(), "news", Publication{Data: []byte("2")}); err != errDraining {
+	if _, err := n.publish(context.Background(), "news", Publication{Data: []byte("2")}); err != ErrDraining {
 		t.Errorf("publish: %v", err)
 	}
 	late := n.dial()
 	for i, c := range []*fakeTransport{a, b, late} {
 		waitFor(t, "a client to be disconnected", c.isClosed)
-		c.wantClosed(t, fmt.Sprint("client ", i), endShutdown)
+		c.wantClosed(t, fmt.Sprint("client ", i), DisconnectShutdown)
 		c.hangUp()
 	}
 	if err := <-done; err != nil {
@@ -357,7 +355,7 @@ func FuzzFrame(f *testing.F) {
 				}
 			}
 		}
-		if closed := c.s.closing(); closed != (c.closed != nil) {
+		if closed := c.s.IsClosing(); closed != (c.closed != nil) {
 			t.Errorf("leaving %v, closed with %v", closed, c.closed)
 		}
 		c.hangUp()
@@ -371,7 +369,7 @@ type quietStream struct {
 	ended func()
 }
 
-func (q *quietStream) onClose(f func()) { q.ended = f }
+func (q *quietStream) OnClose(f func()) { q.ended = f }
 
 // A stream that opens while the node shuts down is disconnected, without an error in the log.
 func TestEventsAtTheEnd(t *testing.T) {
@@ -379,10 +377,13 @@ func TestEventsAtTheEnd(t *testing.T) {
 	if err := errors.Join(n.drain(context.Background()), n.close()); err != nil {
 		t.Errorf("the node's end: %v", err)
 	}
-	late, q := newStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
-	opened := n.startEvents(late, eventForm{}, grant{}, []string{"news", "sports"}, subscribeRequest{})
-	opened.openEvents(late, q, opened.ended)
-	q.wantClosed(t, "a late stream", endShutdown)
+	late, q := NewStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
+	opened := n.startConnected(late, eventForm, Grant{})
+	if !opened.IsClosing() { // else the door would subscribe it
+		t.Error("a late session is not closing")
+	}
+	opened.OpenEvents(late, q, opened.Ended)
+	q.wantClosed(t, "a late stream", DisconnectShutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {
 		t.Errorf("the log says:\n%s", n.log)

@@ -43,6 +43,9 @@ func simulate(t *testing.T, seed uint64, faults sim.Options, c Config) *simulate
 	}
 	clock := &simClock{&fakeClock{now: w.Now()}, w}
 	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
+	if c.Doors == nil {
+		c.Doors = testDoors(MercureConfig{})
+	}
 	server, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +71,7 @@ func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
 	for _, session := range s.server.node.wheel.all() {
-		session.disconnect(endShutdown)
+		session.Disconnect(DisconnectShutdown)
 	}
 	s.run(15 * time.Second)
 	if err := s.web.Shutdown(context.Background()); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // A simFollower is a follower over the simulated network. As a client library, it reads frames;
@@ -88,7 +89,7 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		Timing:     Timing{Ping: time.Hour, Connect: time.Hour}, Limits: Limits{Queue: 64 << 10},
 		Bus: bus,
 	})
-	bus.Bus = NewMemoryBus(MemoryConfig{Clock: s.clock, Random: seeded()})
+	bus.Bus = membus.New(membus.Config{Clock: s.clock, Random: seeded()})
 	random := rand.New(rand.NewPCG(seed, 2))
 	clients := make([]*simFollower, 4)
 	for i := range clients {

@@ -26,14 +26,14 @@ func (ns *Namespace) handedOver() int {
 
 // offer sends m a publication, or queues it in m's lag. It returns how many messages to count as
 // sent. The caller holds ch.mu.
-func (ch *channel) offer(m *member, e *message) int64 {
+func (ch *channel) offer(m *member, e *Message) int64 {
 	l := ch.lags[m]
 	if l == nil {
-		if m.s.t.queued() <= ch.rules.handedOver() {
-			switch m.s.offer(e) {
-			case offerTaken:
+		if m.s.t.Queued() <= ch.rules.handedOver() {
+			switch m.s.Offer(e) {
+			case OfferTaken:
 				return m.s.counted()
-			case offerGone:
+			case OfferGone:
 				return 0
 			}
 		}
@@ -44,8 +44,8 @@ func (ch *channel) offer(m *member, e *message) int64 {
 		ch.lags[m] = l
 		m.s.lags()
 	}
-	l.waiting = append(l.waiting, e.payload)
-	l.bytes += len(e.payload)
+	l.waiting = append(l.waiting, e.Payload)
+	l.bytes += len(e.Payload)
 	ch.cut(m, l)
 	ch.catchUp(m)
 	return 0
@@ -60,11 +60,11 @@ func (ch *channel) cut(m *member, l *lag) {
 	}
 	n.count.dropped.Add(uint64(l.dropped - before))
 	if before == 0 && l.dropped > 0 {
-		queued := m.s.t.queued() + l.bytes
-		n.droppers.add(slowDisconnect{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.user(), Channel: ch.name,
+		queued := m.s.t.Queued() + l.bytes
+		n.droppers.add(slowDisconnect{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
 			Queued: queued})
-		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.user(),
-			"channel", ch.name, "remote", m.s.t.remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)
+		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
+			"channel", ch.name, "remote", m.s.t.Remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)
 	}
 }
 
@@ -81,11 +81,11 @@ func (ch *channel) catchUp(m *member) (left bool) {
 	if l == nil {
 		return false
 	}
-	for len(l.waiting) > 0 && m.s.t.queued() <= ch.rules.handedOver() {
-		switch m.s.offer(&message{payload: l.waiting[0]}) {
-		case offerFull:
+	for len(l.waiting) > 0 && m.s.t.Queued() <= ch.rules.handedOver() {
+		switch m.s.Offer(&Message{Payload: l.waiting[0]}) {
+		case OfferFull:
 			return true
-		case offerGone:
+		case OfferGone:
 			delete(ch.lags, m)
 			return false
 		}
@@ -104,7 +104,7 @@ func (ch *channel) catchUp(m *member) (left bool) {
 }
 
 // lags schedules the session's next tick soon. The caller holds a channel's lock.
-func (s *session) lags() {
+func (s *Session) lags() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageConnected && !s.lagging {
@@ -114,7 +114,7 @@ func (s *session) lags() {
 }
 
 // catchUp sends the session what its channels have queued for it. Its tick calls it.
-func (s *session) catchUp() {
+func (s *Session) catchUp() {
 	s.mu.Lock()
 	members := append([]*member(nil), s.members...)
 	s.lagging = false

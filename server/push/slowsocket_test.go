@@ -103,7 +103,7 @@ func (s *liveServer) subscribeNarrow() (c *rawClient, client string) {
 func (s *liveServer) queuedForAll() int {
 	n := 0
 	for _, session := range s.node.wheel.all() {
-		n += session.t.queued()
+		n += session.t.Queued()
 	}
 	return n
 }

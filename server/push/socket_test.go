@@ -46,6 +46,9 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c.Doors == nil {
+		c.Doors = testDoors(MercureConfig{})
+	}
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)

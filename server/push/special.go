@@ -5,36 +5,36 @@ package push
 
 // A special is what a channel knows of such a member. The channel's mu guards it.
 type special struct {
-	filter *tagFilter // nil: all publications
+	filter *TagFilter // nil: all publications
 	delta  bool       // publications are deltas to the one before, where that is shorter
 	synced bool       // the member has the channel's last publication, which deltas build on
 }
 
-// A deltaForm is a form whose clients can apply deltas.
-type deltaForm interface {
-	form
-	// deltas encodes list as one message. Each publication may be a delta to the one before it, the
+// A DeltaForm is a form whose clients can apply deltas.
+type DeltaForm interface {
+	Form
+	// Deltas encodes list as one message. Each publication may be a delta to the one before it, the
 	// first one to base; nil: it is sent whole.
-	deltas(channel string, list []Publication, base *Publication) []byte
+	Deltas(channel string, list []Publication, base *Publication) []byte
 }
 
 // specialMessages are an encoder's messages for members that get deltas.
 type specialMessages struct {
-	deltas [maxForms]*message // for those that have the channel's last publication
-	wholes [maxForms]*message // for the others: the first publication is whole
+	deltas [maxForms]*Message // for those that have the channel's last publication
+	wholes [maxForms]*Message // for the others: the first publication is whole
 }
 
 // enterSpecial makes m special if w asks for it. The caller holds ch.mu, and m is a member.
-func (ch *channel) enterSpecial(m *member, w *subscribeRequest) {
-	if w.filter == nil && !w.delta {
+func (ch *channel) enterSpecial(m *member, w *SubscribeCommand) {
+	if w.Filter == nil && !w.Delta {
 		return
 	}
 	if ch.specials == nil {
 		ch.specials = make(map[*member]*special)
 	}
-	ch.specials[m] = &special{filter: w.filter, delta: w.delta}
+	ch.specials[m] = &special{filter: w.Filter, delta: w.Delta}
 	m.special = true
-	if w.delta {
+	if w.Delta {
 		ch.deltas++
 	}
 }
@@ -63,14 +63,14 @@ func (ch *channel) keepBase(list []Publication) {
 
 // grantsDelta reports whether w gets deltas: not if publications may be left out for the member,
 // because a delta builds on the one before.
-func (ch *channel) grantsDelta(s *session, w *subscribeRequest) bool {
-	_, can := s.form().form.(deltaForm)
-	return w.delta && can && w.filter == nil && ch.rules.Slow == SlowDisconnect
+func (ch *channel) grantsDelta(s *Session, w *SubscribeCommand) bool {
+	_, can := s.form().Form.(DeltaForm)
+	return w.Delta && can && w.Filter == nil && ch.rules.Slow == SlowDisconnect
 }
 
 // specialMessage returns the message for a special member. nil: nothing is for it. The caller holds
 // ch.mu.
-func (e *encoder) specialMessage(ch *channel, m *member) *message {
+func (e *encoder) specialMessage(ch *channel, m *member) *Message {
 	sp := ch.specials[m]
 	switch {
 	case sp == nil: // it has left
@@ -86,8 +86,8 @@ func (e *encoder) specialMessage(ch *channel, m *member) *message {
 		sp.synced = true
 		if *made == nil {
 			f := m.s.form()
-			payload := f.form.(deltaForm).deltas(e.name, e.list, base)
-			*made = &message{payload, f.share(payload)}
+			payload := f.Form.(DeltaForm).Deltas(e.name, e.list, base)
+			*made = &Message{payload, f.Share(payload)}
 		}
 		return *made
 	}
@@ -98,5 +98,5 @@ func (e *encoder) specialMessage(ch *channel, m *member) *message {
 	case len(e.list):
 		return e.message(m.s.formID)
 	}
-	return &message{payload: m.s.form().publications(e.name, list)}
+	return &Message{Payload: m.s.form().Publications(e.name, list)}
 }

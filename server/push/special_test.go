@@ -78,7 +78,7 @@ func TestDeltas(t *testing.T) {
 		}
 	}
 	for _, c := range clients {
-		c.s.unsubscribe("news")
+		c.s.Unsubscribe("news")
 	}
 	ch := plain.s.member("news").ch
 	if ch.deltas != 0 || ch.base != nil || len(ch.specials) != 0 {
@@ -115,10 +115,10 @@ func TestRecoveryWithDeltas(t *testing.T) {
 		!strings.Contains(got[0], `"delta":true`) {
 		t.Errorf("received %q", got)
 	}
-	f := centrifugeForm{centrifuge.Protobuf, inSocket, false}
+	f := protobufForm.(DeltaForm)
 	base := Publication{Data: []byte(strings.Repeat("\xff\x00 base ", 20)), Kind: Binary}
 	next := Publication{Data: append([]byte("\xfe"), base.Data...), Kind: Binary}
-	payload := f.deltas("news", []Publication{next}, &base)
+	payload := f.Deltas("news", []Publication{next}, &base)
 	delta := fossil.Append(nil, base.Data, next.Data)
 	want := centrifuge.Protobuf.AppendReply(nil, &centrifuge.Reply{Push: &centrifuge.Push{Channel: "news",
 		Publication: &centrifuge.Publication{Data: delta, Delta: true}}})
@@ -214,13 +214,32 @@ func TestTagFilters(t *testing.T) {
 	}
 }
 
-func filterIn(t *testing.T, text string) (*tagFilter, error) {
+func filterIn(t *testing.T, text string) (*TagFilter, error) {
 	t.Helper()
 	var node centrifuge.FilterNode
 	if err := json.Unmarshal([]byte(text), &node); err != nil {
 		t.Fatal(err)
 	}
-	return filterOf(&node, new(filterSize), 1)
+	return filterOf(&node, new(FilterSize), 1)
+}
+
+// filterOf converts a filter, as a door does.
+func filterOf(node *centrifuge.FilterNode, size *FilterSize, depth int) (*TagFilter, error) {
+	if node == nil {
+		return nil, ErrBadRequest
+	}
+	if err := size.Grow(depth, len(node.Values)); err != nil {
+		return nil, err
+	}
+	f := &TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
+	for _, child := range node.Nodes {
+		one, err := filterOf(child, size, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		f.Nodes = append(f.Nodes, one)
+	}
+	return f, f.Prepare()
 }
 
 // A client that asks for everything that it has missed, or for nothing, gets error 112.

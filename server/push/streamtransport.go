@@ -10,39 +10,39 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// A streamTransport is the transport of a client that reads one long response. Its channels may
+// A StreamTransport is the transport of a client that reads one long response. Its channels may
 // send before the head of the response has been sent; it queues that until it is open.
-type streamTransport struct {
+type StreamTransport struct {
 	opening atomic.Pointer[opening] // nil after open
-	stream  responseStream          // set before opening becomes nil
-	client  *streamClient           // nil for a client that only reads events
+	stream  ResponseStream          // set before opening becomes nil
+	Client  *StreamClient           // nil for a client that only reads events
 }
 
-// A streamClient is what a streamTransport knows of a client that can be told why a response ends.
-type streamClient struct {
-	lastMessage func(why ending) []byte
-	secret      string // names the session in requests that belong to it; "": there are none
+// A StreamClient is what a StreamTransport knows of a client that can be told why a response ends.
+type StreamClient struct {
+	LastMessage func(why Disconnect) []byte
+	Secret      string // names the session in requests that belong to it; "": there are none
 }
 
-// An opening holds what a streamTransport receives before it is open.
+// An opening holds what a StreamTransport receives before it is open.
 type opening struct {
 	remote string
 	mu     sync.Mutex
-	sent   []byte  // session.offer bounds it, by queued
-	reason *ending // of the first close; nil if close was not called
+	sent   []byte      // Session.Offer bounds it, by queued
+	reason *Disconnect // of the first close; nil if close was not called
 }
 
-func newStreamTransport(remote string, client *streamClient) *streamTransport {
-	t := &streamTransport{client: client}
+func NewStreamTransport(remote string, client *StreamClient) *StreamTransport {
+	t := &StreamTransport{Client: client}
 	t.opening.Store(&opening{remote: remote})
 	return t
 }
 
-// open sends first, then what is queued. Concurrent sends wait, so that their messages follow.
-func (t *streamTransport) open(stream responseStream, first []byte) error {
+// Open sends first, then what is queued. Concurrent sends wait, so that their messages follow.
+func (t *StreamTransport) Open(stream ResponseStream, first []byte) error {
 	o := t.lock()
 	defer o.mu.Unlock()
-	err := stream.send(&message{payload: append(first, o.sent...)})
+	err := stream.Send(&Message{Payload: append(first, o.sent...)})
 	t.stream = stream
 	if o.reason != nil {
 		t.end(*o.reason)
@@ -52,7 +52,7 @@ func (t *streamTransport) open(stream responseStream, first []byte) error {
 }
 
 // lock returns the opening, locked, or nil if t is open.
-func (t *streamTransport) lock() *opening {
+func (t *StreamTransport) lock() *opening {
 	o := t.opening.Load()
 	if o == nil {
 		return nil
@@ -65,32 +65,32 @@ func (t *streamTransport) lock() *opening {
 	return o
 }
 
-func (t *streamTransport) send(m *message) error {
+func (t *StreamTransport) Send(m *Message) error {
 	if o := t.lock(); o != nil {
 		defer o.mu.Unlock()
-		o.sent = append(o.sent, m.payload...)
+		o.sent = append(o.sent, m.Payload...)
 		return nil
 	}
-	return t.stream.send(m)
+	return t.stream.Send(m)
 }
 
-func (t *streamTransport) queued() int {
+func (t *StreamTransport) Queued() int {
 	if o := t.lock(); o != nil {
 		defer o.mu.Unlock()
 		return len(o.sent)
 	}
-	return t.stream.queued()
+	return t.stream.Queued()
 }
 
-func (t *streamTransport) remote() string {
+func (t *StreamTransport) Remote() string {
 	if o := t.lock(); o != nil {
 		o.mu.Unlock()
 		return o.remote
 	}
-	return t.stream.remote()
+	return t.stream.Remote()
 }
 
-func (t *streamTransport) close(why ending) {
+func (t *StreamTransport) Close(why Disconnect) {
 	o := t.lock()
 	if o == nil {
 		t.end(why)
@@ -103,60 +103,60 @@ func (t *streamTransport) close(why ending) {
 }
 
 // end sends the last message, if there is room for it, and closes the stream.
-func (t *streamTransport) end(why ending) {
-	if t.client != nil && why != endSlow {
-		_ = t.stream.send(&message{payload: t.client.lastMessage(why)}) // without room, the end has no reason
+func (t *StreamTransport) end(why Disconnect) {
+	if t.Client != nil && why != DisconnectSlow {
+		_ = t.stream.Send(&Message{Payload: t.Client.LastMessage(why)}) // without room, the end has no reason
 	}
-	t.stream.close(why)
+	t.stream.Close(why)
 }
 
-// A responseStream carries a streamTransport's messages after the head has been sent. onClose sets
+// A ResponseStream carries a StreamTransport's messages after the head has been sent. onClose sets
 // f, which is called once when the stream has ended. onClose itself may call f; the other methods
 // do not.
-type responseStream interface {
-	transport
-	onClose(f func())
+type ResponseStream interface {
+	Transport
+	OnClose(f func())
 }
 
 // A webStream writes to a detached response.
 type webStream struct{ *web.Stream }
 
-func (n *node) detach(w http.ResponseWriter) (responseStream, error) {
+func (n *node) detach(w http.ResponseWriter) (ResponseStream, error) {
 	stream, err := web.Detached(w)
 	if err != nil {
 		return nil, err
 	}
-	stream.SetWriteLimit(n.limits.Queue + queueSlack)
+	stream.SetWriteLimit(n.limits.Queue + QueueSlack)
 	return webStream{stream}, nil
 }
 
-func (t webStream) send(m *message) error {
-	if chunk, ok := m.shared.(*web.Chunk); ok {
-		return full(t.WriteChunk(chunk))
+func (t webStream) Send(m *Message) error {
+	if chunk, ok := m.Shared.(*web.Chunk); ok {
+		return FullOf(t.Stream.WriteChunk(chunk))
 	}
-	_, err := t.Write(m.payload)
-	return full(err)
+	_, err := t.Stream.Write(m.Payload)
+	return FullOf(err)
 }
 
-func (t webStream) queued() int { return t.Queued() }
+func (t webStream) Queued() int { return t.Stream.Queued() }
 
-func (t webStream) remote() string { return t.RemoteAddr().String() }
+func (t webStream) Remote() string { return t.Stream.RemoteAddr().String() }
 
-// close ends the stream. The end of a response has no reason.
-func (t webStream) close(why ending) {
-	if why == endSlow {
-		t.Abort(why)
+// Close ends the stream. The end of a response has no reason.
+func (t webStream) Close(why Disconnect) {
+	if why == DisconnectSlow {
+		t.Stream.Abort(why)
 		return
 	}
-	t.Close()
+	t.Stream.Close()
 }
 
-func (t webStream) onClose(f func()) { t.OnClose(func(error) { f() }) }
+func (t webStream) OnClose(f func()) { t.Stream.OnClose(func(error) { f() }) }
 
-// full turns the engine's queue-full error into errFull.
-func full(err error) error {
+// FullOf turns the engine's queue-full error into ErrQueueFull.
+func FullOf(err error) error {
 	if errors.Is(err, myriad.ErrFull) {
-		return errFull
+		return ErrQueueFull
 	}
 	return err
 }

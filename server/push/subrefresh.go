@@ -22,7 +22,7 @@ func (m *member) refreshedByHook() bool {
 // again after Timing.Refresh.
 func (m *member) refreshByHook() {
 	s, name := m.s, m.ch.name
-	if s.closing() || s.member(name) != m {
+	if s.IsClosing() || s.member(name) != m {
 		return
 	}
 	a, err := s.node.hooks.SubRefresh(context.Background(), s.caller(), name)
@@ -30,7 +30,7 @@ func (m *member) refreshByHook() {
 	switch {
 	case errors.As(err, &why):
 		s.hookFailed("sub_refresh", err)
-		s.disconnect(why)
+		s.Disconnect(why)
 	case err != nil:
 		s.node.log.Error("push: a hook failed", "hook", "sub_refresh", "client", s.id.String(), "channel", name,
 			"error", err)
@@ -42,7 +42,7 @@ func (m *member) refreshByHook() {
 }
 
 // expireSubscriptionAt sets when m expires, in seconds since 1970; 0: never.
-func (s *session) expireSubscriptionAt(m *member, at int64) {
+func (s *Session) expireSubscriptionAt(m *member, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.grant.expires = 0; at != 0 {

@@ -8,30 +8,30 @@ import (
 
 // This file holds a session's subscriptions.
 
-// subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
+// Subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
 // wait for the bus. An Error is the answer to the client.
-func (s *session) subscribe(name string, w subscribeRequest, announce func(welcome)) error {
+func (s *Session) Subscribe(name string, w SubscribeCommand, announce func(Welcome)) error {
 	r, err := s.reserve(name, 0)
 	if err != nil {
 		return err
 	}
 	if err := s.admit(name, &w); err != nil {
-		r.cancel()
+		r.Cancel()
 		return err
 	}
-	r.subscribeRequest = w
-	return s.join(r, announce)
+	r.SubscribeCommand = w
+	return s.Join(r, announce)
 }
 
-// admitAll checks subscriptions to several channels, before one of them is made, and returns what
+// AdmitAll checks subscriptions to several channels, before one of them is made, and returns what
 // to join with. Those that s has already are left out. The error is that of the first that s may
 // not have.
-func (s *session) admitAll(names []string) (wanted map[string]*reservation, err error) {
-	wanted = make(map[string]*reservation)
+func (s *Session) AdmitAll(names []string) (wanted map[string]*Reservation, err error) {
+	wanted = make(map[string]*Reservation)
 	defer func() {
 		if err != nil {
 			for _, r := range wanted {
-				r.cancel()
+				r.Cancel()
 			}
 		}
 	}()
@@ -40,7 +40,7 @@ func (s *session) admitAll(names []string) (wanted map[string]*reservation, err 
 			continue
 		}
 		switch r, err := s.reserve(name, len(wanted)); {
-		case err == failAlreadySubscribed:
+		case err == ErrAlreadySubscribed:
 			continue
 		case err != nil:
 			return wanted, err
@@ -53,9 +53,9 @@ func (s *session) admitAll(names []string) (wanted map[string]*reservation, err 
 		if !isNew || slices.Contains(names[:i], name) {
 			continue
 		}
-		err := s.maySubscribeNow()
+		err := s.MaySubscribeNow()
 		if err == nil {
-			err = s.admit(name, &r.subscribeRequest)
+			err = s.admit(name, &r.SubscribeCommand)
 		}
 		if err != nil {
 			return wanted, err
@@ -64,15 +64,15 @@ func (s *session) admitAll(names []string) (wanted map[string]*reservation, err 
 	return wanted, nil
 }
 
-// join makes a subscription that was admitted. If the server has ended it meanwhile, the client is
+// Join makes a subscription that was admitted. If the server has ended it meanwhile, the client is
 // told of that behind the announcement.
-func (s *session) join(r *reservation, announce func(welcome)) error {
-	m, err := s.node.hub.join(r, func(hello welcome) {
-		hello.expires, hello.ttl, hello.data = r.ttl > 0, r.ttl, r.answer
+func (s *Session) Join(r *Reservation, announce func(Welcome)) error {
+	m, err := s.node.hub.join(r, func(hello Welcome) {
+		hello.Expires, hello.TTL, hello.Data = r.ttl > 0, r.ttl, r.answer
 		announce(hello)
 	})
 	if err != nil {
-		r.cancel()
+		r.Cancel()
 		return err
 	}
 	s.node.announce(m, true) // before settle, after which a leave may be announced
@@ -85,67 +85,68 @@ func (s *session) join(r *reservation, announce func(welcome)) error {
 
 // hasLostRight reports whether the client had m by its capabilities alone, and they were replaced
 // while m was made. setCapabilities has not seen m then.
-func (s *session) hasLostRight(m *member) bool {
-	return s.identity != nil && s.identity.caps.Load() != nil && m.grant == nil && !m.server && s.needsToken(m.ch.name)
+func (s *Session) hasLostRight(m *member) bool {
+	return s.identity != nil && s.identity.caps.Load() != nil && m.grant == nil && !m.server && s.NeedsToken(m.ch.name)
 }
 
 // admit checks the token for a subscription, if one is required or given, and sets what it grants.
-func (s *session) admit(name string, w *subscribeRequest) error {
+func (s *Session) admit(name string, w *SubscribeCommand) error {
 	rules := s.node.rules.of(name)
 	switch {
-	case w.server || s.watcher && w.token == "":
+	case w.server || s.watcher && w.Token == "":
 		return nil
-	case !rules.allowsName(name):
+	case !rules.AllowsName(name):
 		return errBadName
-	case w.token != "" && s.node.tokens != nil:
+	case w.Token != "" && s.node.tokens != nil:
 		var err error
-		w.grant, w.ttl, err = s.subscriptionGrant(name, w.token)
+		w.grant, w.ttl, err = s.subscriptionGrant(name, w.Token)
 		return err
-	case rules.SubscribeHook && !rules.forUsers(name):
+	case rules.SubscribeHook && !rules.IsForUsers(name):
 		return s.subscribeByHook(name, w)
-	case s.needsToken(name):
+	case s.NeedsToken(name):
 		return deniedFor(rules.explainSubscribe(name, s.access()))
 	}
 	return nil
 }
 
 // subscriptionGrant checks a token for a subscription.
-func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uint32, err error) {
+func (s *Session) subscriptionGrant(name, token string) (g *memberGrant, ttl uint32, err error) {
 	n := s.node
-	g, ends, err := n.tokens.verifySubscription(token, s.user(), s.id.String(), name)
+	t, err := n.tokens.Subscription(token, s.User(), s.id.String(), name)
 	switch {
 	case errors.Is(err, errTokenExpired):
-		return nil, 0, failTokenExpired
+		return nil, 0, ErrTokenExpired
 	case errors.Is(err, errKeyNotYetKnown):
-		s.refused(refusedUnknownKey, err)
-		return nil, 0, failInternal
+		s.Refused(RefusedUnknownKey, err)
+		return nil, 0, ErrInternal
 	case err != nil:
-		return nil, 0, fmt.Errorf("%w: %w", failPermissionDenied, err)
+		return nil, 0, fmt.Errorf("%w: %w", ErrPermissionDenied, err)
 	}
-	if ends.IsZero() {
+	g = &memberGrant{info: t.Info, publish: t.Publish}
+	if t.Ends.IsZero() {
 		return g, 0, nil
 	}
-	g.expires = sinceEpoch(ends.Add(n.timing.Refresh))
-	return g, n.ttl(ends), nil
+	g.expires = sinceEpoch(t.Ends.Add(n.timing.Refresh))
+	return g, n.ttl(t.Ends), nil
 }
 
-// refreshSubscription replaces the token of a subscription, and returns the seconds until it ends.
+// RefreshSubscription replaces the token of a subscription, and returns the seconds until it ends.
 // A token that has expired ends the connection: its client comes back with another. To an answer
 // with an error client libraries end the subscription for good.
-func (s *session) refreshSubscription(name, token string) (ttl uint32, err error) {
+func (s *Session) RefreshSubscription(name, token string) (ttl uint32, err error) {
 	m := s.member(name)
 	switch {
 	case s.node.tokens == nil:
-		return 0, failNotAvailable
+		return 0, ErrNotAvailable
 	case m == nil || m.grant == nil:
 		return 0, errNoTokenSubscription
 	case token == "":
-		return 0, failBadRequest
+		return 0, ErrBadRequest
 	}
 	g, ttl, err := s.subscriptionGrant(name, token)
 	switch {
-	case errors.Is(err, failTokenExpired):
-		return 0, errors.Join(endSubscriptionExpired, errTokenExpired)
+	case errors.Is(err, ErrTokenExpired):
+		return 0, errors.Join(DisconnectSubscriptionExpired, errTokenExpired)
 	case err != nil:
 		return 0, err
 	}
@@ -163,7 +164,7 @@ func (s *session) refreshSubscription(name, token string) (ttl uint32, err error
 var errNoTokenSubscription = deniedFor("it has no subscription by a token")
 
 // settle adds m to the session's list, unless the session has ended or m was evicted meanwhile.
-func (s *session) settle(m *member) {
+func (s *Session) settle(m *member) {
 	s.mu.Lock()
 	ended, evicted := s.stage == stageEnded, m.evicted
 	if !ended && !evicted {
@@ -183,7 +184,7 @@ func (s *session) settle(m *member) {
 
 // reserve makes a reservation, or returns why s cannot have a subscription to the channel, besides
 // as many others. The caller passes the reservation to join, or cancels it.
-func (s *session) reserve(name string, others int) (*reservation, error) {
+func (s *Session) reserve(name string, others int) (*Reservation, error) {
 	if err := s.node.checkChannel(name); err != nil {
 		return nil, err
 	}
@@ -192,7 +193,7 @@ func (s *session) reserve(name string, others int) (*reservation, error) {
 	r := ch.reserve(s)
 	if r == nil {
 		h.release(ch)
-		return nil, failAlreadySubscribed
+		return nil, ErrAlreadySubscribed
 	}
 	// A subscription is in s.members before its reservation ends. So it is seen here, or was there.
 	s.mu.Lock()
@@ -200,17 +201,17 @@ func (s *session) reserve(name string, others int) (*reservation, error) {
 	s.mu.Unlock()
 	switch {
 	case known:
-		r.cancel()
-		return nil, failAlreadySubscribed
+		r.Cancel()
+		return nil, ErrAlreadySubscribed
 	case full:
-		r.cancel()
-		return nil, failLimitExceeded
+		r.Cancel()
+		return nil, ErrLimitExceeded
 	}
 	return r, nil
 }
 
-// unsubscribe leaves the channel of that name. It returns false if the session was not a member.
-func (s *session) unsubscribe(name string) bool {
+// Unsubscribe leaves the channel of that name. It returns false if the session was not a member.
+func (s *Session) Unsubscribe(name string) bool {
 	s.mu.Lock()
 	var m *member
 	if i := s.find(name); i >= 0 {
@@ -228,29 +229,29 @@ func (s *session) unsubscribe(name string) bool {
 // end ends the subscription to the channel of that name, and sends the client the reason. If the
 // client's form has no message for that, it ends the connection. A subscription that is being made
 // ends when it is made. end returns false if there is none.
-func (s *session) end(name string, why unsubscription) bool {
-	if !s.unsubscribe(name) {
+func (s *Session) end(name string, why Unsubscription) bool {
+	if !s.Unsubscribe(name) {
 		if r := s.node.hub.reserved(s, name); r != nil {
 			r.end()
 			return true
 		}
-		if !s.unsubscribe(name) { // it was made meanwhile
+		if !s.Unsubscribe(name) { // it was made meanwhile
 			return false
 		}
 	}
-	push := s.form().unsubscribed(name, why)
+	push := s.form().Unsubscribed(name, why)
 	if push == nil {
-		s.disconnect(endForceNoReconnect)
+		s.Disconnect(DisconnectForced)
 		return true
 	}
-	if s.offer(&message{payload: push}) == offerFull {
-		s.tooSlow("", len(push))
+	if s.Offer(&Message{Payload: push}) == OfferFull {
+		s.TooSlow("", len(push))
 	}
 	return true
 }
 
 // drop removes m from the list and reports whether it was there. The caller holds s.mu.
-func (s *session) drop(m *member) bool {
+func (s *Session) drop(m *member) bool {
 	i := slices.Index(s.members, m)
 	if i < 0 {
 		return false
@@ -263,7 +264,7 @@ func (s *session) drop(m *member) bool {
 
 // find returns the channel's index in s.members, or -1. It searches linearly, because a session has
 // few members. The caller holds s.mu.
-func (s *session) find(name string) int {
+func (s *Session) find(name string) int {
 	for i, m := range s.members {
 		if m.ch.name == name {
 			return i
@@ -273,7 +274,7 @@ func (s *session) find(name string) int {
 }
 
 // member returns the session's subscription to the channel of that name, or nil.
-func (s *session) member(name string) *member {
+func (s *Session) member(name string) *member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := s.find(name); i >= 0 {
@@ -283,7 +284,7 @@ func (s *session) member(name string) *member {
 }
 
 // expireSubscription schedules a tick for the expiry of m's token. The caller holds s.mu.
-func (s *session) expireSubscription(m *member) {
+func (s *Session) expireSubscription(m *member) {
 	if m.grant.expires == 0 || s.identity == nil {
 		return
 	}
@@ -294,7 +295,7 @@ func (s *session) expireSubscription(m *member) {
 }
 
 // expireSubscriptions ends the subscriptions whose tokens have expired.
-func (s *session) expireSubscriptions(now int64) {
+func (s *Session) expireSubscriptions(now int64) {
 	var over []string
 	var asked []*member
 	s.mu.Lock()
@@ -326,7 +327,7 @@ func (s *session) expireSubscriptions(now int64) {
 
 // setCapabilities replaces the client's capabilities, and ends the subscriptions that it had by the
 // old ones alone.
-func (s *session) setCapabilities(caps capabilities) {
+func (s *Session) setCapabilities(caps capabilities) {
 	if s.identity == nil || len(caps) == 0 && s.identity.caps.Load() == nil {
 		return
 	}
@@ -334,7 +335,7 @@ func (s *session) setCapabilities(caps capabilities) {
 	var lost []string
 	s.mu.Lock()
 	for _, m := range s.members {
-		if m.grant == nil && !m.server && s.needsToken(m.ch.name) {
+		if m.grant == nil && !m.server && s.NeedsToken(m.ch.name) {
 			lost = append(lost, m.ch.name)
 		}
 	}

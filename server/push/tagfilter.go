@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A tagFilter selects publications by their tags. With op "and", "or" or "not" it combines nodes;
+// A TagFilter selects publications by their tags. With op "and", "or" or "not" it combines nodes;
 // without op it compares the tag named key.
-type tagFilter struct {
-	op      string
-	key     string
-	compare string
-	value   string
-	values  []string
+type TagFilter struct {
+	Op      string
+	Key     string
+	Compare string
+	Value   string
+	Values  []string
 	number  *big.Rat // value as a number, for lt, lte, gt and gte
-	nodes   []*tagFilter
+	Nodes   []*TagFilter
 }
 
 // These bound what a filter costs for each publication.
@@ -26,48 +26,48 @@ const (
 	maxFilterValues = 256 // of all nodes together
 )
 
-// filterSize counts the parts of a filter while its door converts it.
-type filterSize struct{ nodes, values int }
+// FilterSize counts the parts of a filter while its door converts it.
+type FilterSize struct{ nodes, values int }
 
-// grow counts one node at that depth with so many values. The error is a failBadRequest.
-func (size *filterSize) grow(depth, values int) error {
+// Grow counts one node at that depth with so many values. The error is a ErrBadRequest.
+func (size *FilterSize) Grow(depth, values int) error {
 	size.nodes++
 	size.values += values
 	if depth > maxFilterDepth || size.nodes > maxFilterNodes || size.values > maxFilterValues {
 		return fmt.Errorf("push: a filter with more than %d nodes, %d levels or %d values: %w", maxFilterNodes,
-			maxFilterDepth, maxFilterValues, failBadRequest)
+			maxFilterDepth, maxFilterValues, ErrBadRequest)
 	}
 	return nil
 }
 
-// prepare checks the node, whose nodes are prepared. The error is a failBadRequest.
-func (f *tagFilter) prepare() error {
+// prepare checks the node, whose nodes are prepared. The error is a ErrBadRequest.
+func (f *TagFilter) Prepare() error {
 	ok := false
-	switch f.op {
+	switch f.Op {
 	case "and", "or":
-		ok = len(f.nodes) > 0
+		ok = len(f.Nodes) > 0
 	case "not":
-		ok = len(f.nodes) == 1
+		ok = len(f.Nodes) == 1
 	case "":
 		ok = f.isComparison()
 	}
 	if !ok {
-		return fmt.Errorf("push: a filter's node with op %q and cmp %q: %w", f.op, f.compare, failBadRequest)
+		return fmt.Errorf("push: a filter's node with op %q and cmp %q: %w", f.Op, f.Compare, ErrBadRequest)
 	}
 	return nil
 }
 
-func (f *tagFilter) isComparison() bool {
-	switch f.compare {
+func (f *TagFilter) isComparison() bool {
+	switch f.Compare {
 	case "ex", "nex":
-		return f.value == "" && len(f.values) == 0
+		return f.Value == "" && len(f.Values) == 0
 	case "in", "nin":
-		return f.key != "" && f.value == "" && len(f.values) > 0
+		return f.Key != "" && f.Value == "" && len(f.Values) > 0
 	case "lt", "lte", "gt", "gte":
-		f.number = decimal(f.value)
-		return f.key != "" && f.number != nil && len(f.values) == 0
+		f.number = decimal(f.Value)
+		return f.Key != "" && f.number != nil && len(f.Values) == 0
 	case "eq", "neq", "sw", "ew", "ct":
-		return f.key != "" && f.value != "" && len(f.values) == 0
+		return f.Key != "" && f.Value != "" && len(f.Values) == 0
 	}
 	return false
 }
@@ -89,24 +89,24 @@ func decimal(text string) *big.Rat {
 }
 
 // matches reports whether a publication with these tags is selected.
-func (f *tagFilter) matches(tags map[string]string) bool {
-	matches := func(node *tagFilter) bool { return node.matches(tags) }
-	switch f.op {
+func (f *TagFilter) matches(tags map[string]string) bool {
+	matches := func(node *TagFilter) bool { return node.matches(tags) }
+	switch f.Op {
 	case "and":
-		return !slices.ContainsFunc(f.nodes, func(node *tagFilter) bool { return !node.matches(tags) })
+		return !slices.ContainsFunc(f.Nodes, func(node *TagFilter) bool { return !node.matches(tags) })
 	case "or":
-		return slices.ContainsFunc(f.nodes, matches)
+		return slices.ContainsFunc(f.Nodes, matches)
 	case "not":
-		return !matches(f.nodes[0])
+		return !matches(f.Nodes[0])
 	}
-	value, ok := tags[f.key]
-	switch f.compare {
+	value, ok := tags[f.Key]
+	switch f.Compare {
 	case "neq":
-		return !ok || value != f.value
+		return !ok || value != f.Value
 	case "in":
-		return slices.Contains(f.values, value)
+		return slices.Contains(f.Values, value)
 	case "nin":
-		return !slices.Contains(f.values, value)
+		return !slices.Contains(f.Values, value)
 	case "nex":
 		return !ok
 	}
@@ -114,24 +114,24 @@ func (f *tagFilter) matches(tags map[string]string) bool {
 }
 
 // matchesValue makes the comparisons that need a tag.
-func (f *tagFilter) matchesValue(value string) bool {
-	switch f.compare {
+func (f *TagFilter) matchesValue(value string) bool {
+	switch f.Compare {
 	case "ex":
 		return true
 	case "eq":
-		return value == f.value
+		return value == f.Value
 	case "sw":
-		return strings.HasPrefix(value, f.value)
+		return strings.HasPrefix(value, f.Value)
 	case "ew":
-		return strings.HasSuffix(value, f.value)
+		return strings.HasSuffix(value, f.Value)
 	case "ct":
-		return strings.Contains(value, f.value)
+		return strings.Contains(value, f.Value)
 	}
 	n := decimal(value)
 	if n == nil {
 		return false
 	}
-	switch order := n.Cmp(f.number); f.compare {
+	switch order := n.Cmp(f.number); f.Compare {
 	case "lt":
 		return order < 0
 	case "lte":
@@ -143,7 +143,7 @@ func (f *tagFilter) matchesValue(value string) bool {
 }
 
 // selected returns the publications that the filter selects. It does not change list.
-func (f *tagFilter) selected(list []Publication) []Publication {
+func (f *TagFilter) selected(list []Publication) []Publication {
 	if f == nil {
 		return list
 	}

@@ -1,100 +1,24 @@
 package push
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
-	"encoding/base64"
-	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
-const testSecret = "a secret that is long enough for HS256"
+const testSecret = tokentest.Secret
 
-func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.MapClaims) string {
-	t.Helper()
-	token, err := jwt.NewWithClaims(method, c).SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token
-}
-
-// tokens returns named tokens whose times are relative to now.
-func tokens(t *testing.T, now time.Time) map[string]string {
-	t.Helper()
-	in := func(d time.Duration) int64 { return now.Add(d).Unix() }
-	hs := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c) }
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good := hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute)})
-	parts := strings.Split(good, ".")
-	other := strings.Split(hs(jwt.MapClaims{"sub": "eve", "exp": in(time.Minute)}), ".")
-	header := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-	all := jwt.MapClaims{"sub": "ann", "exp": in(time.Minute)}
-	return map[string]string{
-		"good": good,
-		"good since a day": hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "nbf": in(-24 * time.Hour),
-			"iat": in(-24 * time.Hour)}),
-		"expired":        hs(jwt.MapClaims{"sub": "ann", "exp": in(-time.Second)}),
-		"not yet":        hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Hour), "nbf": in(time.Minute)}),
-		"without sub":    hs(jwt.MapClaims{"exp": in(time.Minute)}),
-		"for a channel":  hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "channel": "news"}),
-		"another secret": sign(t, jwt.SigningMethodHS256, []byte("another"), all),
-		"expired, forged": sign(t, jwt.SigningMethodHS256, []byte("another"),
-			jwt.MapClaims{"sub": "ann", "exp": in(-time.Hour)}),
-		"good, HS512":       sign(t, jwt.SigningMethodHS512, []byte(testSecret), all),
-		"RS256":             sign(t, jwt.SigningMethodRS256, rsaKey, all),
-		"none":              sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, all),
-		"none, signed":      header(`{"alg":"none","typ":"JWT"}`) + "." + parts[1] + "." + parts[2],
-		"nOnE":              header(`{"alg":"nOnE"}`) + "." + parts[1] + ".",
-		"other claims":      parts[0] + "." + other[1] + "." + parts[2],
-		"without signature": parts[0] + "." + parts[1] + ".",
-		"two parts":         parts[0] + "." + parts[1],
-		"exp is a string":   hs(jwt.MapClaims{"sub": "ann", "exp": "tomorrow"}),
-		"garbage":           "garbage",
-		"dots":              "..",
-	}
-}
-
-var tokenOutcomes = map[string]error{
-	"good": nil, "good since a day": nil,
-	"expired": errTokenExpired, "not yet": errTokenExpired,
-	"without sub": errTokenInvalid, "for a channel": errTokenInvalid,
-	"another secret": errTokenInvalid, "expired, forged": errTokenInvalid, "HS512": errTokenInvalid,
-	"RS256": errTokenInvalid,
-	"none":  errTokenInvalid, "none, signed": errTokenInvalid, "nOnE": errTokenInvalid,
-	"other claims":      errTokenInvalid,
-	"without signature": errTokenInvalid, "two parts": errTokenInvalid, "exp is a string": errTokenInvalid,
-	"garbage": errTokenInvalid, "dots": errTokenInvalid,
-}
-
-func TestVerify(t *testing.T) {
-	clock := newFakeClock()
-	v := verifierOf(Config{TokenSecret: testSecret}, clock)
-	all := tokens(t, clock.Now())
-	if len(all) != len(tokenOutcomes) {
-		t.Fatalf("%d tokens, %d outcomes", len(all), len(tokenOutcomes))
-	}
-	for name, token := range all {
-		g, err := v.verify(token)
-		if !errors.Is(err, tokenOutcomes[name]) {
-			t.Errorf("%s: %v, want %v", name, err, tokenOutcomes[name])
-		}
-		if err != nil && (g.user != "" || !g.ends.IsZero()) {
-			t.Errorf("%s: refused, but grants %v", name, g)
-		}
-		if err == nil && (g.user != "ann" || !g.ends.Equal(clock.Now().Add(time.Minute))) {
-			t.Errorf("%s: grants %v", name, g)
-		}
-	}
-}
+var (
+	sign   = tokentest.Sign
+	tokens = tokentest.Tokens
+)
 
 // A token without exp does not expire: neither the connection nor the subscription has an end.
 func TestTokenWithoutExpiry(t *testing.T) {
@@ -113,7 +37,7 @@ func TestTokenWithoutExpiry(t *testing.T) {
 	c.want(t, "after a long time")
 	for _, claims := range []jwt.MapClaims{{"sub": "ann", "exp": nil}, {"sub": "ann", "exp": 0}, {"sub": "ann",
 		"exp": ""}} {
-		_, err := n.tokens.verify(sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims))
+		_, err := n.tokens.Connection(sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims))
 		if refused := err != nil; refused != (claims["exp"] != nil) {
 			t.Errorf("%v: %v", claims, err)
 		}
@@ -121,7 +45,7 @@ func TestTokenWithoutExpiry(t *testing.T) {
 }
 
 // verifierOf returns the verifier of a configuration without mistakes.
-func verifierOf(c Config, clock Clock) *tokenVerifier {
+func verifierOf(c Config, clock Clock) *token.Verifier {
 	v, err := newTokenVerifier(c, clock, slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
@@ -141,28 +65,28 @@ func TestConnectWithToken(t *testing.T) {
 	for name, token := range tokens(t, n.clock.Now()) {
 		c := n.dial()
 		c.connect(token)
-		switch tokenOutcomes[name] {
-		case nil:
+		switch {
+		case tokentest.IsValid(name):
 			c.want(t, name, `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test","expires":true,`+
 				`"ttl":60,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
 			c.wantOpen(t, name)
-		case errTokenExpired:
+		case tokentest.IsExpired(name):
 			// A client library disconnects, fetches a new token and reconnects. The server drops
 			// the subscribe after the connect.
 			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 			c.wantOpen(t, name)
 			c.connect(token)
-			c.wantClosed(t, name+", and the client goes on", endBadRequest)
+			c.wantClosed(t, name+", and the client goes on", DisconnectBadRequest)
 		default:
 			c.want(t, name)
-			c.wantClosed(t, name, endInvalidToken)
+			c.wantClosed(t, name, DisconnectInvalidToken)
 		}
 		c.hangUp()
 	}
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{}}`))
-	c.wantClosed(t, "missing", endBadRequest)
+	c.wantClosed(t, "missing", DisconnectBadRequest)
 	if n.hub.held() != 0 {
 		t.Error("a client without a valid token was accepted")
 	}
@@ -194,7 +118,7 @@ func TestTokenEnds(t *testing.T) {
 	answer(64 * time.Second)
 	c.wantOpen(t, "refreshed")
 	answer(2 * time.Second)
-	c.wantClosed(t, "not refreshed again", endExpired)
+	c.wantClosed(t, "not refreshed again", DisconnectExpired)
 }
 
 // A token's exp may be beyond the times that the server can represent. Such a token never expires.
@@ -235,12 +159,12 @@ func TestTokenOfManyYears(t *testing.T) {
 func TestRefreshRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, token string
-		want        ending
+		want        Disconnect
 	}{
-		{"expired", "expired", endExpired},
-		{"forged", "another secret", endInvalidToken},
-		{"another user's", "", endInvalidToken},
-		{"missing", "missing", endBadRequest},
+		{"expired", "expired", DisconnectExpired},
+		{"forged", "another secret", DisconnectInvalidToken},
+		{"another user's", "", DisconnectInvalidToken},
+		{"missing", "missing", DisconnectBadRequest},
 	} {
 		n := newTestNode(t, withTokens)
 		all := tokens(t, n.clock.Now())
@@ -262,4 +186,158 @@ func TestPublishedByUser(t *testing.T) {
 	c.want(t, "own publication",
 		`{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.id.String()+`"}}}}`,
 		`{"id":3,"publish":{}}`)
+}
+
+// Every door says that a token whose key is not known yet may be tried again.
+func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
+	keys, server := tokentest.NewSigners(), tokentest.NewKeyServer(t)
+	server.Set(500)
+	ts := newTestServer(t, Config{TokenKeysURL: server.URL})
+	token := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann"})
+	for _, path := range []string{"/events?channel=a&token=", mercurePath + "?topic=a&authorization="} {
+		if w := ts.do("GET", path+token, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%.20s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if w := ts.do("POST", mercurePath, "topic=a", "Authorization", "Bearer "+token); w.Code != 503 {
+		t.Errorf("publishing to Mercure: %d %s", w.Code, w.Body)
+	}
+	ts.do("POST", "/connection/uni_http_stream", `{"token":"`+token+`"}`)
+	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, `"disconnect":{"code":3004,`) {
+		t.Errorf("a client that only receives: %s", got)
+	}
+	const again = `"error":{"code":100,"message":"internal server error","temporary":true}`
+	ts.do("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
+	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, again) {
+		t.Errorf("connect: %s", got)
+	}
+	if n := ts.node.refusals.counts[RefusedUnknownKey].Load(); n != 5 {
+		t.Errorf("%d refusals are counted, want 5", n)
+	}
+	n := newTestNode(t, withTokens, withRules(t, Namespace{SubscribeToken: true}))
+	c := n.as(jwt.MapClaims{"sub": "ann"})
+	n.tokens = ts.node.tokens
+	sub := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann", "channel": "a"})
+	c.asks(t, "subscribe", `{"id":2,"subscribe":{"channel":"a","token":"`+sub+`"}}`, `{"id":2,`+again+`}`)
+	c.asks(t, "refresh", `{"id":2,"refresh":{"token":"`+token+`"}}`, `{"id":2,`+again+`}`)
+	c.wantOpen(t, "after them")
+}
+
+var manyChannels = strings.Split(strings.Trim(fmt.Sprint(rand.Perm(129)), "[]"), " ")
+
+// A claim that the server does not implement is refused by name, because its issuer relies on it.
+func TestClaimsAreRefusedByName(t *testing.T) {
+	n := newTestNode(t, withTokens,
+		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+	for _, tt := range []struct {
+		claim string
+		value any
+		want  string // in the log; empty: the token is valid
+	}{
+		{"channels", []string{"p:mine"}, ""},
+		{"channels", []string{}, ""},
+		{"channels", []string{"p:mine", "news"}, ""},
+		{"channels", []string{"p:mine", "a\x01"}, `the claim channels has \"a\\x01\", which is not a name`},
+		{"channels", manyChannels, "the claim channels has 129 names, at most 128 are allowed"},
+		{"subs", map[string]any{"news": map[string]any{}}, ""},
+		{"subs", map[string]any{"a": map[string]any{"data": 1}}, "the claim subs has data, b64data or override"},
+		{"subs", map[string]any{"a": map[string]any{"override": map[string]any{}}}, "the claim subs has data"},
+		{"subs", nil, ""},
+		{"caps", []any{map[string]any{"channels": []string{"a"}, "allow": []string{"pub"}}}, ""},
+		{"expire_at", 0, ""},
+		{"subs", map[string]any{"a": map[string]any{"recover": true}}, "the claim subs has recover for the channel"},
+		{"subs", map[string]any{"a": map[string]any{"info": 1, "data": nil}}, ""},
+		{"caps", []any{map[string]any{"channels": []string{"a"}, "deny": []string{"pub"}}}, "the claim caps has deny"},
+		{"b64info", "eyJ9", "the claim b64info is not JSON in base64"},
+		{"b64info", "?", "illegal base64"},
+		{"meta", map[string]any{"a": 1}, ""}, // no answer shows it, here or in Centrifugo
+		{"data", 1, ""},
+		{"roles", []string{"admin"}, ""}, // RFC 7519 §4: claims that are not understood are ignored
+	} {
+		c := n.dial()
+		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), tt.claim: tt.value}
+		c.frame([]byte(`{"id":1,"connect":{"token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) +
+			`"}}`))
+		if tt.want == "" {
+			c.wantOpen(t, tt.claim)
+			continue
+		}
+		c.wantClosed(t, tt.claim, DisconnectInvalidToken)
+		if !strings.Contains(n.log.String(), tt.want) {
+			t.Errorf("%s %v: the log says\n%s, want %s", tt.claim, tt.value, n.log, tt.want)
+		}
+	}
+}
+
+// The same holds for tokens of subscriptions. A token that names a connection is valid for that
+// connection only.
+func TestSubscriptionClaims(t *testing.T) {
+	n := newTestNode(t, withTokens,
+		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+	c := n.dial()
+	c.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
+	c.take()
+	for _, tt := range []struct {
+		claim string
+		value any
+		want  string
+	}{
+		{"override", map[string]any{"presence": map[string]any{"value": true}}, "the claim override is not served"},
+		{"data", 1, "the claim data is not served"},
+		{"b64data", "MQ==", "the claim b64data is not served"},
+		{"allow", []string{"pub", "adm"}, "the claim allow has "},
+		{"client", "another", "it is for another connection"},
+		{"client", c.s.id.String(), ""},
+	} {
+		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), "channel": "p:1",
+			tt.claim: tt.value}
+		c.frame([]byte(`{"id":2,"subscribe":{"channel":"p:1","token":"` +
+			sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
+		got := strings.Join(c.take(), "")
+		if tt.want == "" {
+			if !strings.HasPrefix(got, `{"id":2,"subscribe":{`) {
+				t.Errorf("%s %v: %s", tt.claim, tt.value, got)
+			}
+			continue
+		}
+		if got != `{"id":2,"error":{"code":103,"message":"permission denied"}}` ||
+			!strings.Contains(n.log.String(), tt.want) {
+			t.Errorf("%s %v: %s; the log says\n%s, want %s", tt.claim, tt.value, got, n.log, tt.want)
+		}
+	}
+}
+
+// The answer to an SSE subscriber names the claim.
+func TestEventsTellTheClaim(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"a\n"}}
+	w := ts.do("GET", "/events?channel=news&token="+sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims), "")
+	if w.Code != 401 || !strings.Contains(w.Body.String(),
+		`"code":3500,"message":"invalid token: the claim channels has \"a`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// subs subscribe like channels, each with an info of its own. expire_at takes the place of exp.
+func TestClaimsOfSubscriptions(t *testing.T) {
+	n := newTestNode(t, withTokens, withRules(t, Namespace{Presence: true}))
+	c := n.dial()
+	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "info": 1, "expire_at": 0,
+		"channels": []string{"b"}, "subs": map[string]any{"a": map[string]any{"info": map[string]int{"x": 1}},
+			"c": map[string]any{"b64info": "WzFd"}}}) + `"}}`))
+	if got := c.take(); len(got) != 1 ||
+		!strings.Contains(got[0], `"version":"test","subs":{"a":{},"b":{},"c":{}},"ping"`) {
+		t.Errorf("received %q", got)
+	}
+	for channel, want := range map[string]string{"a": `,"chan_info":{"x":1}`, "b": "", "c": `,"chan_info":[1]`} {
+		c.frame([]byte(`{"id":2,"presence":{"channel":"` + channel + `"}}`))
+		if got := c.take(); len(got) != 1 || !strings.HasSuffix(got[0], `"conn_info":1`+want+`}}}}`) {
+			t.Errorf("%s: %q", channel, got)
+		}
+	}
+	late := n.clock.Now().Add(-time.Minute).Unix()
+	expired := n.dial()
+	expired.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "expire_at": late}) +
+		`"}}`))
+	expired.want(t, "expired", `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 }

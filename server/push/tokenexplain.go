@@ -6,13 +6,41 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/token"
 )
+
+// A TokenReport says what a token is and what it allows.
+type TokenReport = token.Report
+
+// CheckToken checks a token as a server with that Config does. The error says why the server
+// refuses the token; the report then has the header and the claims alone. It may fetch
+// Config.TokenKeysURL.
+func CheckToken(ctx context.Context, c Config, token string) (r TokenReport, err error) {
+	if c.Clock == nil {
+		c.Clock = systemClock{}
+	}
+	v, wrong := newTokenVerifier(c, c.Clock, slog.New(slog.DiscardHandler))
+	if r, err = reportToken(v, token); wrong != nil {
+		return r, wrong
+	}
+	return r, err
+}
+
+// reportToken is CheckToken with the keys of v, which may be nil.
+func reportToken(v *token.Verifier, text string) (TokenReport, error) {
+	r, err := v.Report(text)
+	if err != nil {
+		return r, err
+	}
+	if _, err = new(regexCache).capabilities(r.Capabilities); err != nil {
+		return TokenReport{Header: r.Header, Claims: r.Claims}, fmt.Errorf("push: the server refuses it: %w", err)
+	}
+	return r, nil
+}
 
 // A TokenExplanation says what each part of a token does, and what its bearer may do in channels.
 type TokenExplanation struct {
@@ -22,11 +50,7 @@ type TokenExplanation struct {
 }
 
 // A ClaimNote says what one claim does.
-type ClaimNote struct {
-	Name  string
-	Value json.RawMessage
-	Does  string
-}
+type ClaimNote = token.Note
 
 // A ChannelNote says what the bearer may do in a channel, and why.
 type ChannelNote struct {
@@ -49,33 +73,19 @@ func ExplainToken(ctx context.Context, c Config, token string, channels ...strin
 
 // explainToken is ExplainToken with the node's own keys and rules.
 func (n *node) explainToken(token string, channels []string) (e TokenExplanation, err error) {
-	e.TokenReport, err = n.tokens.report(token)
-	issuer, audience := "", ""
-	if n.tokens != nil {
-		t := n.tokens.trust.Load()
-		issuer, audience = t.issuer, t.audience
-	}
+	e.TokenReport, err = reportToken(n.tokens, token)
+	issuer, audience := n.tokens.Expects()
 	return e, n.notes(&e, err, issuer, audience, channels)
 }
 
 // notes adds the notes to e, of whose token refused says why the server refuses it. It returns
 // refused, or why it could not read the claims.
 func (n *node) notes(e *TokenExplanation, refused error, issuer, audience string, channels []string) error {
-	var given claims
-	if unread := json.Unmarshal(e.Claims, &given); unread != nil {
-		return errors.Join(refused, fmt.Errorf("push: the claims are not of the types that the server reads: %w",
-			unread))
-	}
-	var names map[string]json.RawMessage
-	_ = json.Unmarshal(e.Claims, &names) // it is an object, because given could be read
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		e.Notes = append(e.Notes, ClaimNote{name, names[name], given.does(name, issuer, audience)})
-	}
-	g := grant{user: given.Subject}
-	wrong := g.addChannels(&given)
-	list, unread := given.capabilities()
-	if wrong = errors.Join(wrong, unread); wrong == nil {
-		g.caps, wrong = new(regexCache).capabilities(list)
+	given, notes, wrong := token.Explain(e.Claims, issuer, audience)
+	e.Notes = notes
+	g := Grant{User: given.User, Channels: given.Channels}
+	if wrong == nil {
+		g.caps, wrong = new(regexCache).capabilities(given.Capabilities)
 	}
 	if wrong != nil {
 		return errors.Join(refused, wrong)
@@ -86,102 +96,21 @@ func (n *node) notes(e *TokenExplanation, refused error, issuer, audience string
 	return refused
 }
 
-// claimNotes are what claims do in tokens for connections.
-var claimNotes = map[string]string{
-	"sub": "the user", "info": "others see it in presence, joins and leaves",
-	"b64info":  "the same as info, in base64",
-	"channels": "the server subscribes the bearer to them",
-	"subs": "the server subscribes the bearer to them, each " +
-		"with its info",
-	"caps": "what the bearer may do in channels besides what their rules allow",
-	"meta": "for the backend of --proxy-…; clients do not see it",
-	"jti":  "ignored", "iat": "ignored",
-}
-
-// subscriptionNotes are those that differ in tokens for subscriptions.
-var subscriptionNotes = map[string]string{
-	"channel": "the token is for a subscription to this channel", "client": "the one connection that may use it",
-	"info": "others see it in this channel", "caps": "ignored: the token is for one channel",
-	"channels": "ignored: the token is for one channel", "subs": "ignored: the token is for one channel",
-	"meta": "ignored: the token is for one channel",
-	"data": "refused: put it into info, or publish it", "b64data": "refused: put it into info, or publish it",
-	"override": "refused: set the rules of the namespace",
-}
-
-// does says what a claim does.
-func (c *claims) does(name, issuer, audience string) string {
-	switch name {
-	case "exp":
-		return timeNote("the token expires at", c.ExpiresAt)
-	case "nbf":
-		return timeNote("the token is valid from", c.NotBefore)
-	case "expire_at":
-		return c.endNote()
-	case "iss":
-		return expected(issuer, "--token-issuer")
-	case "aud":
-		return expected(audience, "--token-audience")
-	case "allow":
-		return c.allowNote()
-	}
-	if note := subscriptionNotes[name]; note != "" && c.Channel != "" {
-		return note
-	}
-	if note := claimNotes[name]; note != "" {
-		return note
-	}
-	return "ignored: no claim of this server"
-}
-
-func timeNote(what string, at *jwt.NumericDate) string {
-	if at == nil {
-		return "ignored: it is null"
-	}
-	return what + " " + at.UTC().Format(time.RFC3339)
-}
-
-func (c *claims) endNote() string {
-	switch {
-	case c.ExpireAt == nil:
-		return "ignored: it is null"
-	case *c.ExpireAt <= 0:
-		return "the connection or the subscription never ends"
-	}
-	return timeNote("the connection or the subscription ends at", jwt.NewNumericDate(time.Unix(*c.ExpireAt, 0)))
-}
-
-func expected(value, option string) string {
-	if value == "" {
-		return "ignored without " + option
-	}
-	return fmt.Sprintf("must be %q (%s)", value, option)
-}
-
-func (c *claims) allowNote() string {
-	switch {
-	case c.Channel == "":
-		return "ignored: it belongs to tokens for subscriptions"
-	case slices.Contains(c.Allow, "pub"):
-		return "the bearer may publish in the channel under the rule publish=token"
-	}
-	return "nothing: only \"pub\" adds a right, because every subscriber may read history and presence"
-}
-
 // explain says what a client with that access may do in the channel.
-func (n *node) explain(name string, c *claims, a access) ChannelNote {
+func (n *node) explain(name string, given *TokenReport, a access) ChannelNote {
 	note := ChannelNote{Channel: name}
 	rules := n.rules.of(name)
 	switch {
 	case !n.validChannel(name):
 		note.Subscribe = "no: it is no name of a channel (107)"
-	case c.Channel == name:
+	case given.Channel == name:
 		note.Subscribe = "yes: the token is for it"
-	case c.Channel != "":
-		note.Subscribe = fmt.Sprintf("no: the token is for the channel %q (103)", c.Channel)
+	case given.Channel != "":
+		note.Subscribe = fmt.Sprintf("no: the token is for the channel %q (103)", given.Channel)
 	default:
 		note.Subscribe = rules.explainSubscribe(name, a)
 	}
-	note.Publish = n.explainPublish(rules, name, c, a)
+	note.Publish = n.explainPublish(rules, name, given, a)
 	if n.validChannel(name) && !n.rules.Load().knows(name) {
 		note.Subscribe = "no: the part before the colon names no namespace, and the rule known-only refuses that (102)"
 		note.Publish = note.Subscribe
@@ -193,36 +122,36 @@ func (ns *Namespace) explainSubscribe(name string, a access) string {
 	switch {
 	case slices.Contains(a.channels, name):
 		return "yes: the server subscribes the bearer"
-	case !ns.allowsName(name):
+	case !ns.AllowsName(name):
 		return fmt.Sprintf("no: the name does not match channel-regex %s (107)", ns.ChannelRegex)
-	case ns.forUsers(name) && listsUser(name, a.user):
+	case ns.IsForUsers(name) && listsUser(name, a.user):
 		return "yes: the name lists the user"
-	case ns.SubscribeHook && !ns.forUsers(name):
+	case ns.SubscribeHook && !ns.IsForUsers(name):
 		return "asks the backend of --proxy-subscribe"
 	case !ns.needsToken(name, a):
-		if ns.isOpen() || !ns.SubscribeToken && !ns.forUsers(name) {
+		if ns.isOpen() || !ns.SubscribeToken && !ns.IsForUsers(name) {
 			return "yes: every client may"
 		}
 		return "yes: by the claim caps"
-	case ns.forUsers(name):
+	case ns.IsForUsers(name):
 		return "no: the name lists other users (103)"
 	}
 	return "no: the rule subscribe-token wants a token with the claim channel, or the channel in channels or caps (103)"
 }
 
-func (n *node) explainPublish(rules *Namespace, name string, c *claims, a access) string {
+func (n *node) explainPublish(rules *Namespace, name string, given *TokenReport, a access) string {
 	switch {
 	case n.denyClientPublish:
 		return "no: --deny-client-publish (103)"
-	case !rules.allowsName(name):
+	case !rules.AllowsName(name):
 		return fmt.Sprintf("no: the name does not match channel-regex %s (107)", rules.ChannelRegex)
 	case rules.PublishHook:
 		return "asks the backend of --proxy-publish"
 	case a.caps.allow(rightPublish, name):
 		return "yes: by the claim caps"
-	case rules.Publish == PublishToken && c.Channel == name && slices.Contains(c.Allow, "pub"):
+	case rules.Publish == PublishToken && given.Channel == name && given.Publish:
 		return "yes, when subscribed: by the claim allow"
-	case rules.Publish == PublishClients && (!rules.forUsers(name) || listsUser(name, a.user)):
+	case rules.Publish == PublishClients && (!rules.IsForUsers(name) || listsUser(name, a.user)):
 		return "yes: every client may"
 	case rules.Publish == PublishClients || rules.Publish == PublishSubscribers:
 		return "yes, when subscribed"

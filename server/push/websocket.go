@@ -5,7 +5,6 @@ import (
 
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // Quick commands, which nearly all are, run on the loop. Others run on a pool: a publish to many
@@ -16,8 +15,9 @@ const (
 	commandQueue   = 1 << 20 // connections with pending commands, each once; above it they wait for room
 )
 
-// webSocketOptions returns the options of a door's WebSockets, without callbacks.
-func (n *node) webSocketOptions(pool *workers.Pool, subprotocols ...string) *websocket.Options {
+// WebSocketOptions returns the options of a door's WebSockets, without callbacks.
+func (s *Server) WebSocketOptions(subprotocols ...string) *websocket.Options {
+	n, pool := s.node, s.pool
 	return &websocket.Options{
 		Dispatch:     web.DispatchAuto,
 		Workers:      pool,
@@ -25,42 +25,42 @@ func (n *node) webSocketOptions(pool *workers.Pool, subprotocols ...string) *web
 		Subprotocols: subprotocols,
 		CheckOrigin:  func(*http.Request) bool { return true }, // origins.guard has looked already
 		MaxMessage:   n.limits.Frame,
-		WriteLimit:   n.limits.Queue + queueSlack,
+		WriteLimit:   n.limits.Queue + QueueSlack,
 		Overflow:     websocket.OverflowFail, // push has its own policy for slow clients
 		PingInterval: -1,                     // doors have their own pings
 		CloseTimeout: n.timing.Close,
 	}
 }
 
-// A textSocket is the transport of a client by WebSocket whose messages are text.
-type textSocket struct{ *websocket.Conn }
+// A TextSocket is the transport of a client by WebSocket whose messages are text.
+type TextSocket struct{ *websocket.Conn }
 
-func (t textSocket) send(m *message) error { return sendFrame(t.Conn, websocket.OpText, m) }
+func (t TextSocket) Send(m *Message) error { return sendFrame(t.Conn, websocket.OpText, m) }
 
-func (t textSocket) queued() int { return t.Queued() }
+func (t TextSocket) Queued() int { return t.Conn.Queued() }
 
-func (t textSocket) remote() string { return t.RemoteAddr().String() }
+func (t TextSocket) Remote() string { return t.RemoteAddr().String() }
 
-// close queues a close frame, even above the limit, so that a slow client receives the reason. The
+// Close queues a close frame, even above the limit, so that a slow client receives the reason. The
 // engine drops the connection of a client that does not answer within Timing.Close.
-func (t textSocket) close(why ending) {
-	t.Close(websocket.StatusCode(why.Code), why.Reason)
+func (t TextSocket) Close(why Disconnect) {
+	t.Conn.Close(websocket.StatusCode(why.Code), why.Reason)
 }
 
-// A binarySocket is the same for binary messages.
-type binarySocket struct{ textSocket }
+// A BinarySocket is the same for binary messages.
+type BinarySocket struct{ TextSocket }
 
-func (t binarySocket) send(m *message) error { return sendFrame(t.Conn, websocket.OpBinary, m) }
+func (t BinarySocket) Send(m *Message) error { return sendFrame(t.Conn, websocket.OpBinary, m) }
 
-func sendFrame(c *websocket.Conn, op websocket.Op, m *message) error {
-	if prepared, ok := m.shared.(*websocket.Prepared); ok {
-		return full(c.WritePrepared(prepared))
+func sendFrame(c *websocket.Conn, op websocket.Op, m *Message) error {
+	if prepared, ok := m.Shared.(*websocket.Prepared); ok {
+		return FullOf(c.WritePrepared(prepared))
 	}
-	return full(c.Write(op, m.payload))
+	return FullOf(c.Write(op, m.Payload))
 }
 
-// prepare returns the shared form of a WebSocket message.
-func prepare(op websocket.Op, payload []byte) shared {
+// PrepareMessage returns the shared form of a WebSocket message.
+func PrepareMessage(op websocket.Op, payload []byte) Shared {
 	m, err := websocket.Prepare(op, payload)
 	if err != nil {
 		panic("push: a message is larger than every limit allows: " + err.Error())

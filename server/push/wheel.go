@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A wheel calls session.tick at a session's next deadline, with one timer for all sessions. It is
+// A wheel calls Session.tick at a session's next deadline, with one timer for all sessions. It is
 // also the list of sessions: each session is in it from start until ended.
 type wheel struct {
 	mu       sync.Mutex
-	slots    [wheelSlots][]*session
+	slots    [wheelSlots][]*Session
 	next     int64 // the next slot for sweep, counted from 1970
 	size     int
-	due      []*session // used by sweep; reused
+	due      []*Session // used by sweep; reused
 	sweeping sync.Mutex
 }
 
@@ -25,7 +25,7 @@ func newWheel(now time.Time) *wheel { return &wheel{next: now.UnixNano() / int64
 
 // set schedules s's tick for the time at, in nanoseconds since 1970. If at is beyond the wheel's
 // range, the tick comes early and only sets the session again. The caller holds s.mu.
-func (w *wheel) set(s *session, at int64) {
+func (w *wheel) set(s *Session, at int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unlink(s)
@@ -39,13 +39,13 @@ func (w *wheel) set(s *session, at int64) {
 }
 
 // remove removes s, if it is in the wheel. The caller holds s.mu.
-func (w *wheel) remove(s *session) {
+func (w *wheel) remove(s *Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unlink(s)
 }
 
-func (w *wheel) unlink(s *session) {
+func (w *wheel) unlink(s *Session) {
 	if s.slot == notInWheel {
 		return
 	}
@@ -71,7 +71,7 @@ func (w *wheel) sweep(now time.Time) {
 }
 
 // take empties the slots that have passed and returns their sessions.
-func (w *wheel) take(now time.Time) []*session {
+func (w *wheel) take(now time.Time) []*Session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.due = shrunk(w.due)[:0]
@@ -91,10 +91,10 @@ func (w *wheel) take(now time.Time) []*session {
 }
 
 // all returns all sessions that have not ended.
-func (w *wheel) all() []*session {
+func (w *wheel) all() []*Session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	list := make([]*session, 0, w.size)
+	list := make([]*Session, 0, w.size)
 	for _, slot := range w.slots {
 		list = append(list, slot...)
 	}

@@ -28,7 +28,7 @@ func TestWheelMeetsDeadlines(t *testing.T) {
 		n.clock.advance(wheelSlot)
 		now := n.clock.Now()
 		for _, w := range all {
-			closed := w.c.s.closing()
+			closed := w.c.s.IsClosing()
 			if closed && now.Before(w.at) {
 				t.Fatalf("closed %v too early", w.at.Sub(now))
 			}
@@ -46,7 +46,7 @@ func TestWheelAfterAPause(t *testing.T) {
 	c := n.dial()
 	n.clock.advance(time.Hour)
 	n.wheel.sweep(n.clock.Now())
-	if !c.s.closing() {
+	if !c.s.IsClosing() {
 		t.Error("a client that has been stale for an hour is still connected")
 	}
 }

@@ -2,9 +2,9 @@ package push
 
 import "errors"
 
-// A window keeps what a receiver receives while its joining clients read the history: it joins the
+// A Window keeps what a receiver receives while its joining clients read the history: it joins the
 // history and the publications that follow. The owner's lock guards it. The zero value is closed.
-type window struct {
+type Window struct {
 	readers int
 	list    []Publication
 	missed  bool // the list overflowed, or the bus has lost publications
@@ -16,15 +16,15 @@ const windowLimit = 4096
 
 var errWindow = errors.New("push: too much was published while the history was read: subscribe again")
 
-// open begins a read. It comes before the read of the history.
-func (w *window) open() { w.readers++ }
+// Open begins a read. It comes before the read of the history.
+func (w *Window) Open() { w.readers++ }
 
-// close ends a read, and returns what was received since the first one that still runs began. It
+// Close ends a read, and returns what was received since the first one that still runs began. It
 // returns an error if something is missing.
-func (w *window) close() (list []Publication, err error) {
+func (w *Window) Close() (list []Publication, err error) {
 	list = w.list
 	if w.missed {
-		err = errors.Join(failInternal, errWindow)
+		err = errors.Join(ErrInternal, errWindow)
 	}
 	if w.readers--; w.readers == 0 {
 		w.list, w.missed = nil, false
@@ -32,14 +32,14 @@ func (w *window) close() (list []Publication, err error) {
 	return list, err
 }
 
-// keep adds what the receiver receives. Publications without a position are left out: a joining
+// Keep adds what the receiver receives. Publications without a position are left out: a joining
 // client need not get them, because its subscription begins after them.
-func (w *window) keep(list []Publication) {
+func (w *Window) Keep(list []Publication) {
 	if w.readers == 0 || w.missed {
 		return
 	}
 	if len(w.list)+len(list) > windowLimit {
-		w.lose()
+		w.Lose()
 		return
 	}
 	for _, p := range list {
@@ -49,5 +49,5 @@ func (w *window) keep(list []Publication) {
 	}
 }
 
-// lose notes that the bus has lost publications.
-func (w *window) lose() { w.list, w.missed = nil, w.readers > 0 }
+// Lose notes that the bus has lost publications.
+func (w *Window) Lose() { w.list, w.missed = nil, w.readers > 0 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/server/push/natsbus"
 	"github.com/myriad-go/myriad/web"
 )
@@ -44,12 +46,12 @@ func runNode(args []string) error {
 		return err
 	}
 	rules := push.Namespace{}
-	bus := natsbus.Config{Server: server, Node: *name, Dir: *dir + "/positions", Synced: !*lazy, Logger: log}
+	config := natsbus.Config{Server: server, Node: *name, Dir: *dir + "/positions", Synced: !*lazy, Logger: log}
 	if *kept {
 		rules.HistorySize, rules.HistoryAge, rules.Recovery = historySize, historyAge, *recovers
-		bus.Retentions = []push.Retention{rules.Retention()}
+		config.Retentions = []bus.Retention{rules.Retention()}
 	}
-	opened, err := natsbus.Open(context.Background(), bus)
+	opened, err := natsbus.Open(context.Background(), config)
 	if err != nil {
 		return err
 	}
@@ -57,8 +59,9 @@ func runNode(args []string) error {
 	if err != nil {
 		return err
 	}
-	pusher, err := push.New(push.Config{Logger: log, Bus: opened, Node: *name, Namespaces: []push.Namespace{rules},
-		Timing: push.Timing{Ping: idlePing}})
+	pusher, err := push.New(push.Config{Doors: doors.All(doors.Config{}), Logger: log, Bus: opened, Node: *name,
+		Namespaces: []push.Namespace{rules},
+		Timing:     push.Timing{Ping: idlePing}})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/servers/harness"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
+	"github.com/myriad-go/myriad/server/push/doors/redis"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -32,7 +34,7 @@ func serveRedis(addr string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := pusher.Redis(engine).Listen("tcp", addr)
+	ln, err := redis.Listener(pusher, engine).Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +60,7 @@ func newPusher(c push.Config) (*push.Server, *myriad.Engine, error) {
 	}
 	// The load driver does not answer pings, and none would come in most scenarios.
 	c.Logger, c.Timing = slog.Default(), push.Timing{Ping: time.Hour}
+	c.Doors = doors.All(doors.Config{})
 	pusher, err := push.New(c)
 	return pusher, engine, err
 }

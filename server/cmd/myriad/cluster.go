@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/natsbus"
 )
 
@@ -181,7 +182,7 @@ func (r *running) joinCluster() (*clusterNode, error) {
 const maxSpread = 5 * time.Second
 
 // retentions returns those of the namespaces, each once.
-func retentions(list []push.Namespace) (all []push.Retention) {
+func retentions(list []push.Namespace) (all []bus.Retention) {
 	for _, ns := range list {
 		keep := ns.Retention()
 		if keep.Size > 0 && !slices.Contains(all, keep) {

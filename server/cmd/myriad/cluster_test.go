@@ -10,6 +10,7 @@ import (
 
 	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // Options that do not fit together are refused, each with what to do.
@@ -56,7 +57,7 @@ func TestTwoNodesAreWarned(t *testing.T) {
 func TestRetentionsOfNamespaces(t *testing.T) {
 	list := retentions([]push.Namespace{{}, {Name: "a", HistorySize: 5}, {Name: "b", HistorySize: 5},
 		{Name: "c", HistorySize: 5, HistoryAge: time.Hour}})
-	if len(list) != 2 || list[0] != (push.Retention{Size: 5, Age: 5 * time.Minute}) || list[1].Age != time.Hour {
+	if len(list) != 2 || list[0] != (bus.Retention{Size: 5, Age: 5 * time.Minute}) || list[1].Age != time.Hour {
 		t.Errorf("retentions %v", list)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/server/push/proxy"
 	"github.com/urfave/cli/v3"
 )
@@ -30,7 +31,8 @@ type settings struct {
 	logFormat       logFormat
 	logLevel        slog.Level
 	engine          myriad.Config
-	push            push.Config
+	push            push.Config // without Doors
+	doors           doors.Config
 	proxy           proxy.Config
 	cluster         clusterSettings
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
 )
 
 func TestDevelopmentShowsTheEngine(t *testing.T) {
@@ -29,7 +30,7 @@ func TestDevelopmentShowsTheEngine(t *testing.T) {
 
 // In development mode only pages of this machine may use the server.
 func TestDevelopmentServesThisMachineOnly(t *testing.T) {
-	pusher, err := push.New(push.Config{AllowedOrigins: localOrigins})
+	pusher, err := push.New(push.Config{AllowedOrigins: localOrigins, Doors: doors.All(doors.Config{})})
 	if err != nil {
 		t.Fatal(err)
 	}

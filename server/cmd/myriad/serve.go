@@ -16,6 +16,8 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
+	"github.com/myriad-go/myriad/server/push/doors/redis"
 	"github.com/myriad-go/myriad/web"
 	"github.com/urfave/cli/v3"
 )
@@ -84,6 +86,7 @@ func check(s settings, stdout io.Writer) error {
 			wrong = append(wrong, engine.Shutdown(context.Background()))
 		}
 	}
+	s.push.Doors = doors.All(s.doors)
 	pusher, err := push.New(s.push)
 	if wrong = append(wrong, err); err == nil {
 		wrong = append(wrong, pusher.Shutdown(context.Background()))
@@ -191,6 +194,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 			return nil, errors.Join(err, r.engine.Shutdown(context.Background()))
 		}
 	}
+	r.push.Doors = doors.All(s.doors)
 	if r.pusher, err = push.New(r.push); err != nil {
 		err = errors.Join(err, r.engine.Shutdown(context.Background()))
 		if r.clusterNode != nil {
@@ -210,7 +214,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 	}
 	r.servers[0].ProxyProtocol = s.balancers
 	if r.redis != nil {
-		r.door = r.pusher.Redis(r.engine)
+		r.door = redis.Listener(r.pusher, r.engine)
 	}
 	return r, nil
 }

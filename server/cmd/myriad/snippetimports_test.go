@@ -35,6 +35,7 @@ import (
 	_ "github.com/myriad-go/myriad/debug"
 	_ "github.com/myriad-go/myriad/resp"
 	_ "github.com/myriad-go/myriad/server/push"
+	_ "github.com/myriad-go/myriad/server/push/doors"
 	_ "github.com/myriad-go/myriad/tlsloop"
 	_ "github.com/myriad-go/myriad/web"
 	_ "github.com/myriad-go/myriad/web/webtest"

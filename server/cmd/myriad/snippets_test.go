@@ -22,7 +22,7 @@ const around = `package snippet
 import ("context"; "crypto/tls"; "fmt"; "io"; "iter"; "log"; "net"; "net/http"; "net/http/httputil"; "net/netip"
 	"net/url"; "os"; "os/signal"; "syscall"; "time"
 	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/client"; "github.com/myriad-go/myriad/resp"
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push"; "github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()

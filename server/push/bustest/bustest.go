@@ -1,6 +1,6 @@
-// Package bustest is the conformance suite of push.Bus. Every implementation runs it:
+// Package bustest is the conformance suite of bus.Bus. Every implementation runs it:
 //
-//	func TestBus(t *testing.T) { bustest.Run(t, func() push.Bus { return push.NewMemoryBus(push.MemoryConfig{}) }) }
+//	func TestBus(t *testing.T) { bustest.Run(t, func() bus.Bus { return membus.New(membus.Config{}) }) }
 package bustest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // patience is how long a delivery may take on a bus that spans nodes before the suite gives up.
@@ -20,10 +20,10 @@ const patience = time.Minute
 
 // Run checks a Bus against its contract. open returns a new, empty Bus for each subtest; Run closes
 // it.
-func Run(t *testing.T, open func() push.Bus) {
+func Run(t *testing.T, open func() bus.Bus) {
 	for _, part := range []struct {
 		name string
-		run  func(*testing.T, push.Bus)
+		run  func(*testing.T, bus.Bus)
 	}{
 		{"Delivers", delivers},
 		{"KeepsChannelsApart", keepsChannelsApart},
@@ -36,6 +36,7 @@ func Run(t *testing.T, open func() push.Bus) {
 		{"SubscribeAgain", subscribeAgain},
 		{"Churn", churn},
 		{"PublishAfterContextEnded", publishAfterContextEnded},
+		{"Tap", taps},
 		{"Close", closes},
 		{"NoHistory", noHistory},
 		{"BesideTheHistory", besideTheHistory},
@@ -60,9 +61,9 @@ func Run(t *testing.T, open func() push.Bus) {
 		{"State", state},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			bus := open()
-			defer bus.Close()
-			part.run(t, bus)
+			subject := open()
+			defer subject.Close()
+			part.run(t, subject)
 		})
 	}
 }
@@ -76,10 +77,10 @@ type recorder struct {
 	overlap  bool
 	closed   bool // no more calls may arrive
 	late     int
-	at       []push.Position // of received
+	at       []bus.Position // of received
 	lost     int
 	notices  []string
-	clients  []push.ClientInfo // the clients that Present returns
+	clients  []bus.ClientInfo // the clients that Present returns
 }
 
 func newRecorder() *recorder {
@@ -88,7 +89,7 @@ func newRecorder() *recorder {
 	return e
 }
 
-func (e *recorder) Receive(channel string, list []push.Publication) {
+func (e *recorder) Receive(channel string, list []bus.Publication) {
 	e.mu.Lock()
 	e.inside++
 	e.overlap = e.overlap || e.inside > 1
@@ -118,7 +119,7 @@ func (e *recorder) Lost(string) {
 	e.changed.Broadcast()
 }
 
-func (e *recorder) Notice(channel string, n push.Notice) {
+func (e *recorder) Notice(channel string, n bus.Notice) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.notices = append(e.notices, fmt.Sprintf("%s %s %s %v", channel, n.Client, n.User, n.Joined))
@@ -128,7 +129,7 @@ func (e *recorder) Notice(channel string, n push.Notice) {
 	e.changed.Broadcast()
 }
 
-func (e *recorder) Present(channel string, to []push.ClientInfo) []push.ClientInfo {
+func (e *recorder) Present(channel string, to []bus.ClientInfo) []bus.ClientInfo {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append(to, e.clients...)
@@ -164,7 +165,7 @@ func (e *recorder) waitFor(t *testing.T, so func() bool) {
 	}
 }
 
-func message(data string) push.Publication { return push.Publication{Data: []byte(data)} }
+func message(data string) bus.Publication { return bus.Publication{Data: []byte(data)} }
 
 // within returns a context that ends after patience.
 func within(t *testing.T) context.Context {
@@ -175,25 +176,25 @@ func within(t *testing.T) context.Context {
 }
 
 // mustSubscribe subscribes to a channel without a history.
-func mustSubscribe(t *testing.T, bus push.Bus, channel string, r push.Receiver) {
+func mustSubscribe(t *testing.T, subject bus.Bus, channel string, r bus.Receiver) {
 	t.Helper()
-	if err := bus.Subscribe(within(t), push.Topic{Name: channel}, r); err != nil {
+	if err := subject.Subscribe(within(t), bus.Topic{Name: channel}, r); err != nil {
 		t.Fatalf("Subscribe(%q): %v", channel, err)
 	}
 }
 
-func mustPublish(t *testing.T, bus push.Bus, channel string, p push.Publication) {
+func mustPublish(t *testing.T, subject bus.Bus, channel string, p bus.Publication) {
 	t.Helper()
-	if _, err := bus.Publish(within(t), push.Topic{Name: channel}, p); err != nil {
+	if _, err := subject.Publish(within(t), bus.Topic{Name: channel}, p); err != nil {
 		t.Errorf("Publish(%q): %v", channel, err)
 	}
 }
 
-func delivers(t *testing.T, bus push.Bus) {
+func delivers(t *testing.T, subject bus.Bus) {
 	a, b := newRecorder(), newRecorder()
-	mustSubscribe(t, bus, "news", a)
-	mustSubscribe(t, bus, "news", b)
-	mustPublish(t, bus, "news", push.Publication{Data: []byte(`{"n":1}`), Client: "c", User: "u"})
+	mustSubscribe(t, subject, "news", a)
+	mustSubscribe(t, subject, "news", b)
+	mustPublish(t, subject, "news", bus.Publication{Data: []byte(`{"n":1}`), Client: "c", User: "u"})
 	for _, e := range []*recorder{a, b} {
 		if got := e.wait(t, 1); got[0] != `news {"n":1} c u` {
 			t.Errorf("received %q", got)
@@ -201,15 +202,15 @@ func delivers(t *testing.T, bus push.Bus) {
 	}
 }
 
-func keepsChannelsApart(t *testing.T, bus push.Bus) {
+func keepsChannelsApart(t *testing.T, subject bus.Bus) {
 	names := []string{"a", "A", "a.b", "a:b", "a*", "a>", ">", "*", "ä ö/?#%00", "$a#1,2"}
 	ears := make([]*recorder, len(names))
 	for i, name := range names {
 		ears[i] = newRecorder()
-		mustSubscribe(t, bus, name, ears[i])
+		mustSubscribe(t, subject, name, ears[i])
 	}
 	for _, name := range names {
-		mustPublish(t, bus, name, message("1"))
+		mustPublish(t, subject, name, message("1"))
 	}
 	for i, name := range names {
 		if got := ears[i].wait(t, 1); len(got) != 1 || got[0] != name+" 1  " {
@@ -218,27 +219,27 @@ func keepsChannelsApart(t *testing.T, bus push.Bus) {
 	}
 }
 
-func noSubscribers(t *testing.T, bus push.Bus) { mustPublish(t, bus, "void", message("1")) }
+func noSubscribers(t *testing.T, subject bus.Bus) { mustPublish(t, subject, "void", message("1")) }
 
-func subscribeTwice(t *testing.T, bus push.Bus) {
+func subscribeTwice(t *testing.T, subject bus.Bus) {
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
-	if err := bus.Subscribe(within(t), push.Topic{Name: "news"}, e); !errors.Is(err, push.ErrSubscribed) {
+	mustSubscribe(t, subject, "news", e)
+	if err := subject.Subscribe(within(t), bus.Topic{Name: "news"}, e); !errors.Is(err, bus.ErrSubscribed) {
 		t.Errorf("second Subscribe: %v, want ErrSubscribed", err)
 	}
-	mustPublish(t, bus, "news", message("1"))
-	mustPublish(t, bus, "news", message("2"))
+	mustPublish(t, subject, "news", message("1"))
+	mustPublish(t, subject, "news", message("2"))
 	if got := e.wait(t, 2); got[0] != "news 1  " || got[1] != "news 2  " {
 		t.Errorf("received %q, want each message once", got)
 	}
 }
 
-func orderOfOnePublisher(t *testing.T, bus push.Bus) {
+func orderOfOnePublisher(t *testing.T, subject bus.Bus) {
 	const n = 1000
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
+	mustSubscribe(t, subject, "news", e)
 	for i := range n {
-		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+		mustPublish(t, subject, "news", message(strconv.Itoa(i)))
 	}
 	for i, got := range e.wait(t, n) {
 		if want := fmt.Sprintf("news %d  ", i); got != want {
@@ -248,13 +249,13 @@ func orderOfOnePublisher(t *testing.T, bus push.Bus) {
 }
 
 // publishAll publishes `each` messages from each of four goroutines. It returns the total.
-func publishAll(t *testing.T, bus push.Bus, channel string, each int) int {
+func publishAll(t *testing.T, subject bus.Bus, channel string, each int) int {
 	const publishers = 4
 	var wg sync.WaitGroup
 	for p := range publishers {
 		wg.Go(func() {
 			for i := range each {
-				mustPublish(t, bus, channel, message(strconv.Itoa(p*each+i)))
+				mustPublish(t, subject, channel, message(strconv.Itoa(p*each+i)))
 			}
 		})
 	}
@@ -262,12 +263,12 @@ func publishAll(t *testing.T, bus push.Bus, channel string, each int) int {
 	return publishers * each
 }
 
-func oneOrderForAll(t *testing.T, bus push.Bus) {
+func oneOrderForAll(t *testing.T, subject bus.Bus) {
 	a, b, c := newRecorder(), newRecorder(), newRecorder()
 	for _, e := range []*recorder{a, b, c} {
-		mustSubscribe(t, bus, "news", e)
+		mustSubscribe(t, subject, "news", e)
 	}
-	n := publishAll(t, bus, "news", 200)
+	n := publishAll(t, subject, "news", 200)
 	first := a.wait(t, n)
 	for _, e := range []*recorder{b, c} {
 		for i, got := range e.wait(t, n) {
@@ -278,10 +279,10 @@ func oneOrderForAll(t *testing.T, bus push.Bus) {
 	}
 }
 
-func oneCallAtATime(t *testing.T, bus push.Bus) {
+func oneCallAtATime(t *testing.T, subject bus.Bus) {
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
-	e.wait(t, publishAll(t, bus, "news", 200))
+	mustSubscribe(t, subject, "news", e)
+	e.wait(t, publishAll(t, subject, "news", 200))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.overlap {
@@ -289,22 +290,22 @@ func oneCallAtATime(t *testing.T, bus push.Bus) {
 	}
 }
 
-func nothingAfterUnsubscribe(t *testing.T, bus push.Bus) {
+func nothingAfterUnsubscribe(t *testing.T, subject bus.Bus) {
 	for range 50 {
 		e := newRecorder()
-		mustSubscribe(t, bus, "news", e)
+		mustSubscribe(t, subject, "news", e)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := range 20 {
-				mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+				mustPublish(t, subject, "news", message(strconv.Itoa(i)))
 			}
 		})
-		bus.Unsubscribe("news", e)
+		subject.Unsubscribe("news", e)
 		e.mu.Lock()
 		e.closed = true
 		e.mu.Unlock()
 		wg.Wait()
-		mustPublish(t, bus, "news", message("late"))
+		mustPublish(t, subject, "news", message("late"))
 		e.mu.Lock()
 		late := e.late
 		e.mu.Unlock()
@@ -312,40 +313,40 @@ func nothingAfterUnsubscribe(t *testing.T, bus push.Bus) {
 			t.Fatalf("%d messages arrived after Unsubscribe had returned", late)
 		}
 	}
-	bus.Unsubscribe("news", newRecorder())
-	bus.Unsubscribe("never", newRecorder())
+	subject.Unsubscribe("news", newRecorder())
+	subject.Unsubscribe("never", newRecorder())
 }
 
-func subscribeAgain(t *testing.T, bus push.Bus) {
+func subscribeAgain(t *testing.T, subject bus.Bus) {
 	e := newRecorder()
 	for i := range 10 {
-		mustSubscribe(t, bus, "news", e)
-		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+		mustSubscribe(t, subject, "news", e)
+		mustPublish(t, subject, "news", message(strconv.Itoa(i)))
 		e.wait(t, i+1)
-		bus.Unsubscribe("news", e)
+		subject.Unsubscribe("news", e)
 	}
 }
 
 // churn subscribes and unsubscribes receivers while another receiver stays subscribed. That one
 // must miss nothing.
-func churn(t *testing.T, bus push.Bus) {
+func churn(t *testing.T, subject bus.Bus) {
 	const n = 500
 	stays := newRecorder()
-	mustSubscribe(t, bus, "news", stays)
+	mustSubscribe(t, subject, "news", stays)
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
 			for range n {
 				e := newRecorder()
-				mustSubscribe(t, bus, "news", e)
-				mustSubscribe(t, bus, "other", e)
-				bus.Unsubscribe("other", e)
-				bus.Unsubscribe("news", e)
+				mustSubscribe(t, subject, "news", e)
+				mustSubscribe(t, subject, "other", e)
+				subject.Unsubscribe("other", e)
+				subject.Unsubscribe("news", e)
 			}
 		})
 	}
 	for i := range n {
-		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+		mustPublish(t, subject, "news", message(strconv.Itoa(i)))
 	}
 	wg.Wait()
 	for i, got := range stays.wait(t, n) {
@@ -355,51 +356,51 @@ func churn(t *testing.T, bus push.Bus) {
 	}
 }
 
-func publishAfterContextEnded(t *testing.T, bus push.Bus) {
+func publishAfterContextEnded(t *testing.T, subject bus.Bus) {
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
+	mustSubscribe(t, subject, "news", e)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := bus.Publish(ctx, push.Topic{Name: "news"}, message("1")); !errors.Is(err, context.Canceled) {
+	if _, err := subject.Publish(ctx, bus.Topic{Name: "news"}, message("1")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Publish with an ended context: %v", err)
 	}
-	mustPublish(t, bus, "news", message("2"))
+	mustPublish(t, subject, "news", message("2"))
 	if got := e.wait(t, 1); got[0] != "news 2  " {
 		t.Errorf("received %q: a publication that was refused", got)
 	}
 }
 
-func closes(t *testing.T, bus push.Bus) {
+func closes(t *testing.T, subject bus.Bus) {
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
+	mustSubscribe(t, subject, "news", e)
 	for range 2 {
-		if err := bus.Close(); err != nil {
+		if err := subject.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	}
 	ctx := within(t)
-	if _, err := bus.Publish(ctx, kept("news"), message("1")); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := subject.Publish(ctx, kept("news"), message("1")); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("Publish after Close: %v", err)
 	}
-	if err := bus.Subscribe(ctx, kept("more"), e); !errors.Is(err, push.ErrBusClosed) {
+	if err := subject.Subscribe(ctx, kept("more"), e); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("Subscribe after Close: %v", err)
 	}
-	if _, err := bus.History(ctx, kept("news"), push.Query{}); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := subject.History(ctx, kept("news"), bus.Query{}); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("History after Close: %v", err)
 	}
-	if err := bus.Forget(ctx, kept("news")); !errors.Is(err, push.ErrBusClosed) {
+	if err := subject.Forget(ctx, kept("news")); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("Forget after Close: %v", err)
 	}
-	if err := bus.Announce(ctx, "news", push.Notice{}); !errors.Is(err, push.ErrBusClosed) {
+	if err := subject.Announce(ctx, "news", bus.Notice{}); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("Announce after Close: %v", err)
 	}
-	if _, err := bus.Present(ctx, "news", 1); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := subject.Present(ctx, "news", 1); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("Present after Close: %v", err)
 	}
-	if _, err := bus.Ask(ctx, "any", nil, func([]byte) {}); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := subject.Ask(ctx, "any", nil, func([]byte) {}); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("Ask after Close: %v", err)
 	}
-	bus.Unsubscribe("news", e)
+	subject.Unsubscribe("news", e)
 	if len(e.received) > 0 {
 		t.Errorf("received %q after Close", e.received)
 	}

@@ -9,20 +9,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // This file tests a Bus that spans nodes.
 
 // RunNodes checks several nodes of one cluster: each subtest of Run on the first of them, and then
 // what holds between them. open returns the nodes of a new, empty cluster; RunNodes closes them.
-func RunNodes(t *testing.T, open func(t *testing.T) []push.Bus) {
+func RunNodes(t *testing.T, open func(t *testing.T) []bus.Bus) {
 	t.Run("First", func(t *testing.T) {
-		Run(t, func() push.Bus { return open(t)[0] })
+		Run(t, func() bus.Bus { return open(t)[0] })
 	})
 	for _, part := range []struct {
 		name string
-		run  func(*testing.T, []push.Bus)
+		run  func(*testing.T, []bus.Bus)
 	}{
 		{"OrderOfKept", orderOfKept},
 		{"OrderOfOnePublisher", orderOfOnePublisherToAll},
@@ -36,8 +36,8 @@ func RunNodes(t *testing.T, open func(t *testing.T) []push.Bus) {
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			nodes := open(t)
-			for _, bus := range nodes {
-				defer bus.Close()
+			for _, subject := range nodes {
+				defer subject.Close()
 			}
 			part.run(t, nodes)
 		})
@@ -46,20 +46,20 @@ func RunNodes(t *testing.T, open func(t *testing.T) []push.Bus) {
 
 // orderOfKept publishes from all nodes: all receivers get everything in one order, that of the
 // offsets.
-func orderOfKept(t *testing.T, nodes []push.Bus) {
+func orderOfKept(t *testing.T, nodes []bus.Bus) {
 	const each = 200
-	to := push.Topic{Name: "news", Keep: push.Retention{Size: 1000, Age: time.Hour}}
+	to := bus.Topic{Name: "news", Keep: bus.Retention{Size: 1000, Age: time.Hour}}
 	receivers := make([]*recorder, len(nodes))
-	for i, bus := range nodes {
+	for i, subject := range nodes {
 		receivers[i] = newRecorder()
-		mustFollow(t, bus, to, receivers[i])
+		mustFollow(t, subject, to, receivers[i])
 	}
 	var wg sync.WaitGroup
-	for i, bus := range nodes {
+	for i, subject := range nodes {
 		for range 2 {
 			wg.Go(func() {
 				for n := range each {
-					mustKeep(t, bus, to, fmt.Sprintf("%d from %d", n, i))
+					mustKeep(t, subject, to, fmt.Sprintf("%d from %d", n, i))
 				}
 			})
 		}
@@ -71,7 +71,7 @@ func orderOfKept(t *testing.T, nodes []push.Bus) {
 		if got := e.wait(t, n); !slices.Equal(got, first) {
 			t.Errorf("node %d has received another order than the first", i)
 		}
-		rise := slices.IsSortedFunc(e.at, func(a, b push.Position) int { return cmp.Compare(a.Offset, b.Offset) })
+		rise := slices.IsSortedFunc(e.at, func(a, b bus.Position) int { return cmp.Compare(a.Offset, b.Offset) })
 		if len(e.at) != n || !rise {
 			t.Errorf("node %d: %d positions, which do not rise", i, len(e.at))
 		}
@@ -82,12 +82,12 @@ func orderOfKept(t *testing.T, nodes []push.Bus) {
 }
 
 // orderOfOnePublisherToAll publishes without a history.
-func orderOfOnePublisherToAll(t *testing.T, nodes []push.Bus) {
+func orderOfOnePublisherToAll(t *testing.T, nodes []bus.Bus) {
 	const n = 200
 	receivers := make([]*recorder, len(nodes))
-	for i, bus := range nodes {
+	for i, subject := range nodes {
 		receivers[i] = newRecorder()
-		mustSubscribe(t, bus, "news", receivers[i])
+		mustSubscribe(t, subject, "news", receivers[i])
 	}
 	eventually(t, "the nodes hear each other", func() bool {
 		mustPublish(t, nodes[0], "news", message("hello"))
@@ -113,15 +113,15 @@ func orderOfOnePublisherToAll(t *testing.T, nodes []push.Bus) {
 }
 
 // recoverElsewhere asks each node for what came after each position that another node has given.
-func recoverElsewhere(t *testing.T, nodes []push.Bus) {
+func recoverElsewhere(t *testing.T, nodes []bus.Bus) {
 	const n = 8
-	var list []push.Position
+	var list []bus.Position
 	for i := range n {
 		list = append(list, mustKeep(t, nodes[i%len(nodes)], kept("news"), strconv.Itoa(i)))
-		for _, bus := range nodes {
+		for _, subject := range nodes {
 			for at, since := range list {
-				q := push.Query{Since: &since, Limit: -1}
-				h := mustRead(t, bus, kept("news"), q)
+				q := bus.Query{Since: &since, Limit: -1}
+				h := mustRead(t, subject, kept("news"), q)
 				if since == list[len(list)-1] && !h.Complete {
 					t.Errorf("after the last one, which another node has given, something is missing")
 				}
@@ -132,28 +132,28 @@ func recoverElsewhere(t *testing.T, nodes []push.Bus) {
 			}
 		}
 	}
-	for i, bus := range nodes { // each has all when it has the last
-		q := push.Query{Since: &list[n-1], Limit: -1}
-		mustRead(t, bus, kept("news"), q)
-		q = push.Query{Since: &list[0], Limit: -1}
-		if got := texts(t, mustRead(t, bus, kept("news"), q), q); len(got) != n-1 {
+	for i, subject := range nodes { // each has all when it has the last
+		q := bus.Query{Since: &list[n-1], Limit: -1}
+		mustRead(t, subject, kept("news"), q)
+		q = bus.Query{Since: &list[0], Limit: -1}
+		if got := texts(t, mustRead(t, subject, kept("news"), q), q); len(got) != n-1 {
 			t.Errorf("node %d: %v", i, got)
 		}
 	}
 }
 
 // oncePerIDEverywhere publishes with one ID on all nodes at once.
-func oncePerIDEverywhere(t *testing.T, nodes []push.Bus) {
+func oncePerIDEverywhere(t *testing.T, nodes []bus.Bus) {
 	e := newRecorder()
 	mustFollow(t, nodes[0], kept("news"), e)
 	var wg sync.WaitGroup
-	at := make([]push.Position, len(nodes))
-	for i, bus := range nodes {
+	at := make([]bus.Position, len(nodes))
+	for i, subject := range nodes {
 		wg.Go(func() {
 			p := message("1")
 			p.ID = "an id"
 			var err error
-			if at[i], err = bus.Publish(within(t), kept("news"), p); err != nil {
+			if at[i], err = subject.Publish(within(t), kept("news"), p); err != nil {
 				t.Error(err)
 			}
 		})
@@ -180,18 +180,18 @@ func eventually(t *testing.T, what string, so func() bool) {
 	}
 }
 
-func presentEverywhere(t *testing.T, nodes []push.Bus) {
-	for i, bus := range nodes {
+func presentEverywhere(t *testing.T, nodes []bus.Bus) {
+	for i, subject := range nodes {
 		e := newRecorder()
 		for n := range 5 {
-			e.clients = append(e.clients, push.ClientInfo{Client: fmt.Sprint(i, n), User: strconv.Itoa(n)})
+			e.clients = append(e.clients, bus.ClientInfo{Client: fmt.Sprint(i, n), User: strconv.Itoa(n)})
 		}
-		mustSubscribe(t, bus, "news", e)
+		mustSubscribe(t, subject, "news", e)
 	}
 	all := 5 * len(nodes)
-	for _, bus := range nodes {
+	for _, subject := range nodes {
 		eventually(t, "a node knows the others", func() bool {
-			there, err := bus.Present(within(t), "news", 7)
+			there, err := subject.Present(within(t), "news", 7)
 			return err == nil && there.Count == all && there.Users == 5 && len(there.Clients) == 7 &&
 				len(there.Missing) == 0
 		})
@@ -202,15 +202,15 @@ func presentEverywhere(t *testing.T, nodes []push.Bus) {
 	})
 }
 
-func announceEverywhere(t *testing.T, nodes []push.Bus) {
+func announceEverywhere(t *testing.T, nodes []bus.Bus) {
 	receivers := make([]*recorder, len(nodes))
-	for i, bus := range nodes {
+	for i, subject := range nodes {
 		receivers[i] = newRecorder()
-		mustSubscribe(t, bus, "news", receivers[i])
+		mustSubscribe(t, subject, "news", receivers[i])
 	}
 	eventually(t, "all are told", func() bool { // the nodes may not hear each other yet
-		info := push.ClientInfo{Client: "1", User: "ann", ConnInfo: []byte("{}")}
-		notice := push.Notice{ClientInfo: info, Joined: true}
+		info := bus.ClientInfo{Client: "1", User: "ann", ConnInfo: []byte("{}")}
+		notice := bus.Notice{ClientInfo: info, Joined: true}
 		if err := nodes[0].Announce(within(t), "news", notice); err != nil {
 			t.Fatal(err)
 		}
@@ -226,16 +226,18 @@ func announceEverywhere(t *testing.T, nodes []push.Bus) {
 	})
 }
 
-func askEverywhere(t *testing.T, nodes []push.Bus) {
-	for i, bus := range nodes {
-		bus.Serve("who", func(body []byte) []byte { return append(body, byte('0'+i)) })
+func askEverywhere(t *testing.T, nodes []bus.Bus) {
+	for i, subject := range nodes {
+		subject.Serve("who", func(body []byte) []byte { return append(body, byte('0'+i)) })
 	}
 	nodes[0].Serve("first", func([]byte) []byte { return []byte("me") })
-	for _, bus := range nodes {
+	for _, subject := range nodes {
 		var got []string
 		eventually(t, "all nodes answer", func() bool {
 			got = nil
-			missing, err := bus.Ask(within(t), "who", []byte("node "), func(a []byte) { got = append(got, string(a)) })
+			missing, err := subject.Ask(within(t), "who", []byte("node "), func(a []byte) {
+				got = append(got, string(a))
+			})
 			return err == nil && len(missing) == 0 && len(got) == len(nodes)
 		})
 		slices.Sort(got)
@@ -246,33 +248,33 @@ func askEverywhere(t *testing.T, nodes []push.Bus) {
 		}
 		eventually(t, "the one node that serves a kind answers", func() bool {
 			got = nil
-			missing, err := bus.Ask(within(t), "first", nil, func(a []byte) { got = append(got, string(a)) })
+			missing, err := subject.Ask(within(t), "first", nil, func(a []byte) { got = append(got, string(a)) })
 			return err == nil && len(missing) == 0 && slices.Equal(got, []string{"me"})
 		})
 	}
 }
 
-func forgetEverywhere(t *testing.T, nodes []push.Bus) {
+func forgetEverywhere(t *testing.T, nodes []bus.Bus) {
 	mustKeep(t, nodes[0], kept("news"), "1")
 	if err := nodes[1].Forget(within(t), kept("news")); err != nil {
 		t.Fatal(err)
 	}
 	last := mustKeep(t, nodes[1], kept("news"), "2")
-	for i, bus := range nodes {
-		q := push.Query{Since: &push.Position{Offset: last.Offset}, Limit: -1}
-		mustRead(t, bus, kept("news"), q) // waits for it
-		q = push.Query{Limit: -1}
-		if got := texts(t, mustRead(t, bus, kept("news"), q), q); !slices.Equal(got, []string{"2"}) {
+	for i, subject := range nodes {
+		q := bus.Query{Since: &bus.Position{Offset: last.Offset}, Limit: -1}
+		mustRead(t, subject, kept("news"), q) // waits for it
+		q = bus.Query{Limit: -1}
+		if got := texts(t, mustRead(t, subject, kept("news"), q), q); !slices.Equal(got, []string{"2"}) {
 			t.Errorf("node %d has %q", i, got)
 		}
 	}
 }
 
-func stateShowsNodes(t *testing.T, nodes []push.Bus) {
-	for _, bus := range nodes {
-		mustKeep(t, bus, kept("news"), "1")
+func stateShowsNodes(t *testing.T, nodes []bus.Bus) {
+	for _, subject := range nodes {
+		mustKeep(t, subject, kept("news"), "1")
 		eventually(t, "the state shows all nodes", func() bool {
-			s := bus.State()
+			s := subject.State()
 			self := 0
 			for _, n := range s.Nodes {
 				if n.Self {

@@ -6,20 +6,20 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // This file tests presence and notices.
 
-func present(t *testing.T, bus push.Bus) {
+func present(t *testing.T, subject bus.Bus) {
 	a, b, other := newRecorder(), newRecorder(), newRecorder()
-	a.clients = []push.ClientInfo{{Client: "1", User: "ann", ConnInfo: []byte("1")}, {Client: "2"}}
-	b.clients = []push.ClientInfo{{Client: "3", User: "bob", ChanInfo: []byte("{}")}}
-	other.clients = []push.ClientInfo{{Client: "4"}}
-	mustSubscribe(t, bus, "news", a)
-	mustSubscribe(t, bus, "news", b)
-	mustSubscribe(t, bus, "other", other)
-	there, err := bus.Present(within(t), "news", 100)
+	a.clients = []bus.ClientInfo{{Client: "1", User: "ann", ConnInfo: []byte("1")}, {Client: "2"}}
+	b.clients = []bus.ClientInfo{{Client: "3", User: "bob", ChanInfo: []byte("{}")}}
+	other.clients = []bus.ClientInfo{{Client: "4"}}
+	mustSubscribe(t, subject, "news", a)
+	mustSubscribe(t, subject, "news", b)
+	mustSubscribe(t, subject, "other", other)
+	there, err := subject.Present(within(t), "news", 100)
 	if err != nil || there.Count != 3 || there.Users != 3 || len(there.Missing) > 0 {
 		t.Fatalf("%+v, %v", there, err)
 	}
@@ -31,23 +31,23 @@ func present(t *testing.T, bus push.Bus) {
 	if want := []string{"1 ann 1 ", "2   ", "3 bob  {}"}; !slices.Equal(got, want) {
 		t.Errorf("present are %q, want %q", got, want)
 	}
-	if there, err := bus.Present(within(t), "void", 100); len(there.Clients) > 0 || there.Count > 0 || err != nil {
+	if there, err := subject.Present(within(t), "void", 100); len(there.Clients) > 0 || there.Count > 0 || err != nil {
 		t.Errorf("in a channel without subscribers are %+v, %v", there, err)
 	}
 }
 
-func presentWithLimit(t *testing.T, bus push.Bus) {
+func presentWithLimit(t *testing.T, subject bus.Bus) {
 	a, b := newRecorder(), newRecorder()
 	for i := range 10 {
-		info := push.ClientInfo{Client: strconv.Itoa(i), User: "user " + strconv.Itoa(i%3)}
+		info := bus.ClientInfo{Client: strconv.Itoa(i), User: "user " + strconv.Itoa(i%3)}
 		a.clients = append(a.clients, info)
 		info.Client += "b"
 		b.clients = append(b.clients, info)
 	}
-	mustSubscribe(t, bus, "news", a)
-	mustSubscribe(t, bus, "news", b)
+	mustSubscribe(t, subject, "news", a)
+	mustSubscribe(t, subject, "news", b)
 	for _, limit := range []int{0, 1, 15, 20, 21} {
-		there, err := bus.Present(within(t), "news", limit)
+		there, err := subject.Present(within(t), "news", limit)
 		if err != nil || there.Count != 20 || there.Users != 3 || len(there.Clients) != min(limit, 20) {
 			t.Errorf("limit %d: %d clients, count %d, users %d, %v", limit, len(there.Clients), there.Count,
 				there.Users, err)
@@ -55,36 +55,36 @@ func presentWithLimit(t *testing.T, bus push.Bus) {
 	}
 }
 
-func asks(t *testing.T, bus push.Bus) {
-	bus.Serve("double", func(body []byte) []byte { return append(body, body...) })
+func asks(t *testing.T, subject bus.Bus) {
+	subject.Serve("double", func(body []byte) []byte { return append(body, body...) })
 	var got []string
-	missing, err := bus.Ask(within(t), "double", []byte("ab\x00"), func(answer []byte) {
+	missing, err := subject.Ask(within(t), "double", []byte("ab\x00"), func(answer []byte) {
 		got = append(got, string(answer))
 	})
 	if err != nil || len(missing) > 0 || !slices.Equal(got, []string{"ab\x00ab\x00"}) {
 		t.Errorf("answers %q, missing %q, %v", got, missing, err)
 	}
-	missing, err = bus.Ask(within(t), "unknown", nil, func(answer []byte) { t.Errorf("answered %q", answer) })
+	missing, err = subject.Ask(within(t), "unknown", nil, func(answer []byte) { t.Errorf("answered %q", answer) })
 	if err != nil || len(missing) > 0 {
 		t.Errorf("a kind that is not served: missing %q, %v", missing, err)
 	}
 }
 
-func state(t *testing.T, bus push.Bus) {
-	mustKeep(t, bus, kept("news"), "1")
-	if s := bus.State(); s.Problem != "" {
+func state(t *testing.T, subject bus.Bus) {
+	mustKeep(t, subject, kept("news"), "1")
+	if s := subject.State(); s.Problem != "" {
 		t.Errorf("%+v", s)
 	}
 }
 
-func announces(t *testing.T, bus push.Bus) {
+func announces(t *testing.T, subject bus.Bus) {
 	a, b, other := newRecorder(), newRecorder(), newRecorder()
-	mustSubscribe(t, bus, "news", a)
-	mustSubscribe(t, bus, "news", b)
-	mustSubscribe(t, bus, "other", other)
+	mustSubscribe(t, subject, "news", a)
+	mustSubscribe(t, subject, "news", b)
+	mustSubscribe(t, subject, "other", other)
 	for _, joined := range []bool{true, false} {
-		if err := bus.Announce(within(t), "news",
-			push.Notice{ClientInfo: push.ClientInfo{Client: "1", User: "ann"}, Joined: joined}); err != nil {
+		if err := subject.Announce(within(t), "news",
+			bus.Notice{ClientInfo: bus.ClientInfo{Client: "1", User: "ann"}, Joined: joined}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,11 +95,11 @@ func announces(t *testing.T, bus push.Bus) {
 			t.Errorf("noticed %q, want %q", e.notices, want)
 		}
 	}
-	bus.Unsubscribe("news", a)
+	subject.Unsubscribe("news", a)
 	a.mu.Lock()
 	a.closed = true
 	a.mu.Unlock()
-	if err := bus.Announce(within(t), "news", push.Notice{}); err != nil {
+	if err := subject.Announce(within(t), "news", bus.Notice{}); err != nil {
 		t.Fatal(err)
 	}
 	if a.late > 0 || len(other.notices) > 0 {

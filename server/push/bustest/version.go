@@ -8,14 +8,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // versions publishes with and without versions, in and out of order.
-func versions(t *testing.T, bus push.Bus) {
+func versions(t *testing.T, subject bus.Bus) {
 	e := newRecorder()
-	mustFollow(t, bus, kept("news"), e)
-	var last push.Position
+	mustFollow(t, subject, kept("news"), e)
+	var last bus.Position
 	var want []string
 	for i, tt := range []struct {
 		number uint64 // 0: without a Version
@@ -27,11 +27,11 @@ func versions(t *testing.T, bus push.Bus) {
 	} {
 		p := message(strconv.Itoa(i))
 		if tt.number > 0 {
-			p.Version = &push.Version{Number: tt.number, Epoch: tt.epoch}
+			p.Version = &bus.Version{Number: tt.number, Epoch: tt.epoch}
 		}
-		at, err := bus.Publish(within(t), kept("news"), p)
+		at, err := subject.Publish(within(t), kept("news"), p)
 		switch {
-		case tt.drop && (!errors.Is(err, push.ErrOutdated) || at != last):
+		case tt.drop && (!errors.Is(err, bus.ErrOutdated) || at != last):
 			t.Errorf("%d: %v at %v, want it to be outdated at %v", i, err, at, last)
 		case !tt.drop && err != nil:
 			t.Fatalf("%d: %v", i, err)
@@ -43,19 +43,19 @@ func versions(t *testing.T, bus push.Bus) {
 	if got := numbers(e.wait(t, len(want))); !slices.Equal(got, want) {
 		t.Errorf("received %q, want %q", got, want)
 	}
-	q := push.Query{Limit: -1}
-	if got := texts(t, mustRead(t, bus, kept("news"), q), q); !slices.Equal(got, want) {
+	q := bus.Query{Limit: -1}
+	if got := texts(t, mustRead(t, subject, kept("news"), q), q); !slices.Equal(got, want) {
 		t.Errorf("the history has %q, want %q", got, want)
 	}
-	if err := bus.Forget(within(t), kept("news")); err != nil {
+	if err := subject.Forget(within(t), kept("news")); err != nil {
 		t.Fatal(err)
 	}
 	p := message("again")
-	p.Version = &push.Version{Number: 1, Epoch: "a"}
-	if _, err := bus.Publish(within(t), kept("news"), p); err != nil {
+	p.Version = &bus.Version{Number: 1, Epoch: "a"}
+	if _, err := subject.Publish(within(t), kept("news"), p); err != nil {
 		t.Errorf("after Forget: %v", err)
 	}
-	if _, err := bus.Publish(within(t), push.Topic{Name: "passing"}, p); !errors.Is(err, push.ErrNoHistory) {
+	if _, err := subject.Publish(within(t), bus.Topic{Name: "passing"}, p); !errors.Is(err, bus.ErrNoHistory) {
 		t.Errorf("without a Retention: %v", err)
 	}
 }
@@ -70,19 +70,19 @@ func numbers(received []string) (list []string) {
 
 // versionsRace publishes versions from several goroutines: receivers get rising ones only, and the
 // newest at the end.
-func versionsRace(t *testing.T, bus push.Bus) {
+func versionsRace(t *testing.T, subject bus.Bus) {
 	const publishers, each = 4, 8
 	e := newRecorder()
-	mustFollow(t, bus, kept("news"), e)
+	mustFollow(t, subject, kept("news"), e)
 	var wg sync.WaitGroup
 	for i := range publishers {
 		wg.Go(func() {
 			for j := range each {
 				n := j*publishers + i + 1
 				p := message(strconv.Itoa(n))
-				p.Version = &push.Version{Number: uint64(n)}
-				if _, err := bus.Publish(within(t), kept("news"), p); err != nil && !errors.Is(err,
-					push.ErrOutdated) {
+				p.Version = &bus.Version{Number: uint64(n)}
+				if _, err := subject.Publish(within(t), kept("news"), p); err != nil && !errors.Is(err,
+					bus.ErrOutdated) {
 					t.Error(err)
 				}
 			}

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // inPart returns a channel of that log.
-func inPart(part, parts int) push.Topic {
+func inPart(part, parts int) bus.Topic {
 	for i := 0; ; i++ {
-		t := push.Topic{Name: "channel" + strconv.Itoa(i), Keep: news.Keep}
+		t := bus.Topic{Name: "channel" + strconv.Itoa(i), Keep: news.Keep}
 		if idOf(t, parts).part == part {
 			return t
 		}
@@ -29,7 +29,7 @@ func TestLateLogHoldsUpNoOther(t *testing.T) {
 	b := opened(t, Config{Server: alone(t), Parts: 2})
 	late, other := inPart(0, 2), inPart(1, 2)
 	r, behind := new(collector), new(collector)
-	for topic, r := range map[push.Topic]*collector{other: r, late: behind} {
+	for topic, r := range map[bus.Topic]*collector{other: r, late: behind} {
 		if err := b.Subscribe(within(t), topic, r); err != nil {
 			t.Fatal(err)
 		}
@@ -43,12 +43,12 @@ func TestLateLogHoldsUpNoOther(t *testing.T) {
 	defer goOn()
 	published := make(chan error, 1)
 	go func() {
-		_, err := b.Publish(within(t), late, push.Publication{Data: []byte("late")})
+		_, err := b.Publish(within(t), late, bus.Publication{Data: []byte("late")})
 		published <- err
 	}()
 	const n = 100
 	for i := range n {
-		if _, err := b.Publish(within(t), other, push.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+		if _, err := b.Publish(within(t), other, bus.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestLogWithoutLeaderHoldsUpNoOther(t *testing.T) {
 	var waiting sync.WaitGroup
 	for i := range 100 {
 		waiting.Go(func() {
-			_, err := left[i%len(left)].Publish(ctx, stuck, push.Publication{Data: []byte("stuck")})
+			_, err := left[i%len(left)].Publish(ctx, stuck, bus.Publication{Data: []byte("stuck")})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("a log without a leader has answered %v", err)
 			}
@@ -99,14 +99,14 @@ func TestLogWithoutLeaderHoldsUpNoOther(t *testing.T) {
 	}
 	const n = 30
 	for i := range n {
-		_, err := left[i%len(left)].Publish(within(t), going, push.Publication{Data: []byte(strconv.Itoa(i))})
+		_, err := left[i%len(left)].Publish(within(t), going, bus.Publication{Data: []byte(strconv.Itoa(i))})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, r := range collectors {
 		eventually(t, left[i].config.Node+" has delivered all", func() bool { got, _ := r.state(); return got == n })
-		h, err := left[i].History(within(t), going, push.Query{Limit: -1})
+		h, err := left[i].History(within(t), going, bus.Query{Limit: -1})
 		if err != nil || len(h.Publications) != n {
 			t.Errorf("%s keeps %d, %v", left[i].config.Node, len(h.Publications), err)
 		}
@@ -117,7 +117,7 @@ func TestLogWithoutLeaderHoldsUpNoOther(t *testing.T) {
 
 // apart opens buses with logs of three replicas. It returns channels of two logs, and two nodes
 // without which the first log has no leader and the second one has.
-func apart(t *testing.T, servers []*Server) (nodes []*Bus, stuck, going push.Topic, down []int) {
+func apart(t *testing.T, servers []*Server) (nodes []*Bus, stuck, going bus.Topic, down []int) {
 	t.Helper()
 	const parts = 4
 	for deadline := time.Now().Add(hangs); time.Now().Before(deadline); {
@@ -125,7 +125,7 @@ func apart(t *testing.T, servers []*Server) (nodes []*Bus, stuck, going push.Top
 		nodes = nil
 		for _, s := range servers {
 			nodes = append(nodes, opened(t, Config{Server: s, Prefix: prefix, Synced: true, Parts: parts,
-				Retentions: []push.Retention{news.Keep}}))
+				Retentions: []bus.Retention{news.Keep}}))
 		}
 		members := make([][]int, parts)
 		for part := range members {
@@ -178,7 +178,7 @@ func TestPassingWithoutQuorum(t *testing.T) {
 	servers := cluster(t, 4)
 	nodes := trio(t, servers)
 	from, to := nodes[0], nodes[1]
-	r, passing := new(collector), push.Topic{Name: "passing"}
+	r, passing := new(collector), bus.Topic{Name: "passing"}
 	if err := to.Subscribe(within(t), passing, r); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestPassingWithoutQuorum(t *testing.T) {
 	}
 	eventually(t, "the cluster has no leader", func() bool { return !anyLeads(servers[:2]) })
 	for i := range 10 {
-		if _, err := from.Publish(within(t), passing, push.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+		if _, err := from.Publish(within(t), passing, bus.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
 	"github.com/nats-io/nats.go"
 )
@@ -51,7 +51,7 @@ type Config struct {
 	IDs int
 	// Retentions are those whose logs are followed from the start. Others are when they are first
 	// used.
-	Retentions []push.Retention
+	Retentions []bus.Retention
 	// Logger gets what happens to logs and nodes. Default: slog.Default.
 	Logger *slog.Logger
 }
@@ -59,7 +59,7 @@ type Config struct {
 // maxRetentions bounds the retentions of a cluster: each has Parts logs, which every node follows.
 const maxRetentions = 16
 
-// A Bus is a push.Bus over NATS. See the package's documentation.
+// A Bus is a bus.Bus over NATS. See the package's documentation.
 type Bus struct {
 	config  Config
 	prefix  string
@@ -73,7 +73,7 @@ type Bus struct {
 	stepping  atomic.Bool // StepDown has been called
 
 	registry registry
-	receipts receipts.Table[push.Position]
+	receipts receipts.Table[bus.Position]
 	inbox    inbox
 	nodes    nodes
 
@@ -87,7 +87,7 @@ type Bus struct {
 	served   map[string]func([]byte) []byte
 }
 
-var errClosing = push.ErrBusClosed
+var errClosing = bus.ErrClosed
 
 // Open connects to NATS and returns when the node hears the others. The logs of c.Retentions are
 // followed soon after; see State.
@@ -249,14 +249,14 @@ func withDeadline(ctx context.Context) context.Context {
 }
 
 // follow returns the logs of a retention, which this node follows from now on.
-func (b *Bus) follow(keep push.Retention) ([]*follower, error) {
+func (b *Bus) follow(keep bus.Retention) ([]*follower, error) {
 	if keep.Size <= 0 || keep.Age <= 0 {
 		return nil, fmt.Errorf("natsbus: the retention %v: both a size and an age are needed", keep)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, push.ErrBusClosed
+		return nil, bus.ErrClosed
 	}
 	if b.logs[logID{keep, 0, b.config.Parts}] == nil && len(b.logs) >= maxRetentions*b.config.Parts {
 		return nil, fmt.Errorf("natsbus: more than %d retentions: let namespaces share theirs", maxRetentions)
@@ -279,7 +279,7 @@ func (b *Bus) followLocked(id logID) *follower {
 }
 
 // followerOf returns the follower of t's log.
-func (b *Bus) followerOf(t push.Topic) (*follower, error) {
+func (b *Bus) followerOf(t bus.Topic) (*follower, error) {
 	id := idOf(t, b.config.Parts)
 	b.mu.Lock()
 	f := b.logs[id]
@@ -295,7 +295,7 @@ func (b *Bus) followerOf(t push.Topic) (*follower, error) {
 }
 
 // live returns the follower of t's log when it is live.
-func (b *Bus) live(ctx context.Context, t push.Topic) (*follower, error) {
+func (b *Bus) live(ctx context.Context, t bus.Topic) (*follower, error) {
 	f, err := b.followerOf(t)
 	if err != nil {
 		return nil, err
@@ -307,14 +307,14 @@ func (b *Bus) live(ctx context.Context, t push.Topic) (*follower, error) {
 func (b *Bus) usable(ctx context.Context) error {
 	select {
 	case <-b.closing:
-		return push.ErrBusClosed
+		return bus.ErrClosed
 	default:
 		return ctx.Err()
 	}
 }
 
-// Subscribe implements push.Bus.
-func (b *Bus) Subscribe(ctx context.Context, t push.Topic, r push.Receiver) error {
+// Subscribe implements bus.Bus.
+func (b *Bus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	if err := b.usable(ctx); err != nil {
 		return err
 	}
@@ -343,10 +343,10 @@ func (b *Bus) Subscribe(ctx context.Context, t push.Topic, r push.Receiver) erro
 	return nil
 }
 
-// Unsubscribe implements push.Bus.
-func (b *Bus) Unsubscribe(channel string, r push.Receiver) { b.registry.remove(channel, r) }
+// Unsubscribe implements bus.Bus.
+func (b *Bus) Unsubscribe(channel string, r bus.Receiver) { b.registry.remove(channel, r) }
 
-// Close implements push.Bus.
+// Close implements bus.Bus.
 func (b *Bus) Close() error {
 	b.closeOnce.Do(func() {
 		b.mu.Lock()
@@ -364,7 +364,7 @@ func (b *Bus) Close() error {
 	return nil
 }
 
-var _ push.Bus = (*Bus)(nil)
+var _ bus.Bus = (*Bus)(nil)
 
 // replicas is how many nodes should store a log now: an odd number, of the nodes that are there.
 func (b *Bus) replicas() int {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/freeport"
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/bustest"
 )
 
@@ -65,7 +65,7 @@ func opened(t testing.TB, c Config) *Bus {
 func TestBusAlone(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
-	bustest.Run(t, func() push.Bus { return opened(t, Config{Server: s}) })
+	bustest.Run(t, func() bus.Bus { return opened(t, Config{Server: s}) })
 }
 
 // cluster starts n servers that know each other.
@@ -97,7 +97,7 @@ func trio(t testing.TB, servers []*Server) (list []*Bus) {
 func TestBusOfThreeNodes(t *testing.T) {
 	t.Parallel()
 	servers := cluster(t, 3)
-	bustest.RunNodes(t, func(t *testing.T) (list []push.Bus) {
+	bustest.RunNodes(t, func(t *testing.T) (list []bus.Bus) {
 		for _, b := range trio(t, servers) {
 			list = append(list, b)
 		}

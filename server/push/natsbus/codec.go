@@ -5,7 +5,7 @@ import (
 	"errors"
 	"hash/fnv"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // This file is the form of messages between nodes. A message is a byte that says what it is, and
@@ -34,7 +34,7 @@ func appendText(dst []byte, s string) []byte {
 const hasVersion = 0x80
 
 // appendPublication appends p. Its ID and position travel beside it.
-func appendPublication(dst []byte, p *push.Publication) []byte {
+func appendPublication(dst []byte, p *bus.Publication) []byte {
 	dst = append(dst, byte(formPublication), byte(p.Kind))
 	if v := p.Version; v != nil {
 		dst[len(dst)-1] |= hasVersion
@@ -48,7 +48,7 @@ func appendPublication(dst []byte, p *push.Publication) []byte {
 	return append(dst, p.Data...) // the rest of the message
 }
 
-func appendNotice(dst []byte, n *push.Notice) []byte {
+func appendNotice(dst []byte, n *bus.Notice) []byte {
 	joined := byte(0)
 	if n.Joined {
 		joined = 1
@@ -56,7 +56,7 @@ func appendNotice(dst []byte, n *push.Notice) []byte {
 	return appendInfo(append(dst, byte(formNotice), joined), n.ClientInfo)
 }
 
-func appendInfo(dst []byte, c push.ClientInfo) []byte {
+func appendInfo(dst []byte, c bus.ClientInfo) []byte {
 	dst = appendText(appendText(dst, c.Client), c.User)
 	return appendText(appendText(dst, string(c.ConnInfo)), string(c.ChanInfo))
 }
@@ -106,13 +106,13 @@ func (r *reader) bytes() []byte {
 }
 
 // publication reads what appendPublication has appended, behind its form. Data is a view.
-func (r *reader) publication() (p push.Publication) {
+func (r *reader) publication() (p bus.Publication) {
 	kind := r.byte()
-	if p.Kind = push.Kind(kind &^ hasVersion); p.Kind > push.Binary {
+	if p.Kind = bus.Kind(kind &^ hasVersion); p.Kind > bus.Binary {
 		r.wrong = true // of a version that this one does not understand
 	}
 	if kind&hasVersion != 0 {
-		p.Version = &push.Version{Number: r.number(), Epoch: r.text()}
+		p.Version = &bus.Version{Number: r.number(), Epoch: r.text()}
 	}
 	p.Client, p.User = r.text(), r.text()
 	n := r.number()
@@ -131,14 +131,14 @@ func (r *reader) publication() (p push.Publication) {
 	return p
 }
 
-func (r *reader) notice() (n push.Notice) {
+func (r *reader) notice() (n bus.Notice) {
 	joined := r.byte()
 	n.Joined, r.wrong = joined == 1, r.wrong || joined > 1
 	n.ClientInfo = r.info()
 	return n
 }
 
-func (r *reader) info() (c push.ClientInfo) {
+func (r *reader) info() (c bus.ClientInfo) {
 	c.Client, c.User = r.text(), r.text()
 	c.ConnInfo, c.ChanInfo = r.bytes(), r.bytes()
 	return c
@@ -155,10 +155,10 @@ func hash64(s string) uint64 {
 type roll struct {
 	count   uint64
 	users   []uint64 // hashes of distinct users
-	clients []push.ClientInfo
+	clients []bus.ClientInfo
 }
 
-func rollOf(list []push.ClientInfo, limit int) roll {
+func rollOf(list []bus.ClientInfo, limit int) roll {
 	r := roll{count: uint64(len(list)), clients: list[:min(limit, len(list))]}
 	seen := make(map[string]struct{})
 	for _, c := range list {

@@ -7,18 +7,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // What a reader accepts is what an append function has made of the same value; nothing panics, and
 // no length makes it allocate more than the message has.
 func FuzzMessages(f *testing.F) {
-	f.Add(appendPublication(nil, &push.Publication{Data: []byte("1"), User: "u", Tags: map[string]string{"a": "b"}}))
-	f.Add(appendPublication(nil, &push.Publication{Data: []byte("1"), Version: &push.Version{Number: 300,
+	f.Add(appendPublication(nil, &bus.Publication{Data: []byte("1"), User: "u", Tags: map[string]string{"a": "b"}}))
+	f.Add(appendPublication(nil, &bus.Publication{Data: []byte("1"), Version: &bus.Version{Number: 300,
 		Epoch: "e"}}))
-	info := push.ClientInfo{Client: "c", ConnInfo: []byte("{}")}
-	f.Add(appendNotice(nil, &push.Notice{ClientInfo: info, Joined: true}))
-	f.Add(rollOf([]push.ClientInfo{{Client: "1"}, {Client: "2", User: "u"}}, 1).append([]byte{'r'}))
+	info := bus.ClientInfo{Client: "c", ConnInfo: []byte("{}")}
+	f.Add(appendNotice(nil, &bus.Notice{ClientInfo: info, Joined: true}))
+	f.Add(rollOf([]bus.ClientInfo{{Client: "1"}, {Client: "2", User: "u"}}, 1).append([]byte{'r'}))
 	f.Add([]byte{'p', 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := reader{rest: bytes.Clone(data)}
@@ -73,7 +73,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestStreamNames(t *testing.T) {
-	id := logID{push.Retention{Size: 100, Age: 5 * time.Minute}, 2, 3}
+	id := logID{bus.Retention{Size: 100, Age: 5 * time.Minute}, 2, 3}
 	name := id.stream("myriad")
 	if back, ok := parseStream("myriad", name); !ok || back != id {
 		t.Errorf("%s is %+v, %v", name, back, ok)

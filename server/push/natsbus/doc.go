@@ -1,4 +1,4 @@
-// Package natsbus is a push.Bus that spans nodes, over NATS with JetStream: in this process, or an
+// Package natsbus is a bus.Bus that spans nodes, over NATS with JetStream: in this process, or an
 // external one.
 //
 //	server, err := natsbus.StartServer(natsbus.ServerConfig{Name: "n1", Dir: "/var/lib/myriad",

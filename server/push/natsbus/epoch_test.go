@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
-var news = push.Topic{Name: "news", Keep: push.Retention{Size: 10000, Age: time.Hour}}
+var news = bus.Topic{Name: "news", Keep: bus.Retention{Size: 10000, Age: time.Hour}}
 
 // hangs is how long a test waits for what comes at once on an idle machine.
 const hangs = time.Minute
@@ -25,18 +25,18 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-func publish(t testing.TB, b *Bus, data string) push.Position {
+func publish(t testing.TB, b *Bus, data string) bus.Position {
 	t.Helper()
-	at, err := b.Publish(within(t), news, push.Publication{Data: []byte(data)})
+	at, err := b.Publish(within(t), news, bus.Publication{Data: []byte(data)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return at
 }
 
-func after(t testing.TB, b *Bus, since push.Position) push.History {
+func after(t testing.TB, b *Bus, since bus.Position) bus.History {
 	t.Helper()
-	h, err := b.History(within(t), news, push.Query{Since: &since, Limit: -1})
+	h, err := b.History(within(t), news, bus.Query{Since: &since, Limit: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +46,11 @@ func after(t testing.TB, b *Bus, since push.Position) push.History {
 // A collector keeps what it receives.
 type collector struct {
 	mu   sync.Mutex
-	list []push.Publication
+	list []bus.Publication
 	lost int
 }
 
-func (c *collector) Receive(_ string, list []push.Publication) {
+func (c *collector) Receive(_ string, list []bus.Publication) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.list = append(c.list, list...)
@@ -62,8 +62,8 @@ func (c *collector) Lost(string) {
 	c.lost++
 }
 
-func (c *collector) Notice(string, push.Notice)                               {}
-func (c *collector) Present(_ string, to []push.ClientInfo) []push.ClientInfo { return to }
+func (c *collector) Notice(string, bus.Notice)                              {}
+func (c *collector) Present(_ string, to []bus.ClientInfo) []bus.ClientInfo { return to }
 
 func (c *collector) state() (n, lost int) {
 	c.mu.Lock()
@@ -121,7 +121,7 @@ func TestEpochAfterCutFiles(t *testing.T) {
 			s := start(t, dir)
 			c := Config{Server: s, Dir: filepath.Join(dir, "seals"), Prefix: "epoch", Synced: !noSeal}
 			b := opened(t, c)
-			var last push.Position
+			var last bus.Position
 			for i := range 500 {
 				last = publish(t, b, strconv.Itoa(i))
 			}
@@ -180,7 +180,7 @@ func TestEpochWhileFollowing(t *testing.T) {
 	if err := b.Subscribe(within(t), news, r); err != nil {
 		t.Fatal(err)
 	}
-	var last push.Position
+	var last bus.Position
 	for i := range 500 {
 		last = publish(t, b, strconv.Itoa(i))
 	}

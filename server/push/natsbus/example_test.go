@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/natsbus"
 )
 
@@ -21,19 +21,19 @@ func Example() {
 		panic(err)
 	}
 	defer server.Shutdown()
-	bus, err := natsbus.Open(context.Background(), natsbus.Config{Server: server, Parts: 1, LogBytes: 1 << 20})
+	node, err := natsbus.Open(context.Background(), natsbus.Config{Server: server, Parts: 1, LogBytes: 1 << 20})
 	if err != nil {
 		panic(err)
 	}
-	defer bus.Close()
+	defer node.Close()
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	news := push.Topic{Name: "news", Keep: push.Retention{Size: 10, Age: time.Hour}}
-	if _, err := bus.Publish(ctx, news, push.Publication{Data: []byte(`"hello"`)}); err != nil {
+	news := bus.Topic{Name: "news", Keep: bus.Retention{Size: 10, Age: time.Hour}}
+	if _, err := node.Publish(ctx, news, bus.Publication{Data: []byte(`"hello"`)}); err != nil {
 		panic(err)
 	}
-	history, err := bus.History(ctx, news, push.Query{Limit: -1})
+	history, err := node.History(ctx, news, bus.Query{Limit: -1})
 	if err != nil {
 		panic(err)
 	}

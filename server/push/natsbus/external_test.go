@@ -3,7 +3,7 @@ package natsbus
 import (
 	"testing"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/bustest"
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -31,7 +31,7 @@ func external(t *testing.T, dir string) (*server.Server, string) {
 func TestBusOverExternal(t *testing.T) {
 	t.Parallel()
 	_, url := external(t, t.TempDir())
-	bustest.RunNodes(t, func(t *testing.T) (list []push.Bus) {
+	bustest.RunNodes(t, func(t *testing.T) (list []bus.Bus) {
 		one := opened(t, Config{URL: url, Node: "one", Synced: true})
 		return append(list, one, opened(t, Config{URL: url, Node: "two", Prefix: one.prefix, Synced: true}))
 	})

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
@@ -327,7 +327,7 @@ func (f *follower) deliver(s stored) {
 	case kind == formPublication:
 		p := r.publication()
 		p.Version = nil
-		p.Position = push.Position{Offset: s.seq, Epoch: channelEpoch(f.epochNow(), name)}
+		p.Position = bus.Position{Offset: s.seq, Epoch: channelEpoch(f.epochNow(), name)}
 		if r.wrong {
 			f.skip(s, name, advance)
 			break
@@ -350,7 +350,7 @@ func (f *follower) skip(s stored, channel string, advance func()) {
 	advance()
 	f.b.log.Warn("natsbus: a message of a log is not understood: do all nodes have the same version?", "log", f.stream,
 		"seq", s.seq, "channel", channel)
-	f.b.registry.tell(channel, func(r push.Receiver) { r.Lost(channel) })
+	f.b.registry.tell(channel, func(r bus.Receiver) { r.Lost(channel) })
 }
 
 func (f *follower) epochNow() string {
@@ -411,7 +411,7 @@ func (f *follower) waitUnless(ctx context.Context, seq uint64, other <-chan stru
 		case <-ctx.Done():
 			return f.late(ctx)
 		case <-f.b.closing:
-			return push.ErrBusClosed
+			return bus.ErrClosed
 		}
 	}
 }

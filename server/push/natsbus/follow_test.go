@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A follower that does not hear much of what the log publishes reads it from there: it delivers
@@ -49,7 +49,7 @@ func TestFollowerFillsHoles(t *testing.T) {
 	if err != nil || dropped == 0 {
 		t.Errorf("%d messages were dropped on the way, %v: nothing is tested", dropped, err)
 	}
-	h, err := one.History(within(t), news, push.Query{Limit: -1})
+	h, err := one.History(within(t), news, bus.Query{Limit: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestFollowerSaysWhatIsLost(t *testing.T) {
 	s := alone(t)
 	one := opened(t, Config{Server: s, Node: "one"})
 	two := opened(t, Config{Server: s, Node: "two", Prefix: one.prefix})
-	small := push.Topic{Name: "news", Keep: push.Retention{Size: 1, Age: time.Hour}}
+	small := bus.Topic{Name: "news", Keep: bus.Retention{Size: 1, Age: time.Hour}}
 	r := new(collector)
 	if err := two.Subscribe(within(t), small, r); err != nil {
 		t.Fatal(err)
@@ -82,9 +82,9 @@ func TestFollowerSaysWhatIsLost(t *testing.T) {
 	if err := f.sub.SetPendingLimits(1, -1); err != nil {
 		t.Fatal(err)
 	}
-	var last push.Position
+	var last bus.Position
 	for i := range 20 {
-		if last, err = one.Publish(within(t), small, push.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+		if last, err = one.Publish(within(t), small, bus.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,12 +123,12 @@ func TestPublishWithoutQuorum(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	_, err := left.Publish(ctx, news, push.Publication{Data: []byte("2")})
-	if !errors.Is(err, push.ErrUncertain) || !errors.Is(err, context.DeadlineExceeded) {
+	_, err := left.Publish(ctx, news, bus.Publication{Data: []byte("2")})
+	if !errors.Is(err, bus.ErrUncertain) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Publish without a quorum: %v", err)
 	}
 	// what it has can still be read
-	if h, err := left.History(within(t), news, push.Query{Limit: -1}); err != nil || len(h.Publications) != 1 ||
+	if h, err := left.History(within(t), news, bus.Query{Limit: -1}); err != nil || len(h.Publications) != 1 ||
 		h.Publications[0].Position != at {
 		t.Errorf("History without a quorum: %+v, %v", h, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
@@ -81,7 +81,7 @@ func TestMessagesOfALaterVersion(t *testing.T) {
 	if err := b.Forget(within(t), news); err != nil {
 		t.Fatal(err)
 	}
-	if h, err := b.History(within(t), news, push.Query{Limit: -1}); err != nil || len(h.Publications) > 0 {
+	if h, err := b.History(within(t), news, bus.Query{Limit: -1}); err != nil || len(h.Publications) > 0 {
 		t.Errorf("after Forget: %+v, %v", h, err)
 	}
 }

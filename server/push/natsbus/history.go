@@ -7,35 +7,35 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
-// History implements push.Bus. Top is the position to which this node has followed the log.
-func (b *Bus) History(ctx context.Context, t push.Topic, q push.Query) (push.History, error) {
+// History implements bus.Bus. Top is the position to which this node has followed the log.
+func (b *Bus) History(ctx context.Context, t bus.Topic, q bus.Query) (bus.History, error) {
 	if err := b.usable(ctx); err != nil {
-		return push.History{}, err
+		return bus.History{}, err
 	}
 	if t.Keep.Size <= 0 {
-		return push.History{}, push.ErrNoHistory
+		return bus.History{}, bus.ErrNoHistory
 	}
 	token, err := tokenOf(t.Name)
 	if err != nil {
-		return push.History{}, err
+		return bus.History{}, err
 	}
 	f, err := b.live(ctx, t)
 	if err != nil {
-		return push.History{}, err
+		return bus.History{}, err
 	}
 	if err := f.reach(ctx, t.Name, q); err != nil {
-		return push.History{}, err
+		return bus.History{}, err
 	}
 	after := uint64(0) // what is not after it is not needed
 	if q.Since != nil && !q.Reverse {
 		after = q.Since.Offset
 	}
 	f.mu.Lock()
-	h := push.History{Top: push.Position{Offset: f.last, Epoch: channelEpoch(f.epoch, t.Name)}}
+	h := bus.History{Top: bus.Position{Offset: f.last, Epoch: channelEpoch(f.epoch, t.Name)}}
 	recent, from := f.tail.of(f.stored+token, after), f.tail.from
 	f.mu.Unlock()
 	b.registry.barrier(t.Name) // a delivery up to Top may still run
@@ -61,7 +61,7 @@ const reachTime = 5 * time.Second
 // position is ahead of this node if the client has it from a node that has died. Then the log may
 // have no leader yet. The client waits until it has, because one that is sent away comes back later
 // than necessary.
-func (f *follower) reach(ctx context.Context, channel string, q push.Query) error {
+func (f *follower) reach(ctx context.Context, channel string, q bus.Query) error {
 	if q.Since == nil || q.Reverse {
 		return nil
 	}
@@ -95,8 +95,8 @@ func (f *follower) reach(ctx context.Context, channel string, q push.Query) erro
 }
 
 // read reads the channel's messages up to h.Top. recent are those after from.
-func (f *follower) read(ctx context.Context, subject string, keep push.Retention, q push.Query, recent []stored,
-	from uint64, h *push.History) error {
+func (f *follower) read(ctx context.Context, subject string, keep bus.Retention, q bus.Query, recent []stored,
+	from uint64, h *bus.History) error {
 	list, complete := recent, q.Since != nil && !q.Reverse && q.Since.Offset <= h.Top.Offset
 	if q.Since == nil || q.Reverse || q.Since.Offset < from {
 		older, err := f.older(ctx, subject, keep.Size, q, from)
@@ -117,7 +117,7 @@ func (f *follower) read(ctx context.Context, subject string, keep push.Retention
 			continue
 		}
 		p.Version = nil
-		p.Position = push.Position{Offset: s.seq, Epoch: h.Top.Epoch}
+		p.Position = bus.Position{Offset: s.seq, Epoch: h.Top.Epoch}
 		h.Publications = append(h.Publications, p)
 	}
 	if q.Reverse {
@@ -136,7 +136,7 @@ func witnessed(list []stored, since uint64) bool { return len(list) > 0 && list[
 
 // selected applies the retention and the query's position. dropped says that the retention, or
 // Forget, has taken something after Since.
-func selected(list []stored, keep push.Retention, q push.Query) (kept []stored, dropped bool) {
+func selected(list []stored, keep bus.Retention, q bus.Query) (kept []stored, dropped bool) {
 	oldest := time.Now().Add(-keep.Age).UnixNano()
 	since := uint64(0)
 	if q.Since != nil {
@@ -185,7 +185,7 @@ const maxReads = 16
 
 // older reads the channel's messages up to the sequence number top. The messages before q.Since are
 // not among them, unless q is in reverse.
-func (f *follower) older(ctx context.Context, subject string, size int, q push.Query, top uint64) (p part, err error) {
+func (f *follower) older(ctx context.Context, subject string, size int, q bus.Query, top uint64) (p part, err error) {
 	if err := f.awaitReplica(ctx, top); err != nil {
 		return p, err
 	}
@@ -195,7 +195,7 @@ func (f *follower) older(ctx context.Context, subject string, size int, q push.Q
 	case <-ctx.Done():
 		return p, f.late(ctx)
 	case <-f.b.closing:
-		return p, push.ErrBusClosed
+		return p, bus.ErrClosed
 	}
 	if q.Since == nil || q.Reverse {
 		return f.messagesFrom(ctx, subject, size, 1, top)
@@ -273,7 +273,7 @@ func (f *follower) awaitReplica(ctx context.Context, seq uint64) error {
 		case <-ctx.Done():
 			return f.late(ctx)
 		case <-f.b.closing:
-			return push.ErrBusClosed
+			return bus.ErrClosed
 		}
 	}
 }
@@ -341,14 +341,14 @@ func (c *floors) run(f *follower) {
 	}
 }
 
-// Forget implements push.Bus. It stores a tombstone that replaces what the channel has. A purge
+// Forget implements bus.Bus. It stores a tombstone that replaces what the channel has. A purge
 // would hide from the others that something is missing.
-func (b *Bus) Forget(ctx context.Context, t push.Topic) error {
+func (b *Bus) Forget(ctx context.Context, t bus.Topic) error {
 	if err := b.usable(ctx); err != nil {
 		return err
 	}
 	if t.Keep.Size <= 0 {
-		return push.ErrNoHistory
+		return bus.ErrNoHistory
 	}
 	token, err := tokenOf(t.Name)
 	if err != nil {
@@ -375,7 +375,7 @@ func (b *Bus) Forget(ctx context.Context, t push.Topic) error {
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-b.closing:
-			err = push.ErrBusClosed
+			err = bus.ErrClosed
 		}
 		drop()
 		if err == nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A position between two publications of a channel is as good as one at a publication, if it is
@@ -15,14 +15,14 @@ import (
 func TestHistoryAfterAnyPosition(t *testing.T) {
 	t.Parallel()
 	b := opened(t, Config{Server: alone(t)})
-	topic := func(name string) push.Topic {
-		return push.Topic{Name: name, Keep: push.Retention{Size: 3, Age: time.Hour}}
+	topic := func(name string) bus.Topic {
+		return bus.Topic{Name: name, Keep: bus.Retention{Size: 3, Age: time.Hour}}
 	}
-	put := func(name string, count int) (at push.Position) {
+	put := func(name string, count int) (at bus.Position) {
 		t.Helper()
 		for range count {
 			var err error
-			if at, err = b.Publish(within(t), topic(name), push.Publication{Data: []byte("1")}); err != nil {
+			if at, err = b.Publish(within(t), topic(name), bus.Publication{Data: []byte("1")}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -51,7 +51,7 @@ func TestHistoryAfterAnyPosition(t *testing.T) {
 		{full, "it has dropped one", false, 3}, {short, "it still has the one before", true, 3},
 		{fresh, "the log has all since then", true, 1}, {other, "there is none", true, 0},
 	} {
-		h, err := b.History(within(t), topic(tt.name), push.Query{Since: &push.Position{Offset: since}, Limit: -1})
+		h, err := b.History(within(t), topic(tt.name), bus.Query{Since: &bus.Position{Offset: since}, Limit: -1})
 		if err != nil || h.Complete != tt.complete || len(h.Publications) != tt.count {
 			t.Errorf("%s: %d publications, complete %v, %v; want %d, %v", tt.why, len(h.Publications), h.Complete, err,
 				tt.count, tt.complete)
@@ -62,7 +62,7 @@ func TestHistoryAfterAnyPosition(t *testing.T) {
 // sameLog returns names of channels that share a log.
 func sameLog(b *Bus, n int) (list []string) {
 	for i := 0; len(list) < n; i++ {
-		t := push.Topic{Name: fmt.Sprint("channel", i), Keep: push.Retention{Size: 3, Age: time.Hour}}
+		t := bus.Topic{Name: fmt.Sprint("channel", i), Keep: bus.Retention{Size: 3, Age: time.Hour}}
 		if strings.HasSuffix(idOf(t, b.config.Parts).stream(b.prefix), "_0") {
 			list = append(list, t.Name)
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // This file makes the names of streams and subjects. A channel's name is one token, in base64url: a
@@ -42,12 +42,12 @@ func channelOf(token string) (string, bool) {
 
 // A logID names one log: the channels with the same retention that fall into one part.
 type logID struct {
-	keep        push.Retention
+	keep        bus.Retention
 	part, parts int
 }
 
 // idOf returns the log of a channel.
-func idOf(t push.Topic, parts int) logID {
+func idOf(t bus.Topic, parts int) logID {
 	return logID{t.Keep, int(hash64(t.Name) % uint64(parts)), parts}
 }
 
@@ -78,7 +78,7 @@ func parseStream(prefix, name string) (id logID, ok bool) {
 	age, err2 := strconv.ParseInt(fields[1], 10, 64)
 	parts, err3 := strconv.Atoi(fields[2])
 	n, err4 := strconv.Atoi(part)
-	id = logID{push.Retention{Size: size, Age: time.Duration(age)}, n, parts}
+	id = logID{bus.Retention{Size: size, Age: time.Duration(age)}, n, parts}
 	valid := err1 == nil && err2 == nil && err3 == nil && err4 == nil && size > 0 && age > 0 && n >= 0 && n < parts
 	return id, valid && id.stream(prefix) == name
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
@@ -105,7 +105,7 @@ func (b *Bus) beat() {
 	}
 }
 
-// Serve implements push.Bus.
+// Serve implements bus.Bus.
 func (b *Bus) Serve(kind string, f func(body []byte) []byte) { b.serve("-"+kind, f) }
 
 func (b *Bus) serve(kind string, f func(body []byte) []byte) {
@@ -133,7 +133,7 @@ func (b *Bus) hearQuestion(m *nats.Msg) {
 	}
 }
 
-// Ask implements push.Bus.
+// Ask implements bus.Bus.
 func (b *Bus) Ask(ctx context.Context, kind string, body []byte, each func([]byte)) ([]string, error) {
 	if err := b.usable(ctx); err != nil {
 		return nil, err
@@ -203,21 +203,21 @@ func (b *Bus) ask(ctx context.Context, kind string, body []byte, each func([]byt
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-b.closing:
-			return nil, push.ErrBusClosed
+			return nil, bus.ErrClosed
 		}
 	}
 	return nil, nil
 }
 
-// Present implements push.Bus. Nothing about presence is stored: nothing can be stale.
-func (b *Bus) Present(ctx context.Context, channel string, limit int) (push.Presence, error) {
+// Present implements bus.Bus. Nothing about presence is stored: nothing can be stale.
+func (b *Bus) Present(ctx context.Context, channel string, limit int) (bus.Presence, error) {
 	if err := b.usable(ctx); err != nil {
-		return push.Presence{}, err
+		return bus.Presence{}, err
 	}
 	if _, err := tokenOf(channel); err != nil {
-		return push.Presence{}, err
+		return bus.Presence{}, err
 	}
-	var all push.Presence
+	var all bus.Presence
 	users := make(map[uint64]struct{})
 	add := func(l roll) {
 		all.Count += int(l.count)
@@ -238,8 +238,8 @@ func (b *Bus) Present(ctx context.Context, channel string, limit int) (push.Pres
 	return all, err
 }
 
-func (b *Bus) presentHere(channel string) (list []push.ClientInfo) {
-	b.registry.tell(channel, func(r push.Receiver) { list = r.Present(channel, list) })
+func (b *Bus) presentHere(channel string) (list []bus.ClientInfo) {
+	b.registry.tell(channel, func(r bus.Receiver) { list = r.Present(channel, list) })
 	return list
 }
 
@@ -250,12 +250,12 @@ func (b *Bus) rollCall(body []byte) []byte {
 	return rollOf(b.presentHere(string(r.rest)), int(min(limit, 1<<20))).append(nil)
 }
 
-// State implements push.Bus.
-func (b *Bus) State() push.State {
-	state := push.State{Nodes: []push.NodeState{{Name: b.config.Node, Self: true}}}
+// State implements bus.Bus.
+func (b *Bus) State() bus.State {
+	state := bus.State{Nodes: []bus.NodeState{{Name: b.config.Node, Self: true}}}
 	b.nodes.mu.Lock()
 	for name, at := range b.nodes.seen {
-		state.Nodes = append(state.Nodes, push.NodeState{Name: name, Seen: time.Since(at)})
+		state.Nodes = append(state.Nodes, bus.NodeState{Name: name, Seen: time.Since(at)})
 	}
 	b.nodes.mu.Unlock()
 	b.mu.Lock()
@@ -270,15 +270,15 @@ func (b *Bus) State() push.State {
 	if !b.nc.IsConnected() {
 		state.Problem = "the connection to NATS is down"
 	}
-	slices.SortFunc(state.Nodes, func(a, b push.NodeState) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(state.Logs, func(a, b push.LogState) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(state.Nodes, func(a, b bus.NodeState) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(state.Logs, func(a, b bus.LogState) int { return strings.Compare(a.Name, b.Name) })
 	return state
 }
 
-func (f *follower) describe() (l push.LogState, problem string) {
+func (f *follower) describe() (l bus.LogState, problem string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l = push.LogState{Name: f.stream, Followed: f.last, Last: max(f.last, f.info.State.Last),
+	l = bus.LogState{Name: f.stream, Followed: f.last, Last: max(f.last, f.info.State.Last),
 		Replicas: f.info.Config.Replicas, Current: 1}
 	if c := f.info.Cluster; c != nil {
 		l.Leader = c.Leader

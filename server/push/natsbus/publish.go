@@ -9,32 +9,32 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
-// Publish implements push.Bus.
-func (b *Bus) Publish(ctx context.Context, t push.Topic, p push.Publication) (push.Position, error) {
+// Publish implements bus.Bus.
+func (b *Bus) Publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
 	if err := b.usable(ctx); err != nil {
-		return push.Position{}, err
+		return bus.Position{}, err
 	}
 	token, err := tokenOf(t.Name)
 	if err != nil {
-		return push.Position{}, err
+		return bus.Position{}, err
 	}
 	if p.Version != nil && t.Keep.Size <= 0 {
-		return push.Position{}, push.ErrNoHistory
+		return bus.Position{}, bus.ErrNoHistory
 	}
 	data := appendPublication(make([]byte, 0, len(p.Data)+len(p.Client)+len(p.User)+64), &p)
 	if most := b.nc.MaxPayload(); int64(len(data)+headRoom) > most {
-		return push.Position{}, fmt.Errorf("natsbus: the publication has %d bytes, and NATS takes at most %d: "+
+		return bus.Position{}, fmt.Errorf("natsbus: the publication has %d bytes, and NATS takes at most %d: "+
 			"raise its max_payload", len(data), most)
 	}
-	publish := func() (push.Position, error) {
+	publish := func() (bus.Position, error) {
 		if t.Keep.Size > 0 {
 			return b.publishKept(ctx, t, token, &p, data)
 		}
-		return push.Position{}, b.publishPassing(t.Name, token, p, data)
+		return bus.Position{}, b.publishPassing(t.Name, token, p, data)
 	}
 	if p.ID == "" {
 		return publish()
@@ -46,8 +46,8 @@ func (b *Bus) Publish(ctx context.Context, t push.Topic, p push.Publication) (pu
 const headRoom = 512
 
 // publishPassing publishes what no log keeps. The order lock gives it one order on this node.
-func (b *Bus) publishPassing(name, token string, p push.Publication, data []byte) error {
-	p.ID, p.Position = "", push.Position{}
+func (b *Bus) publishPassing(name, token string, p bus.Publication, data []byte) error {
+	p.ID, p.Position = "", bus.Position{}
 	send := func() error {
 		if !b.nc.IsConnected() {
 			return errNotConnected
@@ -70,7 +70,7 @@ func (b *Bus) publishPassing(name, token string, p push.Publication, data []byte
 	for _, r := range t.receivers {
 		r.Receive(name, t.one[:])
 	}
-	t.one[0] = push.Publication{}
+	t.one[0] = bus.Publication{}
 	return nil
 }
 
@@ -78,7 +78,7 @@ var errNotConnected = errors.New("natsbus: the connection to NATS is down")
 
 // A pendingPublish is a publication that this node waits to receive.
 type pendingPublish struct {
-	position chan push.Position // has room for one
+	position chan bus.Position // has room for one
 }
 
 // resendAfter is how long a publication may be without an answer before it is sent again. The log
@@ -88,13 +88,13 @@ const resendAfter = time.Second
 // publishKept publishes through the log, and returns when this node has received it from there. The
 // log's acknowledgement alone would not do: for a publication that it has already it does not say
 // that it was delivered.
-func (b *Bus) publishKept(ctx context.Context, t push.Topic, token string, p *push.Publication, data []byte) (
-	push.Position, error) {
+func (b *Bus) publishKept(ctx context.Context, t bus.Topic, token string, p *bus.Publication, data []byte) (
+	bus.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTime)
 	defer cancel()
 	f, err := b.live(ctx, t)
 	if err != nil {
-		return push.Position{}, err
+		return bus.Position{}, err
 	}
 	key := b.messageID(t.Name, p.ID)
 	waiter, forget := f.expect(key)
@@ -105,8 +105,8 @@ func (b *Bus) publishKept(ctx context.Context, t push.Topic, token string, p *pu
 		m := &nats.Msg{Subject: f.stored + token, Reply: reply, Data: data, Header: nats.Header{"Nats-Msg-Id": {key}}}
 		var err error
 		if p.Version != nil {
-			var last push.Position
-			if last, err = f.follows(ctx, t.Name, token, *p.Version, m); errors.Is(err, push.ErrOutdated) {
+			var last bus.Position
+			if last, err = f.follows(ctx, t.Name, token, *p.Version, m); errors.Is(err, bus.ErrOutdated) {
 				drop()
 				return last, err
 			}
@@ -125,16 +125,16 @@ func (b *Bus) publishKept(ctx context.Context, t push.Topic, token string, p *pu
 		drop()
 		uncertain = uncertain || isUnknown(err)
 		if !mayRetry(err) {
-			return push.Position{}, err
+			return bus.Position{}, err
 		}
 		select {
 		case <-ctx.Done():
 			if uncertain {
-				return push.Position{}, errors.Join(push.ErrUncertain, ctx.Err())
+				return bus.Position{}, errors.Join(bus.ErrUncertain, ctx.Err())
 			}
-			return push.Position{}, errors.Join(err, ctx.Err())
+			return bus.Position{}, errors.Join(err, ctx.Err())
 		case <-b.closing:
-			return push.Position{}, errors.Join(push.ErrUncertain, push.ErrBusClosed)
+			return bus.Position{}, errors.Join(bus.ErrUncertain, bus.ErrClosed)
 		case at := <-waiter.position:
 			return at, nil
 		case <-time.After(retryAfter(err)):
@@ -170,7 +170,7 @@ func (f *follower) expect(id string) (*pendingPublish, func()) {
 		w = &pendingPublish{position: w.position}
 		return w, func() {}
 	}
-	w = &pendingPublish{position: make(chan push.Position, 1)}
+	w = &pendingPublish{position: make(chan bus.Position, 1)}
 	f.pending[id] = w
 	return w, func() {
 		f.mu.Lock()
@@ -183,7 +183,7 @@ func (f *follower) expect(id string) (*pendingPublish, func()) {
 func (f *follower) settle(id string, seq uint64, channel string) {
 	f.mu.Lock()
 	w := f.pending[id]
-	at := push.Position{Offset: seq, Epoch: channelEpoch(f.epoch, channel)}
+	at := bus.Position{Offset: seq, Epoch: channelEpoch(f.epoch, channel)}
 	f.mu.Unlock()
 	if w != nil {
 		select {
@@ -200,7 +200,7 @@ func isUnknown(err error) bool { return errors.Is(err, errUnanswered) }
 
 // awaitStored waits until the message has been delivered, or for an answer that says that it will
 // not be, or for resendAfter.
-func (f *follower) awaitStored(ctx context.Context, channel string, w *pendingPublish, g *gather) (push.Position,
+func (f *follower) awaitStored(ctx context.Context, channel string, w *pendingPublish, g *gather) (bus.Position,
 	error) {
 	timer := time.NewTimer(resendAfter)
 	defer timer.Stop()
@@ -216,18 +216,18 @@ func (f *follower) awaitStored(ctx context.Context, channel string, w *pendingPu
 				continue
 			}
 			if err != nil {
-				return push.Position{}, err
+				return bus.Position{}, err
 			}
 			if duplicate { // it was delivered before this call waited for it
 				if err := f.waitFor(ctx, seq); err != nil {
-					return push.Position{}, errors.Join(errUnanswered, err)
+					return bus.Position{}, errors.Join(errUnanswered, err)
 				}
-				return push.Position{Offset: seq, Epoch: channelEpoch(f.epochNow(), channel)}, nil
+				return bus.Position{Offset: seq, Epoch: channelEpoch(f.epochNow(), channel)}, nil
 			}
 		case <-timer.C:
-			return push.Position{}, errUnanswered
+			return bus.Position{}, errUnanswered
 		case <-ctx.Done():
-			return push.Position{}, errUnanswered
+			return bus.Position{}, errUnanswered
 		}
 	}
 }
@@ -267,13 +267,13 @@ func (b *Bus) receivePassing(m *nats.Msg) {
 		}
 	case formNotice:
 		if n := r.notice(); !r.wrong {
-			b.registry.tell(name, func(r push.Receiver) { r.Notice(name, n) })
+			b.registry.tell(name, func(r bus.Receiver) { r.Notice(name, n) })
 		}
 	}
 }
 
-// Announce implements push.Bus.
-func (b *Bus) Announce(ctx context.Context, channel string, n push.Notice) error {
+// Announce implements bus.Bus.
+func (b *Bus) Announce(ctx context.Context, channel string, n bus.Notice) error {
 	if err := b.usable(ctx); err != nil {
 		return err
 	}
@@ -281,6 +281,6 @@ func (b *Bus) Announce(ctx context.Context, channel string, n push.Notice) error
 	if err != nil {
 		return err
 	}
-	b.registry.tell(channel, func(r push.Receiver) { r.Notice(channel, n) })
+	b.registry.tell(channel, func(r bus.Receiver) { r.Notice(channel, n) })
 	return b.nc.Publish(b.prefix+".t."+token, appendNotice(nil, &n))
 }

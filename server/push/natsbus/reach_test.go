@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // leaderless returns a follower at a position of a log whose leader does not say where the log
@@ -26,8 +26,8 @@ func TestReachOutlastsElection(t *testing.T) {
 	f := leaderless(t, 5)
 	reached := make(chan error, 1)
 	go func() {
-		since := push.Position{Offset: 6, Epoch: channelEpoch("e", "news")}
-		reached <- f.reach(t.Context(), "news", push.Query{Since: &since})
+		since := bus.Position{Offset: 6, Epoch: channelEpoch("e", "news")}
+		reached <- f.reach(t.Context(), "news", bus.Query{Since: &since})
 	}()
 	eventually(t, "it waits", func() bool {
 		f.mu.Lock()
@@ -51,12 +51,12 @@ func TestReachEnds(t *testing.T) {
 	f := leaderless(t, 5)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	since := push.Position{Offset: 6, Epoch: channelEpoch("e", "news")}
-	if err := f.reach(ctx, "news", push.Query{Since: &since}); !errors.Is(err, context.DeadlineExceeded) {
+	since := bus.Position{Offset: 6, Epoch: channelEpoch("e", "news")}
+	if err := f.reach(ctx, "news", bus.Query{Since: &since}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the error is %v", err)
 	}
 	since.Epoch = "another" // nothing of it can come
-	if err := f.reach(t.Context(), "news", push.Query{Since: &since}); err != nil {
+	if err := f.reach(t.Context(), "news", bus.Query{Since: &since}); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A registry holds the channels that have receivers on this node.
@@ -24,11 +24,11 @@ type topic struct {
 	name string
 
 	order     sync.Mutex // held while receivers run
-	receivers []push.Receiver
+	receivers []bus.Receiver
 	removed   bool
 	log       *follower // of the last receiver that wants positions; nil without
 	epoch     string    // of the last position that the receivers may know
-	one       [1]push.Publication
+	one       [1]bus.Publication
 }
 
 func (r *registry) init() {
@@ -44,7 +44,7 @@ func (r *registry) find(name string, create bool) (*topic, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, push.ErrBusClosed
+		return nil, bus.ErrClosed
 	}
 	t := s.topics[name]
 	if t == nil && create {
@@ -55,7 +55,7 @@ func (r *registry) find(name string, create bool) (*topic, error) {
 }
 
 // add makes r a receiver. joined runs with the topic's order held, if it was added.
-func (r *registry) add(name string, receiver push.Receiver, joined func(*topic)) error {
+func (r *registry) add(name string, receiver bus.Receiver, joined func(*topic)) error {
 	for {
 		t, err := r.find(name, true)
 		if err != nil {
@@ -67,7 +67,7 @@ func (r *registry) add(name string, receiver push.Receiver, joined func(*topic))
 			t.order.Unlock()
 			continue
 		case slices.Contains(t.receivers, receiver):
-			err = push.ErrSubscribed
+			err = bus.ErrSubscribed
 		default:
 			t.receivers = append(t.receivers, receiver)
 			joined(t)
@@ -78,7 +78,7 @@ func (r *registry) add(name string, receiver push.Receiver, joined func(*topic))
 }
 
 // remove returns when the receiver's last call has returned.
-func (r *registry) remove(name string, receiver push.Receiver) {
+func (r *registry) remove(name string, receiver bus.Receiver) {
 	t, _ := r.find(name, false)
 	if t == nil {
 		return
@@ -100,7 +100,7 @@ func (r *registry) remove(name string, receiver push.Receiver) {
 
 // receive calls the receivers with p, and first with Lost if p's epoch is another than the last.
 // before runs with the order held, also if there is no receiver.
-func (r *registry) receive(name string, p push.Publication, before func()) {
+func (r *registry) receive(name string, p bus.Publication, before func()) {
 	t, _ := r.find(name, false)
 	if t == nil {
 		before()
@@ -116,7 +116,7 @@ func (r *registry) receive(name string, p push.Publication, before func()) {
 	for _, r := range t.receivers {
 		r.Receive(name, t.one[:])
 	}
-	t.one[0] = push.Publication{}
+	t.one[0] = bus.Publication{}
 }
 
 // lost tells the receivers, unless they know no position yet. The caller holds order.
@@ -159,7 +159,7 @@ func (r *registry) each(f func(*topic)) {
 }
 
 // tell calls f for the receivers of one channel.
-func (r *registry) tell(name string, f func(push.Receiver)) {
+func (r *registry) tell(name string, f func(bus.Receiver)) {
 	t, _ := r.find(name, false)
 	if t == nil {
 		return

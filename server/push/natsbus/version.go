@@ -4,7 +4,7 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
@@ -12,25 +12,25 @@ import (
 // version only behind the message that this node has compared it with.
 
 // follows makes the log store a message only behind the channel's last one, if version may follow
-// that. Else it returns the position of the last one and push.ErrOutdated.
-func (f *follower) follows(ctx context.Context, channel, token string, version push.Version, m *nats.Msg) (
-	push.Position, error) {
+// that. Else it returns the position of the last one and bus.ErrOutdated.
+func (f *follower) follows(ctx context.Context, channel, token string, version bus.Version, m *nats.Msg) (
+	bus.Position, error) {
 	s, found, err := f.b.leaderGet(ctx, f.stream, directGet{Last: f.stored + token})
 	if err != nil {
-		return push.Position{}, err
+		return bus.Position{}, err
 	}
 	if found && !version.After(versionIn(s.data)) {
 		if err := f.waitFor(ctx, s.seq); err != nil {
-			return push.Position{}, err
+			return bus.Position{}, err
 		}
-		return push.Position{Offset: s.seq, Epoch: channelEpoch(f.epochNow(), channel)}, push.ErrOutdated
+		return bus.Position{Offset: s.seq, Epoch: channelEpoch(f.epochNow(), channel)}, bus.ErrOutdated
 	}
 	m.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(s.seq, 10))
-	return push.Position{}, nil
+	return bus.Position{}, nil
 }
 
 // versionIn returns the version of the publication in a message, or the zero Version.
-func versionIn(data []byte) (v push.Version) {
+func versionIn(data []byte) (v bus.Version) {
 	r := reader{rest: data}
 	if form(r.byte()) != formPublication {
 		return v

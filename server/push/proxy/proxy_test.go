@@ -17,6 +17,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -241,7 +242,9 @@ func TestWhatIsNotServedIsRefusedByName(t *testing.T) {
 // Whatever door a client comes by, an answer that is not understood does not let it in.
 func TestNoDoorTakesAnEmptyAnswerForConsent(t *testing.T) {
 	b := newBackend(t)
-	s, err := push.New(b.hooks(t, Config{}))
+	c := b.hooks(t, Config{})
+	c.Doors = doors.All(doors.Config{})
+	s, err := push.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,10 @@ package strict
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 )
 
 // An UnknownError says which member the reader does not know. Path is where it is, as in
@@ -23,6 +25,28 @@ func Unmarshal(text []byte, to any) error {
 		return err
 	}
 	return check("", text, reflect.TypeOf(to))
+}
+
+// UnmarshalSome is Unmarshal for a reader that refuses the unknown member later, or not at all. It
+// returns the member's path, and no error for it.
+func UnmarshalSome(text []byte, to any) (unknown string, err error) {
+	err = Unmarshal(text, to)
+	if member := new(UnknownError); errors.As(err, &member) {
+		return member.Path, nil
+	}
+	return "", err
+}
+
+// Compact returns a value on one line, or nil if it is empty, null, not JSON or not UTF-8.
+func Compact(text []byte) []byte {
+	if len(text) == 0 || string(text) == "null" || !utf8.Valid(text) {
+		return nil
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return nil
+	}
+	return b.Bytes()
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()

@@ -52,6 +52,27 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
+// UnmarshalSome reads what it knows, and returns the unknown member beside it.
+func TestUnmarshalSome(t *testing.T) {
+	var to answer
+	unknown, err := UnmarshalSome([]byte(`{"user":"ann","subs":{"a":{"x":1}}}`), &to)
+	if unknown != "subs.a.x" || err != nil || to.User != "ann" {
+		t.Errorf("%q, %v, %+v", unknown, err, to)
+	}
+	if unknown, err = UnmarshalSome([]byte(`{"user":1}`), &to); unknown != "" || err == nil {
+		t.Errorf("a member of another type: %q, %v", unknown, err)
+	}
+}
+
+func TestCompact(t *testing.T) {
+	for text, want := range map[string]string{"{ \"a\":\n [1, 2] }": `{"a":[1,2]}`, ` "a  b" `: `"a  b"`, "": "", 
+		"null": "", "{": "", "\"\xff\"": ""} {
+		if got := Compact([]byte(text)); string(got) != want || want == "" && got != nil {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
 // What is not refused is read as encoding/json reads it.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add([]byte(`{"user":"ann","subs":{"news":{"info":1}},"list":[{}]}`))

@@ -1,0 +1,76 @@
+package centrifuge
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/myriad-go/myriad/server/push"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/websocket"
+)
+
+// sockets serves the protocol over WebSocket.
+type sockets struct {
+	server       *push.Server
+	both, pushes [2]*websocket.Options // by codec: for clients that send commands, and for others
+}
+
+func newSockets(server *push.Server) *sockets {
+	s := &sockets{server: server}
+	for codec, subprotocol := range []string{"centrifuge-json", "centrifuge-protobuf"} {
+		for uni, options := range map[bool]*[2]*websocket.Options{false: &s.both, true: &s.pushes} {
+			f := form{centrifuge.Codec(codec), inSocket, uni}
+			o := server.WebSocketOptions(subprotocol)
+			o.OnOpen = func(c *websocket.Conn) {
+				s := server.Start(f.socket(c), f)
+				if asking, ok := c.Value().(*push.Asking); ok {
+					s.Introduce(asking, push.Grant{})
+				}
+				c.SetValue(s)
+			}
+			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*push.Session), p) }
+			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*push.Session).Ended() }
+			options[codec] = o
+		}
+	}
+	return s
+}
+
+func (s *sockets) serve(w http.ResponseWriter, r *http.Request) { s.accept(w, r, &s.both) }
+
+// serveUni serves clients that send one message, the connect request, and then only receive.
+func (s *sockets) serveUni(w http.ResponseWriter, r *http.Request) {
+	s.accept(w, r, &s.pushes)
+}
+
+func (s *sockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
+	var value any
+	if asking := s.server.Asking(r); asking != nil {
+		if value = asking; asking.KeepsValues() {
+			r = r.WithContext(context.Background()) // else the WebSocket keeps them for life
+		}
+	}
+	if _, err := websocket.AcceptWith(w, r, options[codecOf(r)], value); err != nil {
+		// Accept has sent the error response
+		s.server.Logger().Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
+	}
+}
+
+// codecOf returns the codec that a client by WebSocket asks for: by its subprotocol, or in the
+// query.
+func codecOf(r *http.Request) centrifuge.Codec {
+	query := r.URL.Query()
+	asked := query.Get("format") == "protobuf" || query.Get("cf_protocol") == "protobuf"
+	for _, list := range r.Header.Values("Sec-WebSocket-Protocol") {
+		asked = asked || slices.ContainsFunc(strings.Split(list, ","), func(name string) bool {
+			return strings.TrimSpace(name) == "centrifuge-protobuf"
+		})
+	}
+	if asked {
+		return centrifuge.Protobuf
+	}
+	return centrifuge.JSON
+}

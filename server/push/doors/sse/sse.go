@@ -1,0 +1,278 @@
+// Package sse is the door for Server-Sent Events (WHATWG HTML §9.2): subscribers that only read, at
+// /events.
+package sse
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/web"
+)
+
+// A Door is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
+type Door struct{ *push.Server }
+
+// New returns the door.
+func New() *Door { return new(Door) }
+
+// Forms implements Door.
+func (*Door) Forms() (forms []push.Form) {
+	for _, named := range []bool{false, true} {
+		for _, numbered := range []bool{false, true} {
+			forms = append(forms, form{named: named, numbered: numbered})
+		}
+	}
+	return forms
+}
+
+// Open implements Door. The path is /events; the console has one of its own.
+func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+	d.Server = s
+	return func(mux *http.ServeMux) {
+			mux.HandleFunc("/events", s.UnlessDraining(s.LimitConnections(d.serveEvents)))
+		}, func(mux *http.ServeMux) {
+			if s.HasConsole() {
+				mux.HandleFunc("GET /console/events", s.UnlessDraining(s.ForOperator(d.serveConsoleEvents)))
+			}
+		}
+}
+
+// A form writes each publication as an event with the publication's data. An EventSource
+// cannot be told that a subscription has ended; when it reconnects, the status of the answer has
+// the reason.
+type form struct {
+	push.QuietForm
+	named    bool // events are named after their channel
+	numbered bool // events have an id, which is the position: for streams of one channel
+}
+
+func (form) Kind() (transport, protocol string) { return "events", "json" }
+
+func (f form) Publications(channel string, list []push.Publication) []byte {
+	dst := make([]byte, 0, push.EncodedSize(channel, list))
+	for _, p := range list {
+		if f.numbered && p.Epoch != "" {
+			dst = appendID(dst, p.Position)
+		}
+		if f.named {
+			dst = append(append(append(dst, "event: "...), channel...), '\n')
+		}
+		dst = append(append(append(dst, "data: "...), push.JSONOf(&p)...), "\n\n"...)
+	}
+	return dst
+}
+
+// appendID appends the id field, which an EventSource returns as Last-Event-ID.
+func appendID(dst []byte, at push.Position) []byte {
+	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
+	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
+}
+
+func (f form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
+
+func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+
+// serveEvents serves a subscriber with Server-Sent Events (WHATWG HTML §9.2). Each publication is
+// an event with the publication's data. Events have no name; with named=1 in the query they are
+// named after their channel.
+//
+// If the channel's rules have Recovery, the events of a stream of one channel have an id,
+// "epoch:offset". The stream begins with an event that has an id and no data. A client that
+// reconnects with the id in Last-Event-ID, or in last_event_id in the query, first gets what it has
+// missed. If the server cannot tell what that is, it sends an event named "gap" with the data
+// {"channel":"…"} instead. Streams of several channels have no ids.
+func (s *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
+	if !push.AllowMethod(w, r, http.MethodGet) {
+		return
+	}
+	channels, ok := s.eventChannels(w, r)
+	if !ok {
+		return
+	}
+	g, err := s.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
+	switch {
+	case errors.As(err, new(push.Error)), errors.As(err, new(push.Disconnect)):
+		push.RefuseByHook(w, err)
+		return
+	case err != nil:
+		s.RefuseToken(w, r, err)
+		return
+	}
+	if wait := s.MayConnectNow(g); wait > 0 {
+		s.RefuseRate(w, r, wait)
+		return
+	}
+	for _, name := range channels {
+		if problem := s.refusesEvents(name, g); problem != "" {
+			s.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
+			push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, problem)
+			return
+		}
+	}
+	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
+}
+
+// refusesEvents returns why a client with that grant may not have the channel's events, or "".
+func (s *Door) refusesEvents(channel string, g push.Grant) string {
+	ns := s.Rules(channel)
+	switch {
+	case ns.SubscribeHook && !ns.IsForUsers(channel):
+		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
+	case ns.IsForUsers(channel) && s.Lacks(g, channel):
+		return fmt.Sprintf("the channel %q is for other users", channel)
+	case s.Lacks(g, channel):
+		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
+	}
+	return ""
+}
+
+// eventChannels returns the channels of the query, or answers with an error.
+func (s *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
+	query := r.URL.Query()
+	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
+	err := s.checkChannels(channels)
+	if err == nil {
+		err = push.CheckQuery(query, "channel", "named", "token", "last_event_id")
+	}
+	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
+		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
+	} else if err == nil && named == "1" {
+		err = checkEventNames(channels)
+	}
+	if err != nil {
+		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		return nil, false
+	}
+	return channels, true
+}
+
+// checkEventNames returns an error for a channel whose events could not be told from others, if
+// they are named after it: an EventSource has events of its own, and the server has gap.
+func checkEventNames(channels []string) error {
+	for _, name := range channels {
+		if name == "open" || name == "error" || name == "gap" {
+			return fmt.Errorf("an event named %q is no publication to an EventSource: subscribe to that channel "+
+				"without named=1", name)
+		}
+	}
+	return nil
+}
+
+// holdEvents answers with a stream of events that outlives the handler. It subscribes before it
+// sends the head: a client that has the head gets everything published from then on.
+func (s *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g push.Grant, channels []string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
+	h.Set("X-Content-Type-Options", "nosniff")
+	t := push.NewStreamTransport(r.RemoteAddr, nil)
+	session := s.startEvents(t, s.eventForm(named, channels), g, channels, resumption(r))
+	session.Introduce(s.Asking(r), g)
+	stream, err := s.Detach(w)
+	if err != nil {
+		session.Ended()
+		s.NotDetached(w, r, err)
+		return
+	}
+	session.OpenEvents(t, stream, session.Ended)
+}
+
+// form returns the form of a stream's events.
+func (s *Door) eventForm(named bool, channels []string) form {
+	return form{named: named, numbered: len(channels) == 1 && s.Rules(channels[0]).Recovery}
+}
+
+// resumption reads the position after which a returning subscriber wants to continue.
+func resumption(r *http.Request) push.SubscribeCommand {
+	id := r.Header.Get("Last-Event-ID")
+	if id == "" {
+		id = r.URL.Query().Get("last_event_id")
+	}
+	if id == "" {
+		return push.SubscribeCommand{}
+	}
+	epoch, offset, _ := strings.Cut(id, ":")
+	n, err := strconv.ParseUint(offset, 10, 64)
+	if err != nil || epoch == "" {
+		// an id of another server: nothing can be recovered, and the client gets a gap
+		epoch = "?"
+	}
+	return push.SubscribeCommand{Recover: true, Since: push.Position{Offset: n, Epoch: epoch}}
+}
+
+func (s *Door) checkChannels(channels []string) error {
+	switch limits := s.Limits(); {
+	case len(channels) == 0:
+		return errors.New("name a channel: /events?channel=news")
+	case len(channels) > limits.Channels:
+		return fmt.Errorf("%d channels, at most %d are allowed", len(channels), limits.Channels)
+	}
+	for _, name := range channels {
+		if s.CheckChannel(name) != nil {
+			return errors.New(s.ChannelRule(fmt.Sprintf("channel %q", name), name))
+		}
+		if ns := s.Rules(name); !ns.AllowsName(name) {
+			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)
+		}
+	}
+	return nil
+}
+
+// startEvents returns a session that is connected and subscribed. The caller must then call
+// openEvents or end the session.
+func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string,
+	w push.SubscribeCommand) *push.Session {
+	s := d.StartConnected(t, f, g)
+	if !f.numbered {
+		w = push.SubscribeCommand{}
+	}
+	for _, name := range channels {
+		// the node, and its bus, may have closed before this session existed
+		if s.IsClosing() {
+			break
+		}
+		err := s.Subscribe(name, w, func(hello push.Welcome) {
+			if f.numbered {
+				// the transport keeps it until it is open, so there is no error
+				t.Send(&push.Message{Payload: f.appendWelcome(nil, name, hello)})
+			}
+		})
+		if err != nil {
+			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
+				"error", err)
+			s.Disconnect(push.DisconnectServerError)
+		}
+	}
+	return s
+}
+
+// appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the
+// channel's position.
+func (f form) appendWelcome(dst []byte, channel string, hello push.Welcome) []byte {
+	if len(hello.Publications) > 0 {
+		return append(dst, f.Publications(channel, hello.Publications)...)
+	}
+	if hello.WasRecovering && !hello.Recovered {
+		name, _ := json.Marshal(channel) // a string has no error
+		dst = fmt.Appendf(dst, "event: gap\ndata: {\"channel\":%s}\n", name)
+	}
+	return append(appendID(dst, hello.At), '\n')
+}
+
+// serveConsoleEvents serves an operator's own subscription, for the console. It needs no token,
+// because forOperator has checked the key. Events are named after their channels. Clients do not
+// see the subscription, and no counter includes it.
+func (s *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
+	channels, ok := s.eventChannels(w, r)
+	if !ok {
+		return
+	}
+	s.holdEvents(w, r, true, push.WatcherGrant, channels)
+}

@@ -1,0 +1,126 @@
+package push_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/web"
+)
+
+// A lineDoor is a door of another program: at /lines?channel=NAME each
+// publication is a line.
+type lineDoor struct{}
+
+// A lineForm is its form.
+type lineForm struct{ push.QuietForm }
+
+func (lineForm) Kind() (transport, protocol string) { return "lines", "text" }
+
+func (lineForm) Publications(_ string, list []push.Publication) (lines []byte) {
+	for i := range list {
+		lines = append(append(lines, list[i].Data...), '\n')
+	}
+	return lines
+}
+
+func (lineForm) Ping() (payload []byte, answered bool) { return []byte("\n"), false }
+
+func (lineForm) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+
+func (lineDoor) Forms() []push.Form { return []push.Form{lineForm{}} }
+
+func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		channel := r.URL.Query().Get("channel")
+		g, err := s.AuthenticateRequest(r, lineForm{}, push.Bearer(r), []string{channel})
+		if err != nil {
+			s.RefuseToken(w, r, err)
+			return
+		}
+		t := push.NewStreamTransport(r.RemoteAddr, nil)
+		session := s.StartConnected(t, lineForm{}, g)
+		if err := session.Subscribe(channel, push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
+			session.Ended()
+			push.RefuseByHook(w, err)
+			return
+		}
+		stream, err := s.Detach(w)
+		if err != nil {
+			session.Ended()
+			s.NotDetached(w, r, err)
+			return
+		}
+		stream.OnClose(session.Ended)
+		t.Open(stream, nil) // an error ends the stream
+	}
+	return func(mux *http.ServeMux) {
+		mux.HandleFunc("GET /lines", s.UnlessDraining(s.LimitConnections(serve)))
+	}, nil
+}
+
+// A door needs nothing but what package push exports.
+func TestFifthDoor(t *testing.T) {
+	pusher, err := push.New(push.Config{Doors: []push.Door{lineDoor{}},
+		Namespaces: []push.Namespace{{Name: "secret", ChannelRegex: "^none$"}, {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := myriad.Start(myriad.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &web.Server{Handler: pusher, Engine: engine}
+	listener, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{}}
+	get := func(path string) *http.Response {
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+listener.Addr().String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	if refused := get("/lines?channel=secret:1"); refused.StatusCode != http.StatusForbidden {
+		t.Errorf("a channel that there cannot be: %s", refused.Status)
+	} else {
+		refused.Body.Close()
+	}
+	answer := get("/lines?channel=news")
+	for _, text := range []string{`"one"`, `"two"`} {
+		if err := pusher.Publish(ctx, "news", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := bufio.NewScanner(answer.Body)
+	for _, want := range []string{`"one"`, `"two"`} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Errorf("got %q, %v; want %q", lines.Text(), lines.Err(), want)
+		}
+	}
+	list, err := pusher.Connections(ctx, "")
+	if err != nil || len(list) != 1 || list[0].Transport != "lines" || list[0].Protocol != "text" {
+		t.Errorf("the connections are %+v, %v", list, err)
+	}
+	if err := errors.Join(pusher.Shutdown(ctx), s.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
+		t.Error(err)
+	}
+	if lines.Scan() {
+		t.Errorf("got %q behind the end", lines.Text())
+	}
+	answer.Body.Close()
+	client.CloseIdleConnections()
+}

@@ -1,0 +1,27 @@
+package push
+
+import "github.com/myriad-go/myriad/server/push/bus"
+
+// These types of package bus appear in the calls of a Server and in Hooks. A program that embeds a
+// server, and has no bus of its own, needs no import of that package.
+type (
+	Publication = bus.Publication
+	Version     = bus.Version
+	Kind        = bus.Kind
+	Position    = bus.Position
+	Query       = bus.Query
+	History     = bus.History
+	ClientInfo  = bus.ClientInfo
+	Presence    = bus.Presence
+)
+
+// What the Data of a Publication is.
+const (
+	JSON   = bus.JSON   // one valid JSON value in UTF-8
+	Text   = bus.Text   // UTF-8
+	Binary = bus.Binary // any bytes
+)
+
+// ErrUncertain is what a call returns that may or may not have published: repeat it, with the same
+// IdempotencyKey.
+var ErrUncertain = bus.ErrUncertain

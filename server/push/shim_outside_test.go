@@ -1,0 +1,15 @@
+package push_test
+
+import (
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
+	"github.com/myriad-go/myriad/server/push/doors/centrifuge"
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+	"github.com/myriad-go/myriad/server/push/doors/redis"
+)
+
+func init() {
+	push.UseDoors(func(c push.MercureConfig) []push.Door {
+		return doors.All(doors.Config{Mercure: mercure.Config(c)})
+	}, centrifuge.RunMessage, redis.Listener)
+}
