@@ -378,8 +378,8 @@ func (s *settings) opening(p []byte, o *opening[[]byte]) (n int, subprotocol str
 	return n, subprotocol, bad
 }
 
-// negotiate is the one judgement of a request to open a WebSocket, however it has come: by Accept,
-// on a raw connection, or over HTTP/2. request is what CheckOrigin gets.
+// negotiate judges a request to open a WebSocket: one of Accept, of a raw connection, or of HTTP/2.
+// request is what CheckOrigin gets.
 func negotiate[T text](s *settings, o *opening[T], request func() *http.Request) (subprotocol string, bad *refusal) {
 	if bad = check(o); bad == nil {
 		bad = checkOrigin(s, o, request)
@@ -589,16 +589,6 @@ func (r *refusal) append(dst []byte) []byte {
 	return fmt.Appendf(dst, "HTTP/1.1 %d %s\r\n%sContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"+
 		"\r\n%s\n",
 		r.status, http.StatusText(r.status), extra, len(r.text)+1, r.text)
-}
-
-// number is a subprotocol's place among the server's own, from 1, or 0 for none.
-func (s *settings) number(subprotocol string) uint8 {
-	for i, own := range s.subprotocols {
-		if own == subprotocol {
-			return uint8(i + 1)
-		}
-	}
-	return 0
 }
 
 // requestLimits bound the head of a request on a raw connection. It is refused with 431 above them,

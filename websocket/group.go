@@ -287,7 +287,7 @@ const (
 
 const (
 	// maxLogBytes bounds the log of a shard, which cannot be trimmed while members are late.
-	// maxLogsBytes bounds the logs of all groups of an engine together: above it, a shard with more
+	// maxLogsBytes bounds the logs of all groups of an engine together. Above it, a shard with more
 	// than maxTickBytes is full, too.
 	maxLogBytes  = 16 << 20
 	maxLogsBytes = 64 << 20

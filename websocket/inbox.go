@@ -16,7 +16,6 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // What waits for the callbacks of one connection is bounded: at either limit it is not read until
@@ -278,15 +277,6 @@ const (
 	keptEvents = 2 * maxBacklog
 )
 
-// dispatching is how the callbacks of o run.
-func (s *settings) dispatching(o *Options) dispatch.Config {
-	c := dispatch.Config{Mode: dispatch.Mode(o.Dispatch), Workers: workers.Config{Queue: poolQueue, Logger: s.log}}
-	if o.Workers != nil {
-		c.Pool = o.Workers
-	}
-	return c
-}
-
 // dispatch runs the event here or has the dispatcher run it, and reports whether enough wait now.
 // On the loop.
 func (c *Conn) dispatch(ev event) (full bool) {
@@ -297,7 +287,7 @@ func (c *Conn) dispatch(ev event) (full bool) {
 	c.mu.Lock()
 	b := c.backlog
 	if b == nil {
-		b = c.settings().backlogOf(c)
+		b = backlogOf(c)
 		c.backlog = b
 	}
 	b.push(ev)
@@ -353,8 +343,9 @@ func (b *backlog) Kept() {
 	}
 }
 
-func (s *settings) backlogOf(c *Conn) *backlog {
-	b, _ := s.spare.Get().(*backlog)
+// backlogOf gives the connection a backlog.
+func backlogOf(c *Conn) *backlog {
+	b, _ := c.settings().spare.Get().(*backlog)
 	if b == nil {
 		b = new(backlog)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -438,4 +439,30 @@ func (r *readRules) unpack(op Op, p []byte, w *windows) (*buf.Block, error) {
 		w.in = slide(w.in, b.Bytes(), 1<<r.terms.inBits)
 	}
 	return b, nil
+}
+
+// dispatching is how the callbacks of o run.
+func (s *settings) dispatching(o *Options) dispatch.Config {
+	c := dispatch.Config{Mode: dispatch.Mode(o.Dispatch), Workers: workers.Config{Queue: poolQueue, Logger: s.log}}
+	if o.Workers != nil {
+		c.Pool = o.Workers
+	}
+	return c
+}
+
+// errStalled is for writers to a peer that has not read for as long as a Write waits.
+func (s *settings) errStalled() error {
+	return fmt.Errorf("websocket: the peer has made no room for %v (Options.WriteTimeout), the message was not "+
+		"written: %w, %w",
+		s.writeTimeout, myriad.ErrFull, os.ErrDeadlineExceeded)
+}
+
+// number is a subprotocol's place among the server's own, from 1, or 0 for none.
+func (s *settings) number(subprotocol string) uint8 {
+	for i, own := range s.subprotocols {
+		if own == subprotocol {
+			return uint8(i + 1)
+		}
+	}
+	return 0
 }

@@ -2,11 +2,11 @@ package websocket
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -234,6 +234,15 @@ func (c *Conn) control(op Op, p []byte) error {
 	return c.send(b, copied)
 }
 
+// maskKey is fresh for every frame, §5.3.
+func (s *settings) maskKey() (uint32, error) {
+	var key [4]byte
+	if _, err := s.random.Read(key[:]); err != nil {
+		return 0, fmt.Errorf("websocket: DialOptions.Random: %w", err)
+	}
+	return binary.LittleEndian.Uint32(key[:]), nil
+}
+
 // encode makes a frame, which the caller releases.
 func (s *settings) encode(h frameHeader, p []byte) (*buf.Block, error) {
 	if h.masked = s.random != nil; h.masked {
@@ -357,13 +366,6 @@ var errWait = outbox.ErrBlocked
 
 // errOnLoop is for a caller that must not wait.
 var errOnLoop = fmt.Errorf("websocket: Write would wait for room: %w, and %w", myriad.ErrOnLoop, myriad.ErrFull)
-
-// errStalled is for writers to a peer that has not read for as long as a Write waits.
-func (s *settings) errStalled() error {
-	return fmt.Errorf("websocket: the peer has made no room for %v (Options.WriteTimeout), the message was not "+
-		"written: %w, %w",
-		s.writeTimeout, myriad.ErrFull, os.ErrDeadlineExceeded)
-}
 
 // noRoom says what attempt does with a message for which there is no room. The zero value: what the
 // policy says.
