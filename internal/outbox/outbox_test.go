@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
 )
@@ -167,9 +168,9 @@ func TestSampleIsEven(t *testing.T) {
 	}
 }
 
-// parker counts its permits.
+// parker counts its permits. No test parks it.
 type parker struct {
-	waitless
+	driver.Parker
 	unparked int
 }
 
