@@ -30,8 +30,8 @@ import (
 //
 // AUTH takes the API key as its password, and the client may publish to every channel then; or a
 // client's token, and the client has the rights of its token. If the server authenticates its
-// clients, a client must authenticate. Without an API key every client may publish to every channel, as the
-// HTTP API lets it.
+// clients, a client must authenticate. Without an API key every client may publish to every
+// channel, as the HTTP API lets it.
 type Door struct {
 	*push.Server
 	patterns patterns
