@@ -15,6 +15,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
+// WriteJSON answers with body, which is JSON.
 func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -33,6 +34,7 @@ func writeShown(w http.ResponseWriter, shown any) {
 	WriteJSON(w, http.StatusOK, body)
 }
 
+// WriteError answers with the status and the body {"error":{"code":…,"message":…}}.
 func WriteError(w http.ResponseWriter, status int, code uint32, message string) {
 	WriteJSON(w, status, appendError(nil, code, message))
 }
@@ -46,6 +48,7 @@ func appendBareError(dst []byte, code uint32, message string) []byte {
 	return append(centrifuge.AppendString(dst, message), '}')
 }
 
+// WriteTooLarge answers 413 to a request whose body has more than limit bytes.
 func WriteTooLarge(w http.ResponseWriter, limit int) {
 	WriteError(w, http.StatusRequestEntityTooLarge, ErrLimitExceeded.Code,
 		fmt.Sprintf("the body is larger than %d bytes",

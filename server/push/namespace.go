@@ -111,9 +111,11 @@ const (
 	SlowLatestOnly SlowPolicy = "latest-only"
 )
 
+// MaxHistorySize bounds Namespace.HistorySize, in publications.
+const MaxHistorySize = 1 << 16
+
 const (
 	maxNamespaceName = 64
-	MaxHistorySize   = 1 << 16
 	defaultAge       = 5 * time.Minute
 	defaultSlowQueue = 64 << 10
 )

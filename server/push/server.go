@@ -267,6 +267,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	WriteJSON(w, http.StatusOK, []byte(`{}`))
 }
 
+// UnlessDraining answers 503 in place of next when Drain or Shutdown was called.
 func (s *Server) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.node.isDraining() {

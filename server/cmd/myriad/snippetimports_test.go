@@ -36,6 +36,7 @@ import (
 	_ "github.com/myriad-go/myriad/resp"
 	_ "github.com/myriad-go/myriad/server/push"
 	_ "github.com/myriad-go/myriad/server/push/doors"
+	_ "github.com/myriad-go/myriad/server/push/doors/redis"
 	_ "github.com/myriad-go/myriad/tlsloop"
 	_ "github.com/myriad-go/myriad/web"
 	_ "github.com/myriad-go/myriad/web/webtest"

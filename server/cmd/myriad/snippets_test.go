@@ -19,11 +19,11 @@ import (
 // A Go snippet is a whole program or a part of one. For a part, around declares the names that it
 // uses.
 const around = `package snippet
-import ("context"; "crypto/tls"; "fmt"; "io"; "iter"; "log"; "net"; "net/http"; "net/http/httputil"; "net/netip"
-	"net/url"; "os"; "os/signal"; "syscall"; "time"
+import ("context"; "crypto/tls"; "errors"; "fmt"; "io"; "iter"; "log"; "net"; "net/http"; "net/http/httputil"
+	"net/netip"; "net/url"; "os"; "os/signal"; "syscall"; "time"
 	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/client"; "github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/server/push"; "github.com/myriad-go/myriad/server/push/doors"
-	"github.com/myriad-go/myriad/tlsloop"
+	"github.com/myriad-go/myriad/server/push/doors/redis"; "github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
 var certificates []tls.Certificate
@@ -34,6 +34,7 @@ var target *url.URL
 var req *http.Request
 var requests iter.Seq[*http.Request]
 var pusher *push.Server
+var engine *myriad.Engine
 var g *client.Group
 func links(body []byte) []string
 type userKey struct{}

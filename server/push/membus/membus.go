@@ -1,7 +1,7 @@
 // Package membus is the bus within one process, which a push server has by default:
 //
 //	shared := membus.New(membus.Config{})
-//	first, err := push.New(push.Config{Bus: shared})
+//	first, err := push.New(push.Config{Bus: shared, Doors: doors.All(doors.Config{})})
 //
 // membus.go delivers publications to receivers, history.go keeps the histories of channels within
 // their limits, stream.go is the history of one channel.

@@ -4,7 +4,7 @@
 //	server, err := natsbus.StartServer(natsbus.ServerConfig{Name: "n1", Dir: "/var/lib/myriad",
 //		Listen: "10.0.0.1:6222", Routes: []string{"10.0.0.2:6222", "10.0.0.3:6222"}, Secret: secret, TLS: tls})
 //	bus, err := natsbus.Open(ctx, natsbus.Config{Server: server, Dir: "/var/lib/myriad/seals", Synced: true})
-//	pusher, err := push.New(push.Config{Bus: bus})
+//	pusher, err := push.New(push.Config{Bus: bus, Doors: doors.All(doors.Config{})})
 //
 // # Logs
 //
