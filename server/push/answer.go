@@ -1,7 +1,6 @@
 package push
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,15 +21,6 @@ func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	w.Write(body) // a write error means that the client has disconnected
-}
-
-// writeShown answers with a value that is always JSON.
-func writeShown(w http.ResponseWriter, shown any) {
-	body, err := json.Marshal(shown)
-	if err != nil {
-		panic("push: what the console shows is always JSON: " + err.Error())
-	}
-	WriteJSON(w, http.StatusOK, body)
 }
 
 func WriteError(w http.ResponseWriter, status int, code uint32, message string) {

@@ -20,35 +20,35 @@ type apiMethod struct {
 	name   string
 	fields []string // of a request, in alphabetical order
 	result string   // its shape, for the documentation
-	run    func(s *Server, ctx context.Context, r *apiRequest) (result []byte, err error)
+	run    func(s *apiDoor, ctx context.Context, r *apiRequest) (result []byte, err error)
 }
 
 var apiMethods = []*apiMethod{
 	{"publish", []string{"b64data", "channel", "data", "delta", "idempotency_key", "skip_history", "tags", "version",
 		"version_epoch"},
-		`{"offset", "epoch"}`, (*Server).apiPublish},
+		`{"offset", "epoch"}`, (*apiDoor).apiPublish},
 	{"broadcast", []string{"b64data", "channels", "data", "delta", "idempotency_key", "skip_history", "tags",
 		"version", "version_epoch"},
 		`{"responses": [{"result": {"offset", "epoch"}} or {"error": {"code", "message"}}, …]}`,
-		(*Server).apiBroadcast},
+		(*apiDoor).apiBroadcast},
 	{"history", []string{"channel", "limit", "reverse", "since"},
-		`{"publications": [{"data", "info", "offset", "tags"}, …], "offset", "epoch"}`, (*Server).apiHistory},
-	{"history_remove", []string{"channel"}, `{}`, (*Server).apiHistoryRemove},
+		`{"publications": [{"data", "info", "offset", "tags"}, …], "offset", "epoch"}`, (*apiDoor).apiHistory},
+	{"history_remove", []string{"channel"}, `{}`, (*apiDoor).apiHistoryRemove},
 	{"presence", []string{"channel"},
-		`{"presence": {CLIENT: {"user", "client", "conn_info", "chan_info"}, …}}`, (*Server).apiPresence},
-	{"presence_stats", []string{"channel"}, `{"num_clients", "num_users"}`, (*Server).apiPresenceStats},
-	{"channels", []string{"pattern"}, `{"channels": {NAME: {"num_clients"}, …}}`, (*Server).apiChannels},
+		`{"presence": {CLIENT: {"user", "client", "conn_info", "chan_info"}, …}}`, (*apiDoor).apiPresence},
+	{"presence_stats", []string{"channel"}, `{"num_clients", "num_users"}`, (*apiDoor).apiPresenceStats},
+	{"channels", []string{"pattern"}, `{"channels": {NAME: {"num_clients"}, …}}`, (*apiDoor).apiChannels},
 	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_users", "num_subs", "num_channels", ` +
-		`"uptime"}]}`, (*Server).apiInfo},
+		`"uptime"}]}`, (*apiDoor).apiInfo},
 	{"connections", []string{"user"}, `{"connections": {CLIENT: {"transport", "protocol", "user", "state": ` +
-		`{"channels": {NAME: {}, …}}}, …}}`, (*Server).apiConnections},
+		`{"channels": {NAME: {}, …}}}, …}}`, (*apiDoor).apiConnections},
 	{"disconnect", []string{"client", "disconnect", "session", "user", "whitelist"}, `{"num_clients"}`,
-		(*Server).apiDisconnect},
+		(*apiDoor).apiDisconnect},
 	{"subscribe", []string{"b64data", "b64info", "channel", "client", "data", "expire_at", "info", "override",
-		"recover_since", "session", "user"}, `{"num_clients"}`, (*Server).apiSubscribe},
-	{"unsubscribe", []string{"channel", "client", "session", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
+		"recover_since", "session", "user"}, `{"num_clients"}`, (*apiDoor).apiSubscribe},
+	{"unsubscribe", []string{"channel", "client", "session", "user"}, `{"num_clients"}`, (*apiDoor).apiUnsubscribe},
 	{"refresh", []string{"client", "expire_at", "expired", "info", "session", "user"}, `{"num_clients"}`,
-		(*Server).apiRefresh},
+		(*apiDoor).apiRefresh},
 }
 
 // unservedMethods are the methods of Centrifugo's API that this server lacks, each with what to do
@@ -106,7 +106,22 @@ func namesProcedure(body []byte) bool {
 	return json.Unmarshal(body, &given) == nil && given.Method != ""
 }
 
-func (s *Server) routeAPI(mux *http.ServeMux) {
+// An apiDoor is the HTTP API and the gRPC API.
+type apiDoor struct{ *Server }
+
+// newAPIDoor returns the door.
+func newAPIDoor() *apiDoor { return new(apiDoor) }
+
+// Forms implements Door: clients of the API are no subscribers.
+func (*apiDoor) Forms() []Form { return nil }
+
+// Open implements Door. The paths are below /api, and that of the gRPC service.
+func (s *apiDoor) Open(server *Server) (clients, admin func(*http.ServeMux)) {
+	s.Server = server
+	return nil, s.route
+}
+
+func (s *apiDoor) route(mux *http.ServeMux) {
 	for _, m := range apiMethods {
 		mux.HandleFunc("/api/"+m.name, func(w http.ResponseWriter, r *http.Request) { s.serveAPI(w, r, m) })
 	}
@@ -123,14 +138,14 @@ func (s *Server) routeAPI(mux *http.ServeMux) {
 	})
 }
 
-func (s *Server) serveUnserved(w http.ResponseWriter, r *http.Request) {
-	if body, ok := s.readAPI(w, r, s.node.limits.Batch); ok {
+func (s *apiDoor) serveUnserved(w http.ResponseWriter, r *http.Request) {
+	if body, ok := s.readAPI(w, r, s.Limits().Batch); ok {
 		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), body)
 		s.answerError(w, r, err)
 	}
 }
 
-func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) {
+func (s *apiDoor) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) {
 	body, ok := s.readAPI(w, r, s.requestLimit(m.name))
 	if !ok {
 		return
@@ -145,8 +160,8 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) 
 
 // requestLimit is how many bytes a request to the method may have. The body of a publish is longer
 // than its data: indented, or in base64. The data alone count for Limits.Publication.
-func (s *Server) requestLimit(method string) int {
-	l := s.node.limits
+func (s *apiDoor) requestLimit(method string) int {
+	l := s.Limits()
 	if method == "publish" {
 		return min(bodyFactor*l.Publication+BodySlack, l.Batch)
 	}
@@ -154,7 +169,7 @@ func (s *Server) requestLimit(method string) int {
 }
 
 // answer calls the method and returns the body of the answer, {"result": …}.
-func (s *Server) answer(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
+func (s *apiDoor) answer(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
 	result, err := s.call(ctx, m, body, asBytes)
 	if err != nil {
 		return nil, err
@@ -164,7 +179,7 @@ func (s *Server) answer(ctx context.Context, m *apiMethod, body []byte, asBytes 
 
 // call runs the method with the request in body. For asBytes see apiRequest. The error is an
 // *Failure.
-func (s *Server) call(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
+func (s *apiDoor) call(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
 	r, err := m.read(body)
 	if err != nil {
 		return nil, err
@@ -192,7 +207,7 @@ var statuses = map[uint32]int{
 }
 
 // answerError answers with err, turning it into an *Failure if it is none.
-func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
+func (s *apiDoor) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	e := s.Explain(r.URL.Path, err)
 	switch {
 	case e.Status != 0:
@@ -232,7 +247,7 @@ type apiRequest struct {
 	Client         string               `json:"client"`
 	User           string               `json:"user"`
 	Session        string               `json:"session"`
-	Override       *overrides           `json:"override"`
+	Override       overrides            `json:"override"`
 	Whitelist      []string             `json:"whitelist"`
 	Disconnect     *struct {
 		Code   uint32 `json:"code"`

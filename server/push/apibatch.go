@@ -71,8 +71,8 @@ func (c *commandList) UnmarshalJSON(text []byte) error {
 }
 
 // serveBatch answers POST /api/batch.
-func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.node.limits.Batch)
+func (s *apiDoor) serveBatch(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readAPI(w, r, s.Limits().Batch)
 	if !ok {
 		return
 	}
@@ -87,8 +87,8 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 // batch runs the commands of {"commands": [{METHOD: REQUEST}, …], "parallel": BOOL}. The answer is
 // {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code", "message"}}. For
 // asBytes see apiRequest. The error is an *Failure with a status.
-func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
-	given := batchRequest{Commands: commandList{most: s.node.limits.Commands}}
+func (s *apiDoor) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
+	given := batchRequest{Commands: commandList{most: s.Limits().Commands}}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&given)
@@ -131,8 +131,8 @@ func newCommand(given map[string]json.RawMessage) command {
 
 // serveLines answers POST /api: one command {"id", "method", "params"} after the other. The answer
 // has one line for each: {"id", "result"} or {"id", "error"}.
-func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.node.limits.Batch)
+func (s *apiDoor) serveLines(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readAPI(w, r, s.Limits().Batch)
 	if !ok {
 		return
 	}
@@ -156,7 +156,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 			WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, message)
 			return
 		}
-		if len(commands) == s.node.limits.Commands {
+		if len(commands) == s.Limits().Commands {
 			s.answerError(w, r, s.tooManyCommands())
 			return
 		}
@@ -170,21 +170,21 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
 }
 
-func (s *Server) tooManyCommands() error {
+func (s *apiDoor) tooManyCommands() error {
 	return &Failure{http.StatusRequestEntityTooLarge, ErrLimitExceeded.Code,
-		fmt.Sprintf("more than %d commands in one request: send several", s.node.limits.Commands)}
+		fmt.Sprintf("more than %d commands in one request: send several", s.Limits().Commands)}
 }
 
 // runAll runs the commands, in order or in parallel, and returns the reply of each as encode
 // encodes it.
-func (s *Server) runAll(ctx context.Context, commands []command, parallel bool,
+func (s *apiDoor) runAll(ctx context.Context, commands []command, parallel bool,
 	encode func(command, []byte) []byte) [][]byte {
 	replies := make([][]byte, len(commands))
 	var size atomic.Int64
 	run := func(i int) {
 		c := commands[i]
 		var result []byte
-		if before := size.Load(); c.err == nil && before > int64(s.node.limits.Batch) {
+		if before := size.Load(); c.err == nil && before > int64(s.Limits().Batch) {
 			message := fmt.Sprintf("the replies before it are %d bytes: send it in another request", before)
 			c.err = &Failure{Code: ErrLimitExceeded.Code, Message: message}
 		}

@@ -7,15 +7,12 @@ import (
 	"net/http"
 )
 
-// bodyFactor is how many times longer than its data the body of a publish may be, and BodySlack how
-// much more. They leave room for indentation, the channel and other fields.
-const (
-	bodyFactor = 16
-	BodySlack  = 4 << 10
-)
+// bodyFactor is how many times longer than its data the body of a publish may be. It leaves room for
+// indentation.
+const bodyFactor = 16
 
 // readAPI returns the body of an authorized request, or answers with an error.
-func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body []byte, ok bool) {
+func (s *apiDoor) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body []byte, ok bool) {
 	if !AllowMethod(w, r, http.MethodPost) {
 		return nil, false
 	}
@@ -23,7 +20,7 @@ func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (bod
 		return nil, false
 	}
 	if !s.hasKey(r) {
-		s.node.refusedRequest(RefusedKey, r)
+		s.RefusedRequest(RefusedKey, r)
 		WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false

@@ -89,7 +89,7 @@ func rpcErrorOf(e *Failure) *rpcError {
 	return &rpcError{code, e.Message, centrifuge.APIErrorDetails(uint32(code), uint32(e.Code), e.Message)}
 }
 
-func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
+func (s *apiDoor) serveRPC(w http.ResponseWriter, r *http.Request) {
 	if !isRPC(w, r) {
 		return
 	}
@@ -113,21 +113,21 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 }
 
 // messageLimit is requestLimit for a message, in which data are bytes as they are.
-func (s *Server) messageLimit(method string) int {
+func (s *apiDoor) messageLimit(method string) int {
 	if method == "publish" {
-		return s.node.limits.Publication + BodySlack
+		return s.Limits().Publication + BodySlack
 	}
-	return s.node.limits.Batch
+	return s.Limits().Batch
 }
 
 // answerRPC returns the reply to a call, or its status.
-func (s *Server) answerRPC(r *http.Request) ([]byte, *rpcError) {
+func (s *apiDoor) answerRPC(r *http.Request) ([]byte, *rpcError) {
 	if s.countCall(r) > 0 {
-		s.node.refusedRequest(RefusedRate, r)
+		s.RefusedRequest(RefusedRate, r)
 		return nil, &rpcError{code: rpcResourceExhausted, message: ErrTooManyRequests.Message}
 	}
 	if !s.hasKey(r) {
-		s.node.refusedRequest(RefusedKey, r)
+		s.RefusedRequest(RefusedKey, r)
 		return nil, &rpcError{code: rpcUnauthenticated,
 			message: "the key is missing or wrong: send it in the metadata, as authorization: apikey KEY"}
 	}
@@ -144,7 +144,7 @@ func (s *Server) answerRPC(r *http.Request) ([]byte, *rpcError) {
 			return nil, &rpcError{code: rpcInternal, message: "grpc-timeout is malformed"}
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = s.node.within(ctx, timeout)
+		ctx, cancel = s.Within(ctx, timeout)
 		defer cancel()
 	}
 	message, failed := readMessage(r.Body, r.Header.Get("Grpc-Encoding"), s.messageLimit(method))
@@ -160,7 +160,7 @@ func (s *Server) answerRPC(r *http.Request) ([]byte, *rpcError) {
 
 // callRPC calls the method with a message, and returns the body of the answer of the HTTP API. The
 // error is an *Failure, or says why the message is malformed.
-func (s *Server) callRPC(ctx context.Context, name, method string, message []byte) ([]byte, error) {
+func (s *apiDoor) callRPC(ctx context.Context, name, method string, message []byte) ([]byte, error) {
 	body, err := centrifuge.APIRequest(name, message)
 	var field centrifuge.APIFieldError
 	switch {
@@ -184,7 +184,7 @@ func (s *Server) callRPC(ctx context.Context, name, method string, message []byt
 //   - the client has asked for that (asStatus)
 //   - the HTTP API answers it with a status, too
 //   - the method is Batch, whose reply has no field for an error
-func (s *Server) replyRPC(name string, answer []byte, err error, asStatus bool) ([]byte, *rpcError) {
+func (s *apiDoor) replyRPC(name string, answer []byte, err error, asStatus bool) ([]byte, *rpcError) {
 	e, known := err.(*Failure)
 	switch {
 	case known && (asStatus || e.Status != 0 || name == "Batch"):

@@ -3,12 +3,12 @@ package push
 import (
 	"context"
 	"encoding/json"
-	"strings"
+	"time"
 )
 
 // This file holds the API's methods for operators. They act on all nodes: see cluster.go.
 
-func (s *Server) apiChannels(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiChannels(ctx context.Context, r *apiRequest) ([]byte, error) {
 	type shown struct {
 		Clients int `json:"num_clients"`
 	}
@@ -23,34 +23,27 @@ func (s *Server) apiChannels(ctx context.Context, r *apiRequest) ([]byte, error)
 	return json.Marshal(map[string]any{"channels": channels})
 }
 
-// matches reports whether name matches pattern, in which * matches any text. The empty pattern
-// matches all names.
-func matches(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	if pattern == "" || len(parts) == 1 {
-		return pattern == "" || pattern == name
+func (s *apiDoor) apiInfo(ctx context.Context, _ *apiRequest) ([]byte, error) {
+	type node struct {
+		ID            string `json:"uid"`
+		Name          string `json:"name"`
+		Version       string `json:"version"`
+		Clients       int64  `json:"num_clients"`
+		Channels      int    `json:"num_channels"`
+		Uptime        int64  `json:"uptime"` // seconds
+		Users         int    `json:"num_users"`
+		Subscriptions int    `json:"num_subs"`
 	}
-	first, last := parts[0], parts[len(parts)-1]
-	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) || !strings.HasSuffix(name, last) {
-		return false
-	}
-	name = name[len(first) : len(name)-len(last)]
-	for _, part := range parts[1 : len(parts)-1] {
-		_, rest, found := strings.Cut(name, part)
-		if !found {
-			return false
-		}
-		name = rest
-	}
-	return true
-}
-
-func (s *Server) apiInfo(ctx context.Context, _ *apiRequest) ([]byte, error) {
-	list, err := s.nodes(ctx)
+	list, err := s.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"nodes": list})
+	shown := make([]node, len(list))
+	for i, n := range list {
+		shown[i] = node{n.ID, n.Name, n.Version, n.Clients, n.Channels, int64(n.Uptime / time.Second), n.Users,
+			n.Subscriptions}
+	}
+	return json.Marshal(map[string]any{"nodes": shown})
 }
 
 // target is the connections that a request selects.
@@ -66,7 +59,7 @@ func numClients(n int, err error) ([]byte, error) {
 	return json.Marshal(map[string]int{"num_clients": n})
 }
 
-func (s *Server) apiDisconnect(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiDisconnect(ctx context.Context, r *apiRequest) ([]byte, error) {
 	why := Disconnect{}
 	if d := r.Disconnect; d != nil {
 		if d.Code < 3000 || d.Code > 4999 {
@@ -77,7 +70,7 @@ func (s *Server) apiDisconnect(ctx context.Context, r *apiRequest) ([]byte, erro
 	return numClients(s.Disconnect(ctx, r.target(), why))
 }
 
-func (s *Server) apiSubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiSubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if r.Data != nil && len(r.B64Data) > 0 || r.Info != nil && len(r.B64Info) > 0 {
 		return nil, badRequest("data and b64data, or info and b64info, are both given: use one")
 	}
@@ -88,20 +81,20 @@ func (s *Server) apiSubscribe(ctx context.Context, r *apiRequest) ([]byte, error
 	if len(r.B64Info) > 0 {
 		o.Info = r.B64Info
 	}
-	t := r.target()
-	return numClients(s.subscribeAll(ctx, &t, r.Channel, &o, r.Override))
+	o.Override = r.Override.rules()
+	return numClients(s.Subscribe(ctx, r.target(), r.Channel, o))
 }
 
-func (s *Server) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) {
 	return numClients(s.Refresh(ctx, r.target(), RefreshOptions{r.ExpireAt, r.Expired, r.Info}))
 }
 
-func (s *Server) apiUnsubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiUnsubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
 	return numClients(s.Unsubscribe(ctx, r.target(), r.Channel))
 }
 
 // apiConnections lists all connections of a user, or all.
-func (s *Server) apiConnections(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiConnections(ctx context.Context, r *apiRequest) ([]byte, error) {
 	list, err := s.Connections(ctx, r.User)
 	if err != nil {
 		return nil, err
@@ -124,4 +117,31 @@ func (s *Server) apiConnections(ctx context.Context, r *apiRequest) ([]byte, err
 		connections[c.Client] = one
 	}
 	return json.Marshal(map[string]any{"connections": connections})
+}
+
+// overrides are rules for subscriptions instead of those of the namespace. A field that is missing is
+// as the namespace says.
+type overrides struct {
+	Presence           *flag `json:"presence"`
+	JoinLeave          *flag `json:"join_leave"`
+	ForceRecovery      *flag `json:"force_recovery"`
+	ForcePositioning   *flag `json:"force_positioning"`
+	ForcePushJoinLeave *flag `json:"force_push_join_leave"`
+}
+
+// A flag is a boolean that can be missing.
+type flag struct {
+	Value bool `json:"value"`
+}
+
+// rules returns the overrides as the Go API has them.
+func (o *overrides) rules() Override {
+	of := func(f *flag) *bool {
+		if f == nil {
+			return nil
+		}
+		return &f.Value
+	}
+	return Override{Presence: of(o.Presence), JoinLeave: of(o.JoinLeave), ForceRecovery: of(o.ForceRecovery),
+		ForcePositioning: of(o.ForcePositioning), ForcePushJoinLeave: of(o.ForcePushJoinLeave)}
 }

@@ -10,7 +10,7 @@ import (
 // This file holds the API's methods that publish. They return when the bus has accepted the
 // publication; by then it is queued for the subscribers of this node.
 
-func (s *Server) apiPublish(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiPublish(ctx context.Context, r *apiRequest) ([]byte, error) {
 	data, o, err := r.publication()
 	if err != nil {
 		return nil, err
@@ -23,7 +23,7 @@ func (s *Server) apiPublish(ctx context.Context, r *apiRequest) ([]byte, error) 
 }
 
 // apiBroadcast publishes the same data to several channels and returns one reply for each.
-func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error) {
+func (s *apiDoor) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error) {
 	data, o, err := r.publication()
 	if err != nil {
 		return nil, err
@@ -50,14 +50,14 @@ func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error
 // publication returns what a request publishes.
 func (r *apiRequest) publication() (data []byte, o PublishOptions, err error) {
 	o = PublishOptions{Tags: r.Tags, SkipHistory: r.SkipHistory, IdempotencyKey: r.IdempotencyKey,
-		bytes: r.Data == nil}
+		Bytes: r.Data == nil}
 	if r.Version != 0 || r.VersionEpoch != "" {
 		o.Version = &Version{Number: r.Version, Epoch: r.VersionEpoch}
 	}
 	if r.Data != nil && len(r.B64Data) > 0 {
 		return nil, o, badRequest("data and b64data are both given: use one")
 	}
-	if data = r.Data; o.bytes {
+	if data = r.Data; o.Bytes {
 		data = r.B64Data
 	}
 	return data, o, nil

@@ -25,7 +25,28 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
 	"'none'"
 
-func (s *Server) routeConsole(mux *http.ServeMux) {
+// A consoleDoor is the page for operators, with what it asks for.
+type consoleDoor struct{ *Server }
+
+// newConsoleDoor returns the door.
+func newConsoleDoor() *consoleDoor { return new(consoleDoor) }
+
+// Forms implements Door: its pages subscribe by that for Server-Sent Events.
+func (*consoleDoor) Forms() []Form { return nil }
+
+// Open implements Door. The paths are / and those below /console/, unless Config.DisableConsole is
+// set, and /cluster/remove.
+func (s *consoleDoor) Open(server *Server) (clients, admin func(*http.ServeMux)) {
+	s.Server = server
+	return nil, func(mux *http.ServeMux) {
+		mux.HandleFunc("/cluster/remove", s.ForOperator(s.serveRemove))
+		if s.HasConsole() {
+			s.route(mux)
+		}
+	}
+}
+
+func (s *consoleDoor) route(mux *http.ServeMux) {
 	files, err := fs.ReadDir(consoleFiles, "console")
 	if err != nil {
 		panic("push: the console's files are missing from the binary: " + err.Error())
@@ -72,19 +93,19 @@ func consoleFile(name string) http.HandlerFunc {
 // consoleStats is what the console shows: the counters of the metrics, and samples of the last
 // minutes.
 type consoleStats struct {
-	Version         string           `json:"version"`
-	Development     bool             `json:"development"`
-	Connections     int64            `json:"connections"`
-	Channels        int              `json:"channels"`
-	Publishes       uint64           `json:"publishes"`
-	Messages        uint64           `json:"messages"`
-	SlowDisconnects uint64           `json:"slow_disconnects"`
-	UptimeSeconds   int64            `json:"uptime_seconds"`
-	QueueLimit      int              `json:"queue_limit"`
-	Loops           []loopStats      `json:"loops"`
-	Slow            []slowDisconnect `json:"slow"` // the newest first
-	Fields          []string         `json:"fields"`
-	Samples         [][]int64        `json:"samples"` // a second each, the oldest first, in the order of fields
+	Version         string       `json:"version"`
+	Development     bool         `json:"development"`
+	Connections     int64        `json:"connections"`
+	Channels        int          `json:"channels"`
+	Publishes       uint64       `json:"publishes"`
+	Messages        uint64       `json:"messages"`
+	SlowDisconnects uint64       `json:"slow_disconnects"`
+	UptimeSeconds   int64        `json:"uptime_seconds"`
+	QueueLimit      int          `json:"queue_limit"`
+	Loops           []loopStats  `json:"loops"`
+	Slow            []SlowClient `json:"slow"` // the newest first
+	Fields          []string     `json:"fields"`
+	Samples         [][]int64    `json:"samples"` // a second each, the oldest first, in the order of fields
 }
 
 type loopStats struct {
@@ -99,15 +120,14 @@ type loopStats struct {
 }
 
 // serveStats sends the samples that are newer than the query's "after", in milliseconds since 1970.
-func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
-	n := s.node
+func (s *consoleDoor) serveStats(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
+	f := s.Figures(after)
 	body, err := json.Marshal(consoleStats{
-		Version: n.version, Development: s.isOpen(), Connections: n.count.connections.Load(),
-		Channels:  n.hub.channels(),
-		Publishes: n.count.publishes.Load(), Messages: n.count.messages.Load(), SlowDisconnects: n.count.slow.Load(),
-		UptimeSeconds: int64(n.clock.Now().Sub(n.started) / time.Second), QueueLimit: n.limits.Queue,
-		Loops: loopsOf(n.engine), Slow: n.slowest.newestFirst(), Fields: sampleFields, Samples: n.sampler.since(after),
+		Version: s.Version(), Development: s.IsOpen(), Connections: f.Connections, Channels: f.Channels,
+		Publishes: f.Publishes, Messages: f.Messages, SlowDisconnects: f.SlowDisconnects,
+		UptimeSeconds: int64(f.Uptime / time.Second), QueueLimit: s.Limits().Queue, Loops: loopsOf(s.Engine()),
+		Slow: f.Slow, Fields: f.Fields, Samples: f.Samples,
 	})
 	if err != nil {
 		panic("push: stats are always JSON: " + err.Error())
@@ -127,4 +147,13 @@ func loopsOf(engine *myriad.Engine) []loopStats {
 		})
 	}
 	return loops
+}
+
+// writeShown answers with a value that is always JSON.
+func writeShown(w http.ResponseWriter, shown any) {
+	body, err := json.Marshal(shown)
+	if err != nil {
+		panic("push: what the console shows is always JSON: " + err.Error())
+	}
+	WriteJSON(w, http.StatusOK, body)
 }

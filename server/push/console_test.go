@@ -167,7 +167,7 @@ func TestConsoleListsChannels(t *testing.T) {
 	}
 	ts.subscribe("channel=room-100&channel=lobby")
 	ts.subscribe("channel=lobby")
-	list := func(query string) (l channelList) {
+	list := func(query string) (l ChannelList) {
 		t.Helper()
 		if err := json.Unmarshal(ts.do("GET", "/console/channels"+query, "").Body.Bytes(), &l); err != nil {
 			t.Fatal(err)
@@ -250,7 +250,7 @@ func TestSlowLogKeepsTheLast(t *testing.T) {
 		t.Errorf("at first: %v", got)
 	}
 	for i := range keptSlow + 7 {
-		l.add(slowDisconnect{Queued: i})
+		l.add(SlowClient{Queued: i})
 	}
 	got := l.newestFirst()
 	if len(got) != keptSlow || got[0].Queued != keptSlow+6 || got[keptSlow-1].Queued != 7 {

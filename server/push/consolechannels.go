@@ -1,7 +1,6 @@
 package push
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,9 +11,8 @@ const listedChannels = 200
 
 // serveChannels lists the channels of all nodes whose name contains the query's "match", those with
 // the most subscribers first.
-func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
-	list, err := s.node.allChannels(r.Context(), operation{Pattern: r.URL.Query().Get("match"), Contains: true,
-		Most: listedChannels})
+func (s *consoleDoor) serveChannels(w http.ResponseWriter, r *http.Request) {
+	list, err := s.FindChannels(r.Context(), r.URL.Query().Get("match"), listedChannels)
 	if err != nil {
 		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, s.Explain("console", err).Message)
 		return
@@ -26,18 +24,21 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, http.StatusOK, body)
 }
 
+// shownConnections bounds the connections of one answer.
+const shownConnections = 50
+
 // shownHistory is how many of a channel's latest publications the console shows.
 const shownHistory = 20
 
 // serveChannel describes one channel: its rules, its last publications and its present clients,
 // encoded as in the API. What its namespace does not keep is null.
-func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
+func (s *consoleDoor) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
-	if s.node.checkChannel(name) != nil {
-		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, s.node.channelRule("the channel", name))
+	if s.CheckChannel(name) != nil {
+		WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, s.ChannelRule("the channel", name))
 		return
 	}
-	rules := s.node.rules.of(name)
+	rules := s.Rules(name)
 	shown := struct {
 		Namespace string          `json:"namespace"`
 		Recovery  bool            `json:"recovery"`
@@ -46,15 +47,16 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 		History   json.RawMessage `json:"history"`
 		Presence  json.RawMessage `json:"presence"`
 	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
-	for _, part := range []struct {
-		to     *json.RawMessage
-		method func(*Server, context.Context, *apiRequest) ([]byte, error)
-	}{{&shown.History, (*Server).apiHistory}, {&shown.Presence, (*Server).apiPresence}} {
-		result, err := part.method(s, r.Context(), &apiRequest{Channel: name, Limit: shownHistory, Reverse: true})
-		switch {
-		case err == nil:
-			*part.to = result
-		case !errors.Is(err, ErrNotAvailable) && !errors.Is(err, ErrLimitExceeded):
+	h, err := s.History(r.Context(), name, Query{Limit: shownHistory, Reverse: true})
+	if err == nil {
+		shown.History = HistoryResult(h)
+	}
+	there, absent := s.Presence(r.Context(), name)
+	if absent == nil {
+		shown.Presence = PresenceResult(there.Clients)
+	}
+	for _, err := range []error{err, absent} {
+		if err != nil && !errors.Is(err, ErrNotAvailable) && !errors.Is(err, ErrLimitExceeded) {
 			WriteError(w, http.StatusInternalServerError, ErrInternal.Code, s.Explain("console", err).Message)
 			return
 		}
@@ -68,9 +70,8 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 
 // serveConnections lists the connections of all nodes of which the query's "match" is a part of the
 // user, or the beginning of the id.
-func (s *Server) serveConnections(w http.ResponseWriter, r *http.Request) {
-	list, err := s.node.allConnections(r.Context(), operation{User: r.URL.Query().Get("match"), Contains: true,
-		Most: shownConnections})
+func (s *consoleDoor) serveConnections(w http.ResponseWriter, r *http.Request) {
+	list, err := s.FindConnections(r.Context(), r.URL.Query().Get("match"), shownConnections)
 	if err != nil {
 		WriteError(w, http.StatusInternalServerError, ErrInternal.Code, s.Explain("console", err).Message)
 		return

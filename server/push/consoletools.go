@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +24,8 @@ type shownRule struct {
 	Value string `json:"value"`
 }
 
-// shown lists the rules of the namespace.
-func (ns *Namespace) shown() shownNamespace {
+// shownRules lists the rules of the namespace.
+func shownRules(ns *Namespace) shownNamespace {
 	list := []shownRule{}
 	add := func(set bool, name, value string) {
 		if set {
@@ -53,23 +52,13 @@ func (ns *Namespace) shown() shownNamespace {
 	return shownNamespace{ns.Name, list}
 }
 
-// all returns the rules of all namespaces, those of the namespace without a name first.
-func (all *namespaces) all() []*Namespace {
-	list := []*Namespace{all.none}
-	for _, ns := range all.named {
-		list = append(list, ns)
-	}
-	slices.SortFunc(list, func(a, b *Namespace) int { return strings.Compare(a.Name, b.Name) })
-	return list
-}
-
 // serveNamespaces lists the namespaces with their rules.
-func (s *Server) serveNamespaces(w http.ResponseWriter, _ *http.Request) {
+func (s *consoleDoor) serveNamespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []shownNamespace{}
-	for _, ns := range s.node.rules.Load().all() {
-		list = append(list, ns.shown())
+	for _, ns := range s.Namespaces() {
+		list = append(list, shownRules(ns))
 	}
-	writeShown(w, map[string]any{"namespaces": list, "deny_client_publish": s.node.denyClientPublish})
+	writeShown(w, map[string]any{"namespaces": list, "deny_client_publish": s.DeniesClientPublish()})
 }
 
 const (
@@ -104,7 +93,7 @@ type shownChannel struct {
 
 // serveToken explains the token in the body {"token": "…", "channels": ["…", …]}. Nothing of it is
 // logged.
-func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
+func (s *consoleDoor) serveToken(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Token    string   `json:"token"`
 		Channels []string `json:"channels"`
@@ -123,7 +112,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 			`the body is not {"token": "…", "channels": ["…"]}: `+err.Error())
 		return
 	}
-	e, refused := s.node.explainToken(asked.Token, asked.Channels)
+	e, refused := s.ExplainToken(asked.Token, asked.Channels)
 	shown := explainedToken{User: e.User, Channel: e.Channel, Header: e.Header, Claims: []shownClaim{},
 		Channels: []shownChannel{}}
 	if refused != nil {
@@ -142,12 +131,8 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 
 // serveRefusals sends the latest refusals with a number above the query's "after", and how many of
 // each reason there have been.
-func (s *Server) serveRefusals(w http.ResponseWriter, r *http.Request) {
+func (s *consoleDoor) serveRefusals(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
-	counts := make(map[string]uint64, refusalReasons)
-	for why := range refusalReasons {
-		counts[why.String()] = s.node.refusals.counts[why].Load()
-	}
-	list, last := s.node.refusals.since(after)
+	counts, list, last := s.Refusals(after)
 	writeShown(w, map[string]any{"counts": counts, "refusals": list, "last": last})
 }

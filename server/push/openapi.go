@@ -13,8 +13,8 @@ import (
 type object = map[string]any
 
 // serveOpenAPI answers with the document. It is the same for everyone, and needs no key.
-func (s *Server) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
-	WriteJSON(w, http.StatusOK, openAPI(s.node.version))
+func (s *apiDoor) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	WriteJSON(w, http.StatusOK, openAPI(s.Version()))
 }
 
 // openAPI returns the document.

@@ -235,12 +235,7 @@ func (s *Server) routeAdmin(mux *http.ServeMux) {
 	for _, route := range s.adminDoors {
 		route(mux)
 	}
-	s.routeAPI(mux)
 	s.routeMetrics(mux)
-	mux.HandleFunc("/cluster/remove", s.ForOperator(s.serveRemove))
-	if s.node.sampler != nil {
-		s.routeConsole(mux)
-	}
 }
 
 // ServeHTTP serves all paths.

@@ -61,7 +61,7 @@ func (ch *channel) cut(m *member, l *lag) {
 	n.count.dropped.Add(uint64(l.dropped - before))
 	if before == 0 && l.dropped > 0 {
 		queued := m.s.t.Queued() + l.bytes
-		n.droppers.add(slowDisconnect{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
+		n.droppers.add(SlowClient{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
 			Queued: queued})
 		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
 			"channel", ch.name, "remote", m.s.t.Remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)

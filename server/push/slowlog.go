@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A slowDisconnect describes one slow client for the console. The log line has the same values.
-type slowDisconnect struct {
+// A SlowClient describes one slow client for the console. The log line has the same values.
+type SlowClient struct {
 	At      time.Time `json:"at"`
 	Client  string    `json:"client"`
 	User    string    `json:"user,omitempty"`
@@ -20,10 +20,10 @@ const keptSlow = 50
 // A slowLog keeps the latest slow clients. Any goroutine may call it.
 type slowLog struct {
 	mu   sync.Mutex
-	list []slowDisconnect // oldest first
+	list []SlowClient // oldest first
 }
 
-func (l *slowLog) add(d slowDisconnect) {
+func (l *slowLog) add(d SlowClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.list) == keptSlow {
@@ -32,10 +32,10 @@ func (l *slowLog) add(d slowDisconnect) {
 	l.list = append(l.list, d)
 }
 
-func (l *slowLog) newestFirst() []slowDisconnect {
+func (l *slowLog) newestFirst() []SlowClient {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := make([]slowDisconnect, 0, len(l.list))
+	list := make([]SlowClient, 0, len(l.list))
 	for i := range l.list {
 		list = append(list, l.list[len(l.list)-1-i])
 	}
