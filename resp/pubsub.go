@@ -18,6 +18,17 @@ const (
 	maxPattern = 4096
 )
 
+// The indexes of what there is for channels and for patterns, and the commands.
+const (
+	byChannel = iota
+	byPattern
+)
+
+var (
+	subscribeWords   = [2]string{"SUBSCRIBE", "PSUBSCRIBE"}
+	unsubscribeWords = [2]string{"UNSUBSCRIBE", "PUNSUBSCRIBE"}
+)
+
 // A PubSub has channels on which connections get what others publish. The zero value is ready. One
 // connection may have 10,000 subscriptions of each kind, and all together 10,000 different
 // patterns. A pattern has at most 4,096 bytes. Above that SUBSCRIBE and PSUBSCRIBE are answered

@@ -116,13 +116,19 @@ type inbox struct {
 	scan    wire.CommandScan // of the incomplete command that the idle runner has
 }
 
-// A phase says who goes on with a work.
+// A phase is the state of a work's task.
+//
+//	idle → running     more bytes, or Drained, make a command ready (Conn.take, Conn.goOn)
+//	running → running  more commands are ready, and the task goes on (work.Kept, the pool)
+//	running → asking   more commands are ready, and the loop is to dispatch them (work.Next)
+//	running → idle     no command is ready (work.settle)
+//	asking → running   the loop dispatches them (Conn.goOn)
 type phase uint8
 
 const (
-	idle    phase = iota // more bytes, or Drained
-	running              // the dispatcher has the task, or will have it
-	asking               // the loop (Conn.goOn), which is to dispatch the commands that follow
+	idle phase = iota
+	running
+	asking
 )
 
 // A runner runs commands.
@@ -144,8 +150,8 @@ func (r *runner) begin(c *Conn) {
 	r.name, r.mixed, r.row = nil, false, 0
 }
 
-// serveView runs the commands in p where they are, on the loop, and returns what is left: part of a
-// command, or what has to wait.
+// serveView runs the commands in p where they are, on the loop. It returns what is left: part of a
+// command, or commands that have to wait.
 func (c *Conn) serveView(p []byte) (rest []byte) {
 	c.mu.Lock()
 	busy := c.work != nil

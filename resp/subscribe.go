@@ -33,17 +33,6 @@ type asked struct {
 	left  int // how many confirmations are to come
 }
 
-// The indexes of subscriptions.names, and the commands.
-const (
-	byChannel = iota
-	byPattern
-)
-
-var (
-	subscribeWords   = [2]string{"SUBSCRIBE", "PSUBSCRIBE"}
-	unsubscribeWords = [2]string{"UNSUBSCRIBE", "PUNSUBSCRIBE"}
-)
-
 // A Subscription has a function called with the messages of channels.
 type Subscription struct {
 	subs    *subscriptions
@@ -267,8 +256,8 @@ func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) 
 // errForgotten is for a subscription that the server ends by itself.
 var errForgotten = &ProtocolError{Reason: "the end of a subscription that was not asked for"}
 
-// answer takes the confirmation of a name by the first command that waits for one, or a reply that
-// is no message: word is empty then, and v answers PING, or is an error.
+// answer takes the answer to the first command that waits for one. word is that of a confirmation.
+// If it is empty, v is a reply that is no message: the answer to PING, or an error.
 func (s *subscriptions) answer(c *clientConn, word string, v Value) error {
 	l := s.link
 	l.mu.Lock()

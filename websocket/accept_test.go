@@ -168,7 +168,7 @@ func TestBeforeOpened(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newConn(s, deflateTerms{})
+			c := newConn(s, deflateTerms{}, 0)
 			f(c)
 			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
 			p := w.client("")

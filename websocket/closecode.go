@@ -119,6 +119,9 @@ func violated(code StatusCode, format string, args ...any) error {
 	return &violation{code: code, text: fmt.Sprintf(format, args...)}
 }
 
+// maxControl: "All control frames MUST have a payload length of 125 bytes or less", §5.5.
+const maxControl = 125
+
 // maxReason is what a control frame's 125 bytes leave after the code.
 const maxReason = maxControl - 2
 

@@ -125,9 +125,9 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 		t.Fatal("not compressed")
 	}
 	if conn.cold != nil || conn.backlog != nil || conn.reader.part != nil {
-		t.Errorf("rare %+v, backlog %+v, part %+v", conn.cold, conn.backlog, conn.reader.part)
+		t.Errorf("cold %+v, backlog %+v, part %+v", conn.cold, conn.backlog, conn.reader.part)
 	}
-	if other := newConn(conn.settings(), conn.reader.rules.terms); other.reader.rules != conn.reader.rules {
+	if other := newConn(conn.settings(), conn.reader.rules.terms, 0); other.reader.rules != conn.reader.rules {
 		t.Error("two connections with the same terms do not share them")
 	}
 	c.Close()

@@ -28,11 +28,11 @@ type Conn struct {
 	backlog *backlog // guarded by mu: what waits for callbacks, else nil
 	cold    *cold    // guarded by mu: what few connections need, else nil
 
-	end         closer // changed under mu
-	subprotocol uint8  // its place in Options.Subprotocols, from 1; 0: none
-	room        room   // guarded by mu
-	parts       parts  // guarded by mu
-	joined      bool   // guarded by mu: it is a member of a group, or was
+	end         closer   // changed under mu
+	subprotocol uint8    // its place in Options.Subprotocols, from 1; 0: none
+	room        room     // guarded by mu
+	overflow    Overflow // guarded by mu
+	joined      bool     // guarded by mu: it is a member of a group, or was
 }
 
 // A cold part is what few connections need. It is allocated when it is needed, and guarded by
@@ -46,9 +46,10 @@ type cold struct {
 	inbox   *inbox   // of a connection that is read by Read
 	windows *windows // of compression that keeps them
 
-	overflow *ownOverflow               // SetOverflow's; nil: that of the Options
-	slow     *outbox.Outbox[*buf.Block] // what waits for room; nil: there has always been room
-	late     lateMembers
+	slow  *outbox.Outbox[*buf.Block] // what waits for room; nil: there has always been room
+	late  lateMembers
+	limit int   // SetOverflow's; 0: that of the Options
+	parts parts // of a message in parts
 
 	pings *sentPings         // pings that wait for their pongs, for OnPong; nil: none
 	life  *lifetime.Lifetime // nil: Context was not called, and there are no values for it
@@ -72,8 +73,8 @@ const (
 	partsOver              // it has ended, and the loop has not seen that
 )
 
-func newConn(s *settings, t deflateTerms) *Conn {
-	c := &Conn{reader: reader{rules: s.rulesFor(t)}}
+func newConn(s *settings, t deflateTerms, subprotocol uint8) *Conn {
+	c := &Conn{reader: reader{rules: s.rulesFor(t)}, subprotocol: subprotocol, overflow: s.overflow}
 	if s.pull {
 		c.cold = &cold{inbox: new(inbox)}
 	}
@@ -94,7 +95,8 @@ func (c *Conn) needCold() *cold {
 // dropCold gives the cold part back if nothing is left in it. It is called under mu.
 func (c *Conn) dropCold() {
 	if r := c.cold; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
-		r.slow.Empty() && r.late.members == nil && r.pings == nil && r.life == nil && r.overflow == nil && !r.fin {
+		r.slow.Empty() && r.late.members == nil && r.pings == nil &&
+		r.life == nil && r.limit == 0 && r.parts == partsNone && !r.fin {
 		c.cold = nil
 	}
 }
@@ -451,9 +453,10 @@ func (c *Conn) contexts() *windows {
 // partsEnded goes on with what has waited for the end of a message in parts. On the loop.
 func (c *Conn) partsEnded() {
 	c.mu.Lock()
-	over := c.parts == partsOver
+	over := c.cold != nil && c.cold.parts == partsOver
 	if over {
-		c.parts = partsNone
+		c.cold.parts = partsNone
+		c.dropCold()
 	}
 	c.mu.Unlock()
 	if over {

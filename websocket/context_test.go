@@ -134,7 +134,7 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20_000 {
-			c := newConn(s, deflateTerms{})
+			c := newConn(s, deflateTerms{}, 0)
 			c.needCold().life = lifetime.Of(t.Context())
 			var asked [2]context.Context
 			gate := newGate(3)

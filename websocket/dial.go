@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -269,15 +268,6 @@ func (s *sharedReader) Read(p []byte) (int, error) {
 	return io.ReadFull(s.r, p)
 }
 
-// maskKey is fresh for every frame, §5.3.
-func (s *settings) maskKey() (uint32, error) {
-	var key [4]byte
-	if _, err := s.random.Read(key[:]); err != nil {
-		return 0, fmt.Errorf("websocket: DialOptions.Random: %w", err)
-	}
-	return binary.LittleEndian.Uint32(key[:]), nil
-}
-
 // parseAddress gives a URL of scheme ws or wss.
 func parseAddress(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
@@ -413,13 +403,13 @@ func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte
 		g.fail(c, err)
 		return
 	}
-	terms, err := g.settings.agreedExtensions(response.Header["Sec-Websocket-Extensions"])
+	terms, err := agreedExtensions(g.settings, response.Header["Sec-Websocket-Extensions"])
 	if err != nil {
 		g.fail(c, err)
 		return
 	}
-	conn := newConn(g.settings, terms)
-	conn.nc, conn.subprotocol = c, subprotocol
+	conn := newConn(g.settings, terms, subprotocol)
+	conn.nc = c
 	conn.SetValue(g.value)
 	g.conn = conn
 	c.SetHandler((*handler)(conn), rest)
@@ -449,7 +439,7 @@ func (g *greeting) agreed(r *http.Response) (subprotocol uint8, err error) {
 }
 
 // agreedExtensions is what the server has accepted of our offer.
-func (s *settings) agreedExtensions(lines []string) (t deflateTerms, err error) {
+func agreedExtensions(s *settings, lines []string) (t deflateTerms, err error) {
 	for _, line := range lines {
 		for at := 0; at < len(line); {
 			e, next := nextExtension(line, at)

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // What waits for the callbacks of one connection is bounded: at either limit it is not read until
@@ -68,15 +73,20 @@ type queue struct {
 
 // message hands a message to its callback, and reports whether enough wait now. On the loop.
 func (c *Conn) message(m message) (full bool) {
-	switch {
-	case c.settings().onMessage == nil && !c.settings().pull || c.end.muted():
+	s := c.reader.rules.settings
+	if s.onMessage == nil && !s.pull || c.end.muted() {
 		m.release()
 		return false
-	case (!c.settings().inline || c.settings().pull) && m.block == nil && len(m.payload) > 0:
-		m.block = buf.From(m.payload)
 	}
 	ev := event{kind: received, op: m.op, packed: m.compressed, block: m.block, p: m.payload}
-	if c.settings().pull {
+	if s.inline && !s.pull {
+		c.call(ev)
+		return false
+	}
+	if m.block == nil && len(m.payload) > 0 {
+		ev.block = buf.From(m.payload)
+	}
+	if s.pull {
 		return c.keep(ev)
 	}
 	return c.dispatch(ev)
@@ -113,29 +123,40 @@ func (b *queue) pop() (ev event, resume bool) {
 	if ev.block != nil {
 		b.bytes -= ev.block.Len()
 	}
+	if b.empty() {
+		b.events, b.head = b.events[:0], 0
+	}
 	if b.paused && !b.asked && b.belowHalf() {
 		b.asked, resume = true, true
 	}
 	return ev, resume
 }
 
-// call runs one callback, with nothing held.
-func (c *Conn) call(ev event) {
-	defer driver.Unlabel() // the goroutine runs callbacks of others next
+// call runs one callback, with nothing held, and reports whether it has returned rather than
+// panicked.
+func (c *Conn) call(ev event) (returned bool) {
+	defer func() {
+		driver.Unlabel() // the goroutine runs callbacks of others next
+		if !returned {
+			c.panicked(recover())
+		}
+	}()
+	s := c.reader.rules.settings
 	switch ev.kind {
 	case opened:
-		c.settings().onOpen(c)
+		s.onOpen(c)
 	case leaving:
 		c.end.leave(c, ev.err)
 	case drained:
-		c.settings().onDrained(c)
+		s.onDrained(c)
 	case ponged:
 		c.ping.callPong(c, ev)
 	case finished:
-		c.settings().onClose(c, ev.err)
+		s.onClose(c, ev.err)
 	default:
 		c.callMessage(ev)
 	}
+	return true
 }
 
 func (c *Conn) callMessage(ev event) {
@@ -155,18 +176,7 @@ func (c *Conn) callMessage(ev event) {
 		defer b.Release()
 		p = b.Bytes()
 	}
-	c.settings().onMessage(c, ev.op, p)
-}
-
-// callInline runs one callback, and reports whether it has returned rather than panicked.
-func (c *Conn) callInline(ev event) (returned bool) {
-	defer func() {
-		if !returned {
-			c.panicked(recover())
-		}
-	}()
-	c.call(ev)
-	return true
+	c.reader.rules.settings.onMessage(c, ev.op, p)
 }
 
 // panicked ends a connection whose callback has failed.
@@ -267,26 +277,17 @@ const (
 	keptEvents = 2 * maxBacklog
 )
 
-// dispatching is how the callbacks of o run.
-func (s *settings) dispatching(o *Options) dispatch.Config {
-	c := dispatch.Config{Mode: dispatch.Mode(o.Dispatch), Workers: workers.Config{Queue: poolQueue, Logger: s.log}}
-	if o.Workers != nil {
-		c.Pool = o.Workers
-	}
-	return c
-}
-
 // dispatch runs the event here or has the dispatcher run it, and reports whether enough wait now.
 // On the loop.
 func (c *Conn) dispatch(ev event) (full bool) {
 	if c.settings().inline {
-		c.callInline(ev)
+		c.call(ev)
 		return false
 	}
 	c.mu.Lock()
 	b := c.backlog
 	if b == nil {
-		b = c.settings().backlogOf(c)
+		b = backlogOf(c)
 		c.backlog = b
 	}
 	b.push(ev)
@@ -319,7 +320,7 @@ func (b *backlog) Do() (returned bool) {
 	if resume {
 		c.nc.Notify()
 	}
-	return c.callInline(ev)
+	return c.call(ev)
 }
 
 // Next implements dispatch.Task.
@@ -342,8 +343,9 @@ func (b *backlog) Kept() {
 	}
 }
 
-func (s *settings) backlogOf(c *Conn) *backlog {
-	b, _ := s.spare.Get().(*backlog)
+// backlogOf gives the connection a backlog.
+func backlogOf(c *Conn) *backlog {
+	b, _ := c.settings().spare.Get().(*backlog)
 	if b == nil {
 		b = new(backlog)
 	}
@@ -458,9 +460,8 @@ func (c *Conn) pull(w driver.Parker, expired func(*inbox) error) (ev event, ok b
 		}
 		return event{}, false, in.err
 	}
-	ev = in.shift()
-	if in.paused && !in.asked && in.belowHalf() {
-		in.asked = true
+	ev, resume := in.pop()
+	if resume {
 		c.nc.Notify()
 	}
 	in.busy = ev.kind == received
@@ -512,20 +513,6 @@ func (in *inbox) wake() {
 	in.readers = in.readers[:0]
 }
 
-// shift takes the first event. Conn.mu is held.
-func (b *queue) shift() event {
-	ev := b.events[b.head]
-	b.events[b.head] = event{}
-	b.head++
-	if ev.block != nil {
-		b.bytes -= ev.block.Len()
-	}
-	if b.empty() {
-		b.events, b.head = b.events[:0], 0
-	}
-	return ev
-}
-
 // keep lets a message wait for Read, and reports whether enough wait now. On the loop.
 func (c *Conn) keep(ev event) (full bool) {
 	c.mu.Lock()
@@ -568,7 +555,7 @@ func (c *Conn) emptyInbox() {
 	}
 	in := c.cold.inbox
 	for !in.empty() {
-		if ev := in.shift(); ev.block != nil {
+		if ev, _ := in.pop(); ev.block != nil {
 			ev.block.Release()
 		}
 	}
@@ -654,4 +641,154 @@ func (c *Conn) unpack(op Op, p []byte) (*buf.Block, error) {
 		c.end.fail(c, v.code, v.text, err)
 	}
 	return b, err
+}
+
+// NetConn shows a connection with Options.Pull as a net.Conn: a stream of the bytes of the peer's
+// messages, of either kind, whose boundaries are lost. Each Write is one message of kind op; it
+// waits for room. Close sends StatusNormalClosure and does not wait for the answer. Read gives
+// io.EOF when the peer has closed with StatusNormalClosure or StatusGoingAway. Deadlines are those
+// of a net.Conn, to the millisecond; one that has passed leaves the connection as it is. Not on a
+// loop.
+func NetConn(c *Conn, op Op) net.Conn { return &netConn{c: c, op: op} }
+
+type netConn struct {
+	c  *Conn
+	op Op
+
+	mu   sync.Mutex // one Read at a time
+	rest *buf.Block // what Read has not returned of a message
+	at   int
+
+	closed atomic.Bool
+}
+
+var _ net.Conn = (*netConn)(nil)
+
+func (n *netConn) Read(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for n.rest == nil {
+		_, b, err := n.c.pullBlock(context.Background(), func(in *inbox) error { return n.late(in.readDue) })
+		if err != nil {
+			return 0, n.failed("read", err)
+		}
+		if n.rest, n.at = b, 0; b != nil && b.Len() == 0 {
+			n.drop()
+		}
+	}
+	k := copy(p, n.rest.Bytes()[n.at:])
+	if n.at += k; n.at == n.rest.Len() {
+		n.drop()
+	}
+	return k, nil
+}
+
+func (n *netConn) drop() {
+	n.rest.Release()
+	n.rest = nil
+}
+
+func (n *netConn) Write(p []byte) (int, error) {
+	err := checkMessage(n.op, p)
+	if err == nil {
+		err = n.writeLate()
+	}
+	if err == nil {
+		err = n.c.writeWaiting(context.Background(), outgoing{op: n.op, p: p}, 0, n.writeLate)
+	}
+	if err != nil {
+		return 0, n.failed("write", err)
+	}
+	return len(p), nil
+}
+
+func (n *netConn) writeLate() error {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	if !n.c.settings().pull {
+		return errNotPulled
+	}
+	return n.late(n.c.cold.inbox.writeDue)
+}
+
+// late reports whether a deadline has passed.
+func (n *netConn) late(due int64) error {
+	if due > 0 && n.c.nc != nil && n.c.nc.Loop().Engine().System().Now().UnixMilli() >= due {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// failed is err as a net.Conn returns it.
+func (n *netConn) failed(op string, err error) error {
+	switch code := CloseStatus(err); {
+	case op == "read" && (code == StatusNormalClosure || code == StatusGoingAway):
+		return io.EOF
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = os.ErrDeadlineExceeded // as it is: a timeout in the sense of net.Error
+	}
+	return &net.OpError{Op: op, Net: "websocket", Source: n.c.LocalAddr(), Addr: n.c.RemoteAddr(), Err: err}
+}
+
+func (n *netConn) Close() error {
+	if n.closed.Swap(true) {
+		return n.failed("close", errClosing)
+	}
+	err := n.c.Close(StatusNormalClosure, "")
+	n.mu.Lock() // a Read that waits has been woken by Close
+	defer n.mu.Unlock()
+	if n.rest != nil {
+		n.drop()
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) { // the peer may have closed before
+		return n.failed("close", err)
+	}
+	return nil
+}
+
+func (n *netConn) LocalAddr() net.Addr  { return orNone(n.c.LocalAddr()) }
+func (n *netConn) RemoteAddr() net.Addr { return orNone(n.c.RemoteAddr()) }
+
+// orNone is for a connection that has not arrived at its loop.
+func orNone(a net.Addr) net.Addr {
+	if a == nil {
+		return &net.TCPAddr{}
+	}
+	return a
+}
+
+func (n *netConn) SetDeadline(t time.Time) error      { return n.setDue(t, true, true) }
+func (n *netConn) SetReadDeadline(t time.Time) error  { return n.setDue(t, true, false) }
+func (n *netConn) SetWriteDeadline(t time.Time) error { return n.setDue(t, false, true) }
+
+func (n *netConn) setDue(t time.Time, read, write bool) error {
+	due := int64(0)
+	if !t.IsZero() {
+		due = max(1, t.Add(time.Millisecond-1).UnixMilli())
+	}
+	c := n.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.settings().pull:
+		return n.failed("set", errNotPulled)
+	case c.end.over():
+		return n.failed("set", errClosing)
+	}
+	in := c.cold.inbox
+	if read {
+		in.readDue = due
+		in.wake()
+	}
+	if write {
+		in.writeDue = due
+		c.slow().Wake()
+	}
+	if c.nc != nil {
+		c.nc.Notify() // the loop sets the timer
+	}
+	return nil
 }

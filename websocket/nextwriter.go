@@ -89,10 +89,10 @@ func (w *messageWriter) begin() {
 		switch {
 		case !c.end.writable():
 			return errClosing
-		case c.parts == partsOpen || c.slow().Waits():
+		case c.blocked():
 			return myriad.ErrFull
 		}
-		c.parts = partsOpen
+		c.needCold().parts = partsOpen
 		return nil
 	}})
 	if err != nil {
@@ -148,7 +148,7 @@ func (w *messageWriter) sendPart(b *buf.Block, last bool) error {
 	if err != nil || !last {
 		return err
 	}
-	c.parts = partsOver
+	c.needCold().parts = partsOver
 	c.slow().Wake()
 	if c.nc != nil {
 		c.nc.Notify() // the loop sends what has waited, as when there is room again

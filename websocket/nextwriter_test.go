@@ -185,7 +185,7 @@ func TestNextWriterEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConn(s, deflateTerms{})
+	c := newConn(s, deflateTerms{}, 0)
 	m, err := c.NextWriter(OpBinary)
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,27 @@ func TestOverflowNames(t *testing.T) {
 	}
 }
 
+// A policy of one connection costs no memory, and neither does a message in parts when it is over.
+func TestPolicyCostsNothing(t *testing.T) {
+	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
+	if err := h.conn.SetOverflow(OverflowDropOldest, 0); err != nil || h.conn.cold != nil {
+		t.Errorf("after SetOverflow: %v, %+v", err, h.conn.cold)
+	}
+	w, err := h.conn.NextWriter(OpBinary)
+	if err == nil {
+		_, err = w.Write(make([]byte, 3*partBytes))
+	}
+	if err != nil || !h.conn.inParts() {
+		t.Fatalf("in parts: %v, %v", h.conn.inParts(), err)
+	}
+	err = w.Close()
+	h.Settle()
+	if err != nil || h.conn.cold != nil {
+		t.Errorf("behind a message in parts: %v, %+v", err, h.conn.cold)
+	}
+	h.finish()
+}
+
 // lastRun is the numbers behind the last gap.
 func lastRun(all []int) []int {
 	for i := len(all) - 1; i > 0; i-- {
@@ -260,7 +281,7 @@ func TestDroppableBeforeOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConn(s, deflateTerms{})
+	c := newConn(s, deflateTerms{}, 0)
 	for i := range 20 {
 		if err := c.Write(OpText, numbered(i)); err != nil {
 			t.Error(err)

@@ -105,7 +105,7 @@ func TestOnPongOfEarlyPing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConn(s, deflateTerms{})
+	c := newConn(s, deflateTerms{}, 0)
 	if err := c.Ping([]byte("early")); err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,11 @@ package websocket
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -134,7 +134,7 @@ func (c *Conn) write(m outgoing) error {
 func (c *Conn) blocks() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.policy() == outbox.Block
+	return c.overflow == OverflowBlock
 }
 
 func (c *Conn) stalled() bool {
@@ -234,6 +234,15 @@ func (c *Conn) control(op Op, p []byte) error {
 	return c.send(b, copied)
 }
 
+// maskKey is fresh for every frame, §5.3.
+func (s *settings) maskKey() (uint32, error) {
+	var key [4]byte
+	if _, err := s.random.Read(key[:]); err != nil {
+		return 0, fmt.Errorf("websocket: DialOptions.Random: %w", err)
+	}
+	return binary.LittleEndian.Uint32(key[:]), nil
+}
+
 // encode makes a frame, which the caller releases.
 func (s *settings) encode(h frameHeader, p []byte) (*buf.Block, error) {
 	if h.masked = s.random != nil; h.masked {
@@ -244,12 +253,6 @@ func (s *settings) encode(h frameHeader, p []byte) (*buf.Block, error) {
 		h.key = key
 	}
 	return frameOf(h, p), nil
-}
-
-func frameOf(h frameHeader, p []byte) *buf.Block {
-	b := buf.Get(headerSize(int64(len(p)), h.masked) + len(p))
-	b.Commit(len(appendFrame(b.Extend()[:0], h, p)))
-	return b
 }
 
 // send gives the engine a frame. It consumes b; up to copyUpTo bytes are copied if there is output
@@ -364,13 +367,6 @@ var errWait = outbox.ErrBlocked
 // errOnLoop is for a caller that must not wait.
 var errOnLoop = fmt.Errorf("websocket: Write would wait for room: %w, and %w", myriad.ErrOnLoop, myriad.ErrFull)
 
-// errStalled is for writers to a peer that has not read for as long as a Write waits.
-func (s *settings) errStalled() error {
-	return fmt.Errorf("websocket: the peer has made no room for %v (Options.WriteTimeout), the message was not "+
-		"written: %w, %w",
-		s.writeTimeout, myriad.ErrFull, os.ErrDeadlineExceeded)
-}
-
 // noRoom says what attempt does with a message for which there is no room. The zero value: what the
 // policy says.
 type noRoom struct {
@@ -389,7 +385,10 @@ func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.needCold().overflow = &ownOverflow{policy, limit}
+	c.overflow = policy
+	if limit != c.settings().writeLimit || c.cold != nil {
+		c.needCold().limit = limit
+	}
 	if c.nc != nil {
 		engine, _ := c.limits()
 		c.nc.SetWriteLimit(engine)
@@ -421,28 +420,14 @@ func (c *Conn) needSlow() *outbox.Outbox[*buf.Block] {
 	return r.slow
 }
 
-// ownOverflow is a policy and a limit of one connection; a limit of 0 is that of the Options.
-type ownOverflow struct {
-	policy Overflow
-	limit  int
-}
-
-// policy is called under mu.
-func (c *Conn) policy() outbox.Policy {
-	if c.cold != nil && c.cold.overflow != nil {
-		return outbox.Policy(c.cold.overflow.policy)
-	}
-	return outbox.Policy(c.settings().overflow)
-}
-
 // limits are how many bytes the engine may queue, where 0 is the engine's own limit, and how many
 // may wait besides. It is called under mu.
 func (c *Conn) limits() (engine, room int) {
 	limit := c.settings().writeLimit
-	if c.cold != nil && c.cold.overflow != nil && c.cold.overflow.limit > 0 {
-		limit = c.cold.overflow.limit
+	if c.cold != nil && c.cold.limit > 0 {
+		limit = c.cold.limit
 	}
-	p := c.policy()
+	p := outbox.Policy(c.overflow)
 	if limit == 0 && p.Queues() {
 		limit = earlyLimit
 	}
@@ -451,14 +436,19 @@ func (c *Conn) limits() (engine, room int) {
 
 // blocked reports whether a message has to wait behind others, or for the end of one in parts. It
 // is called under mu.
-func (c *Conn) blocked() bool { return c.parts == partsOpen || c.slow().Waits() }
+func (c *Conn) blocked() bool {
+	return c.cold != nil && (c.cold.parts == partsOpen || c.cold.slow.Waits())
+}
+
+// inParts reports whether a message in parts has begun. It is called under mu.
+func (c *Conn) inParts() bool { return c.cold != nil && c.cold.parts == partsOpen }
 
 // offer queues a message or does with it what is to be done when there is no room. It consumes b.
 // It is called under mu.
 func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 	switch {
 	case c.blocked() && c.end.writable():
-		if no.probe && !c.policy().Queues() {
+		if no.probe && !outbox.Policy(c.overflow).Queues() {
 			b.Release()
 			return errWait
 		}
@@ -480,9 +470,9 @@ func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 
 // full is for a message that there is no room for. It consumes b. It is called under mu.
 func (c *Conn) full(b *buf.Block, no noRoom) error {
-	p := c.policy()
+	p := outbox.Policy(c.overflow)
 	waits := p == outbox.Block || no.late ||
-		c.parts == partsOpen && !p.Queues() && (p == outbox.Close || no.member != nil)
+		c.inParts() && !p.Queues() && (p == outbox.Close || no.member != nil)
 	switch {
 	case no.parker != nil:
 		b.Release()
@@ -517,7 +507,7 @@ const tooSlow = "too slow"
 // advance gives the engine what waits, as far as it has room. It is called under mu.
 func (c *Conn) advance() {
 	for o := c.slow(); o.Waits(); o.Sent() {
-		if c.parts == partsOpen || c.send(o.First().Retain(), copied) != nil {
+		if c.inParts() || c.send(o.First().Retain(), copied) != nil {
 			return // Drained follows, or the end of a message in parts, or the connection's
 		}
 	}
@@ -528,7 +518,7 @@ func (c *Conn) advance() {
 func (c *Conn) forcePending() {
 	for o := c.slow(); o.Waits(); o.Sent() {
 		switch {
-		case c.parts == partsOpen: // no other message may come inside of one
+		case c.inParts(): // no other message may come inside of one
 		case c.nc != nil:
 			_ = c.force(o.First().Bytes()) // the connection ends in any case
 		default:

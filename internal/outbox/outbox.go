@@ -234,10 +234,10 @@ func (o *Outbox[M]) replace(m M, r Rules) {
 }
 
 func keyOf[M Message](m M) (key string, keyed bool) {
-	if k, ok := any(m).(Keyed); ok {
-		return k.Key(), true
+	if _, keyed := any(m).(Keyed); !keyed {
+		return "", false // m has stayed on the stack; the call of Key lets it escape
 	}
-	return "", false
+	return any(m).(Keyed).Key(), true
 }
 
 // maxStride bounds how far apart the messages are that Sample keeps.

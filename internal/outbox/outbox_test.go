@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
 )
@@ -110,6 +111,17 @@ func TestPut(t *testing.T) {
 	}
 }
 
+// A message without a key is not put on the heap to ask it for one.
+func TestLatestAllocates(t *testing.T) {
+	var o outbox.Outbox[message]
+	refs := 0
+	put := func() { o.Put(message{"a", &refs}, outbox.Rules{Policy: outbox.Latest, Room: 40}) }
+	put()
+	if n := testing.AllocsPerRun(100, put); n > 0 {
+		t.Errorf("%v allocations for a message", n)
+	}
+}
+
 // A message that is larger than the room waits by itself.
 func TestPutLargerThanRoom(t *testing.T) {
 	for _, p := range []outbox.Policy{outbox.DropOldest, outbox.Latest, outbox.Sample} {
@@ -156,9 +168,9 @@ func TestSampleIsEven(t *testing.T) {
 	}
 }
 
-// parker counts its permits.
+// parker counts its permits. No test parks it.
 type parker struct {
-	waitless
+	driver.Parker
 	unparked int
 }
 

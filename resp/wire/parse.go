@@ -10,8 +10,7 @@ import (
 // that are no value, a limit, a push inside of another value, or one of the streamed types, which
 // no known server sends.
 func ParseValue(p []byte, l Limits) (n int, v Value, err error) {
-	filled := l.filled()
-	r := valueReader{p: p, limits: &filled}
+	r := valueReader{p: p, limits: l.filled()}
 	switch err := r.read(&v, 0); {
 	case err == errShort:
 		return 0, Value{}, nil
@@ -43,7 +42,7 @@ type valueReader struct {
 	p      []byte
 	pos    int
 	values int // that aggregates have announced
-	limits *Limits
+	limits Limits
 }
 
 // read reads a value with the attributes in front of it.
@@ -66,7 +65,7 @@ func (r *valueReader) read(v *Value, depth int) error {
 }
 
 func (r *valueReader) one(v *Value, depth int) error {
-	h, err := nextHeader(r.p, r.pos, 0, r.limits)
+	h, err := nextHeader(r.p, r.pos, 0, &r.limits)
 	if err != nil {
 		return err
 	}
@@ -100,12 +99,11 @@ func (r *valueReader) one(v *Value, depth int) error {
 	}
 	// Room is made for what can have come, not for what is announced.
 	v.Elems = make([]Value, 0, min(size, (len(r.p)-r.pos)/shortestValue))
-	for range size {
-		var e Value
-		if err := r.read(&e, depth+1); err != nil {
+	for i := range size {
+		v.Elems = append(v.Elems, Value{})
+		if err := r.read(&v.Elems[i], depth+1); err != nil {
 			return err
 		}
-		v.Elems = append(v.Elems, e)
 	}
 	return nil
 }

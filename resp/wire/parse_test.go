@@ -236,3 +236,13 @@ func TestMatch(t *testing.T) {
 		t.Error("a pattern with b matches a string without")
 	}
 }
+
+// A reply without elements is read without an allocation.
+func TestParseValueAllocatesNothing(t *testing.T) {
+	for _, in := range []string{"+OK\r\n", ":1\r\n", "$5\r\nhello\r\n", "_\r\n"} {
+		p := []byte(in)
+		if n := testing.AllocsPerRun(100, func() { _, _, _ = ParseValue(p, Limits{}) }); n > 0 {
+			t.Errorf("%q: %v allocations", in, n)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/server/push/bus"
 )
 
@@ -20,12 +21,12 @@ type channel struct {
 
 	mu       sync.Mutex // also orders a new member among the publications
 	members  []*member
-	joining  reservations     // of sessions that are about to join
-	sending  bool             // Receive walks members: see spread
-	holes    int              // nil members, only while sending
-	visible  int              // members without watchers
-	notified int              // members that receive join and leave notices
-	lags     map[*member]*lag // queues of slow members, usually nil: see slow.go
+	joining  reservations                        // of sessions that are about to join
+	sending  bool                                // Receive walks members: see spread
+	holes    int                                 // nil members, only while sending
+	visible  int                                 // members without watchers
+	notified int                                 // members that receive join and leave notices
+	outboxes map[*member]*outbox.Outbox[payload] // of slow members, usually nil: see slow.go
 
 	specials map[*member]*special // usually nil: see special.go
 	deltas   int                  // members that get deltas
@@ -209,7 +210,7 @@ func (ch *channel) unlink(m *member) {
 	if m.notices {
 		ch.notified--
 	}
-	delete(ch.lags, m)
+	delete(ch.outboxes, m)
 	ch.leaveSpecial(m)
 }
 

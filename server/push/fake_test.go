@@ -161,9 +161,10 @@ type fakeTransport struct {
 	mu     sync.Mutex
 	s      *Session
 	sent   []string
-	stuck  bool // the peer does not read
-	bytes  int  // queued while stuck
-	max    int  // the maximum of bytes
+	stuck  bool     // the peer does not read
+	unread []string // sent while stuck
+	bytes  int      // queued while stuck
+	max    int      // the maximum of bytes
 	full   bool
 	closed *Disconnect
 	hung   bool
@@ -180,10 +181,19 @@ func (f *fakeTransport) Send(m *Message) error {
 	case f.stuck:
 		f.bytes += len(m.Payload)
 		f.max = max(f.max, f.bytes)
+		f.unread = append(f.unread, string(m.Payload))
 		return nil
 	}
 	f.sent = append(f.sent, string(m.Payload))
 	return nil
+}
+
+// readOn has a stuck peer read what has been queued for it.
+func (f *fakeTransport) readOn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = append(f.sent, f.unread...)
+	f.stuck, f.bytes, f.unread = false, 0, nil
 }
 
 // frame is a message from the peer.

@@ -11,7 +11,6 @@ import (
 // These are names of package token for functions in which token is a variable.
 var (
 	errTokenExpired   = token.ErrExpired
-	errTokenInvalid   = token.ErrInvalid
 	errKeyNotYetKnown = token.ErrKeyNotYetKnown
 )
 

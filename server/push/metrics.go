@@ -76,7 +76,7 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 		}),
 		engineCollector{n.engine},
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",
-			c.dropped.Load),
+			c.overflow.Dropped.Load),
 	)
 }
 

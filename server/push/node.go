@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/token"
 )
@@ -106,7 +107,7 @@ type counters struct {
 	messages    atomic.Uint64 // publications queued, counted once for each subscriber
 	slow        atomic.Uint64 // clients disconnected as slow
 	latency     latencies     // of publications
-	dropped     atomic.Uint64 // publications that a policy dropped for slow subscribers
+	overflow    outbox.Counts // publications that a policy dropped for slow subscribers
 }
 
 // open starts the node's clock. close stops it.

@@ -169,7 +169,7 @@ func (ch *channel) Lost(string) {
 // holds ch.mu.
 func (ch *channel) evictMembers() (told int, others []*member) {
 	gone := ch.members
-	ch.members, ch.notified, ch.lags = nil, 0, nil
+	ch.members, ch.notified, ch.outboxes = nil, 0, nil
 	ch.specials, ch.deltas, ch.base = nil, 0, nil
 	for _, m := range gone {
 		m.at = nowhere

@@ -2,12 +2,15 @@ package push
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/internal/outbox"
+	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
 )
 
 func withRules(t *testing.T, list ...Namespace) func(*node) {
@@ -208,11 +211,11 @@ func TestSlowPolicies(t *testing.T) {
 				t.Errorf("its transport was given %d bytes, want about %d", slow.max, handed)
 			}
 			ch := slow.s.members[0].ch
-			waiting := len(ch.lags[slow.s.members[0]].waiting)
+			waiting := ch.outboxes[slow.s.members[0]].Len()
 			if waiting < kept*9/10 || waiting > kept {
 				t.Errorf("%d wait for it, want about %d", waiting, kept)
 			}
-			dropped := n.count.dropped.Load()
+			dropped := n.count.overflow.Dropped.Load()
 			if got := int(dropped) + waiting + slow.max/1000; got < publications-5 || got > publications+5 {
 				t.Errorf("%d dropped, %d wait, %d bytes handed over", dropped, waiting, slow.max)
 			}
@@ -231,36 +234,111 @@ func TestSlowPolicies(t *testing.T) {
 			}
 			n.mustPublish("news", "1")
 			slow.want(t, "it keeps up again", `{"push":{"channel":"news","pub":{"data":1}}}`)
-			if len(ch.lags) > 0 {
+			if len(ch.outboxes) > 0 {
 				t.Error("it still lags")
 			}
 			want := "client=" + slow.s.id.String() + ` user="" channel=news remote=192.0.2.1:1234 policy=` +
 				string(policy)
-			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log,
-				want) ||
-				!strings.Contains(log, "caught up") {
+			end := fmt.Sprintf("has caught up\" client=%s channel=news dropped=%d\n", slow.s.id, dropped)
+			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) ||
+				!strings.Contains(log, end) {
 				t.Errorf("log %q", log)
 			}
-			if list := n.droppers.newestFirst(); len(list) != 1 || list[0].Client != slow.s.id.String() {
-				t.Errorf("remembered are %+v", list)
+			if list := n.droppers.newestFirst(); len(list) != 1 || list[0].Client != slow.s.id.String() ||
+				list[0].Queued < slow.max+kept*900 || list[0].Queued > slow.max+kept*1100 {
+				t.Errorf("remembered are %+v; %d bytes were handed over", list, slow.max)
 			}
 		})
 	}
 }
 
-// When a slow client leaves, its lag is released.
+// A subscriber keeps the promises of each policy.
+func TestSlowPoliciesConform(t *testing.T) {
+	rules := map[outbox.Policy]Namespace{
+		outbox.DropOldest: {Slow: SlowDropOldest, SlowQueue: 20 << 10},
+		outbox.Latest:     {Slow: SlowLatestOnly},
+		outbox.Close:      {Slow: SlowDisconnect},
+	}
+	outboxtest.Run(t, outboxtest.Config{
+		Policies: slices.Sorted(maps.Keys(rules)),
+		New: func(t *testing.T, p outbox.Policy) outboxtest.Receiver {
+			n := newTestNode(t, withRules(t, rules[p]), func(n *node) { n.timing.Ping = time.Hour })
+			r := &slowMember{n, n.connected("news")}
+			r.stuck = true
+			return r
+		},
+		Many: 1200, // of 1000 bytes; Limits.Queue is less than all of them
+	})
+}
+
+// A slowMember reads only in Drain.
+type slowMember struct {
+	n *testNode
+	*fakeTransport
+}
+
+func (r *slowMember) Offer(n int) outboxtest.Answer {
+	r.n.mustPublish("news", fmt.Sprintf(`"%d %s"`, n, strings.Repeat("x", 1000)))
+	if r.isClosed() {
+		return outboxtest.Ended
+	}
+	return outboxtest.Taken
+}
+
+func (r *slowMember) Drain() (got []int) {
+	r.readOn()
+	r.n.clock.advance(2 * wheelSlot)
+	for _, message := range r.take() {
+		var number int
+		if _, err := fmt.Sscanf(message, `{"push":{"channel":"news","pub":{"data":"%d `, &number); err != nil {
+			r.n.t.Errorf("%.80s: %v", message, err)
+		}
+		got = append(got, number)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stuck = true
+	return got
+}
+
+func (r *slowMember) Missed() uint64 { return r.n.count.overflow.Dropped.Load() }
+func (r *slowMember) Closed() bool   { return r.isClosed() }
+
+// Slow clients of one form wait for the same bytes. The log does not name those that miss nothing.
+func TestSlowClientsShare(t *testing.T) {
+	n := newTestNode(t, withRules(t, Namespace{Slow: SlowLatestOnly}))
+	a, b := n.connected("news"), n.connected("news")
+	a.stuck, a.bytes, b.stuck, b.bytes = true, 1<<20, true, 1<<20
+	n.mustPublish("news", "1")
+	ch := a.s.members[0].ch
+	first, second := ch.outboxes[a.s.members[0]].First(), ch.outboxes[b.s.members[0]].First()
+	if &first[0] != &second[0] {
+		t.Error("each has a copy")
+	}
+	a.readOn()
+	b.readOn()
+	n.clock.advance(2 * wheelSlot)
+	for _, c := range []*fakeTransport{a, b} {
+		c.want(t, "reading again", `{"push":{"channel":"news","pub":{"data":1}}}`)
+	}
+	if log := n.log.String(); strings.Contains(log, "slow") || len(n.droppers.newestFirst()) > 0 {
+		t.Errorf("log %q", log)
+	}
+}
+
+// When a slow client leaves, its outbox is released.
 func TestSlowClientLeaves(t *testing.T) {
 	n := newTestNode(t, withRules(t, Namespace{Slow: SlowLatestOnly}))
 	c, other := n.connected("news"), n.connected("news")
 	c.stuck, c.bytes = true, 1<<20
 	n.mustPublish("news", "1")
 	ch := other.s.members[0].ch
-	if len(ch.lags) != 1 {
-		t.Fatalf("%d lag", len(ch.lags))
+	if len(ch.outboxes) != 1 {
+		t.Fatalf("%d outboxes", len(ch.outboxes))
 	}
 	c.hangUp()
-	if len(ch.lags) != 0 {
-		t.Error("its lag is still there")
+	if len(ch.outboxes) != 0 {
+		t.Error("its outbox is still there")
 	}
 	n.clock.advance(time.Second)
 }

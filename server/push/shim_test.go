@@ -31,7 +31,8 @@ type MercureConfig struct {
 // UseDoors gives the tests what they need of the doors.
 func UseDoors(all func(MercureConfig) []Door, run func(*Session, []byte),
 	redis func(*Server, *myriad.Engine) *resp.Server) {
-	testDoors, runMessage, redisListener = all, run, redis
+	testDoors = func(c MercureConfig) []Door { return append(all(c), newAPIDoor(), newConsoleDoor()) }
+	runMessage, redisListener = run, redis
 	jsonForm, protobufForm = formOf("websocket", "json"), formOf("websocket", "protobuf")
 	uniForm, eventForm = formOf("uni_websocket", "json"), formOf("events", "json")
 }

@@ -1,17 +1,28 @@
 package push
 
-// This file handles slow subscribers in namespaces whose policy drops publications.
+// This file handles slow subscribers in namespaces whose policy drops publications, and remembers
+// the latest slow clients for operators.
 
-// A lag is the queue of a slow member, in addition to its transport's. The channel owns it.
-type lag struct {
-	waiting [][]byte // encoded publications, oldest first
-	bytes   int
-	dropped int
-}
+import (
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/outbox"
+)
+
+// A payload is an encoded publication that waits for slow members. All members of a form share it.
+// No count of references is kept, so an outbox of them may be forgotten without End.
+type payload []byte
+
+// Len implements outbox.Message.
+func (p payload) Len() int { return len(p) }
+
+// Release implements outbox.Message.
+func (payload) Release() {}
 
 // These bound the bytes that a slow member's transport has queued before publications wait in the
-// lag. Only those in the lag can be dropped. SlowLatestOnly has the lower bound, because what the
-// transport has may already be outdated.
+// member's outbox. Only those in the outbox can be dropped. SlowLatestOnly has the lower bound,
+// because what the transport has may already be outdated.
 const (
 	handedOver       = 64 << 10
 	handedOverLatest = 16 << 10
@@ -24,11 +35,20 @@ func (ns *Namespace) handedOver() int {
 	return handedOver
 }
 
-// offer sends m a publication, or queues it in m's lag. It returns how many messages to count as
+// outboxRules are for a namespace whose policy drops publications.
+func (ns *Namespace) outboxRules(counts *outbox.Counts) outbox.Rules {
+	r := outbox.Rules{Policy: outbox.DropOldest, Room: ns.SlowQueue, Counts: counts}
+	if ns.Slow == SlowLatestOnly {
+		r.Policy = outbox.Latest
+	}
+	return r
+}
+
+// offer sends m a publication, or queues it in m's outbox. It returns how many messages to count as
 // sent. The caller holds ch.mu.
 func (ch *channel) offer(m *member, e *Message) int64 {
-	l := ch.lags[m]
-	if l == nil {
+	o := ch.outboxes[m]
+	if o == nil {
 		if m.s.t.Queued() <= ch.rules.handedOver() {
 			switch m.s.Offer(e) {
 			case OfferTaken:
@@ -37,74 +57,62 @@ func (ch *channel) offer(m *member, e *Message) int64 {
 				return 0
 			}
 		}
-		l = new(lag)
-		if ch.lags == nil {
-			ch.lags = make(map[*member]*lag)
+		o = new(outbox.Outbox[payload])
+		if ch.outboxes == nil {
+			ch.outboxes = make(map[*member]*outbox.Outbox[payload])
 		}
-		ch.lags[m] = l
-		m.s.lags()
+		ch.outboxes[m] = o
+		m.s.catchUpSoon()
 	}
-	l.waiting = append(l.waiting, e.Payload)
-	l.bytes += len(e.Payload)
-	ch.cut(m, l)
+	before := o.Dropped()
+	o.Put(e.Payload, ch.rules.outboxRules(&ch.hub.node.count.overflow))
+	if before == 0 && o.Dropped() > 0 {
+		ch.reportMissing(m, o)
+	}
 	ch.catchUp(m)
 	return 0
 }
 
-// cut drops the oldest publications above the policy's limit.
-func (ch *channel) cut(m *member, l *lag) {
-	n, before := ch.hub.node, l.dropped
-	for len(l.waiting) > 1 && (ch.rules.Slow == SlowLatestOnly || l.bytes > ch.rules.SlowQueue) {
-		l.pop()
-		l.dropped++
-	}
-	n.count.dropped.Add(uint64(l.dropped - before))
-	if before == 0 && l.dropped > 0 {
-		queued := m.s.t.Queued() + l.bytes
-		n.droppers.add(SlowClient{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
-			Queued: queued})
-		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
-			"channel", ch.name, "remote", m.s.t.Remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)
-	}
+// reportMissing tells operators that m misses publications from now on.
+func (ch *channel) reportMissing(m *member, o *outbox.Outbox[payload]) {
+	n, queued := ch.hub.node, m.s.t.Queued()+o.Bytes()
+	n.droppers.add(SlowClient{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
+		Queued: queued})
+	n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
+		"channel", ch.name, "remote", m.s.t.Remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)
 }
 
-func (l *lag) pop() {
-	l.bytes -= len(l.waiting[0])
-	l.waiting[0] = nil
-	l.waiting = l.waiting[1:]
-}
-
-// catchUp sends m's lag as far as m's transport has room, and reports whether publications remain.
-// The caller holds ch.mu.
+// catchUp sends what waits in m's outbox, as far as m's transport has room, and reports whether
+// publications remain. The caller holds ch.mu.
 func (ch *channel) catchUp(m *member) (left bool) {
-	l := ch.lags[m]
-	if l == nil {
+	o := ch.outboxes[m]
+	if o == nil {
 		return false
 	}
-	for len(l.waiting) > 0 && m.s.t.Queued() <= ch.rules.handedOver() {
-		switch m.s.Offer(&Message{Payload: l.waiting[0]}) {
+	for o.Waits() && m.s.t.Queued() <= ch.rules.handedOver() {
+		switch m.s.Offer(&Message{Payload: o.First()}) {
 		case OfferFull:
 			return true
 		case OfferGone:
-			delete(ch.lags, m)
+			delete(ch.outboxes, m)
 			return false
 		}
-		l.pop()
+		o.Sent()
 		ch.hub.node.count.messages.Add(uint64(m.s.counted()))
 	}
-	if len(l.waiting) > 0 {
+	if o.Waits() {
 		return true
 	}
-	if l.dropped > 0 {
+	if o.Relieved() {
 		ch.hub.node.log.Info("push: a slow client has caught up", "client", m.s.id.String(), "channel", ch.name,
-			"dropped", l.dropped)
+			"dropped", o.Dropped())
 	}
-	delete(ch.lags, m)
+	delete(ch.outboxes, m)
 	return false
 }
 
-// lags schedules the session's next tick soon. The caller holds a channel's lock.
-func (s *Session) lags() {
+// catchUpSoon schedules the session's next tick soon. The caller holds a channel's lock.
+func (s *Session) catchUpSoon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageConnected && !s.lagging {
@@ -127,7 +135,44 @@ func (s *Session) catchUp() {
 		left := m.ch.catchUp(m)
 		m.ch.mu.Unlock()
 		if left {
-			s.lags()
+			s.catchUpSoon()
 		}
 	}
+}
+
+// A SlowClient describes one slow client for the console. The log line has the same values.
+type SlowClient struct {
+	At      time.Time `json:"at"`
+	Client  string    `json:"client"`
+	User    string    `json:"user,omitempty"`
+	Channel string    `json:"channel,omitempty"` // whose publication had no room; empty: a reply or a ping
+	Queued  int       `json:"queued"`            // bytes
+}
+
+// keptSlow is how many slow clients a slowLog keeps.
+const keptSlow = 50
+
+// A slowLog keeps the latest slow clients. Any goroutine may call it.
+type slowLog struct {
+	mu   sync.Mutex
+	list []SlowClient // oldest first
+}
+
+func (l *slowLog) add(d SlowClient) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) == keptSlow {
+		l.list = append(l.list[:0], l.list[1:]...)
+	}
+	l.list = append(l.list, d)
+}
+
+func (l *slowLog) newestFirst() []SlowClient {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]SlowClient, 0, len(l.list))
+	for i := range l.list {
+		list = append(list, l.list[len(l.list)-1-i])
+	}
+	return list
 }

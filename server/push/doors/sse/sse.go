@@ -35,10 +35,10 @@ func (*Door) Forms() (forms []push.Form) {
 func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 	d.Server = s
 	return func(mux *http.ServeMux) {
-			mux.HandleFunc("/events", s.UnlessDraining(s.LimitConnections(d.serveEvents)))
+			mux.HandleFunc("/events", d.UnlessDraining(d.LimitConnections(d.serveEvents)))
 		}, func(mux *http.ServeMux) {
-			if s.HasConsole() {
-				mux.HandleFunc("GET /console/events", s.UnlessDraining(s.ForOperator(d.serveConsoleEvents)))
+			if d.HasConsole() {
+				mux.HandleFunc("GET /console/events", d.UnlessDraining(d.ForOperator(d.serveConsoleEvents)))
 			}
 		}
 }
@@ -87,56 +87,56 @@ func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
 // reconnects with the id in Last-Event-ID, or in last_event_id in the query, first gets what it has
 // missed. If the server cannot tell what that is, it sends an event named "gap" with the data
 // {"channel":"…"} instead. Streams of several channels have no ids.
-func (s *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
+func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !push.AllowMethod(w, r, http.MethodGet) {
 		return
 	}
-	channels, ok := s.eventChannels(w, r)
+	channels, ok := d.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	g, err := s.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
+	g, err := d.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
 	switch {
 	case errors.As(err, new(push.Error)), errors.As(err, new(push.Disconnect)):
 		push.RefuseByHook(w, err)
 		return
 	case err != nil:
-		s.RefuseToken(w, r, err)
+		d.RefuseToken(w, r, err)
 		return
 	}
-	if wait := s.MayConnectNow(g); wait > 0 {
-		s.RefuseRate(w, r, wait)
+	if wait := d.MayConnectNow(g); wait > 0 {
+		d.RefuseRate(w, r, wait)
 		return
 	}
 	for _, name := range channels {
-		if problem := s.refusesEvents(name, g); problem != "" {
-			s.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
+		if problem := d.refusesEvents(name, g); problem != "" {
+			d.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
 			push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, problem)
 			return
 		}
 	}
-	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
+	d.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
 }
 
 // refusesEvents returns why a client with that grant may not have the channel's events, or "".
-func (s *Door) refusesEvents(channel string, g push.Grant) string {
-	ns := s.Rules(channel)
+func (d *Door) refusesEvents(channel string, g push.Grant) string {
+	ns := d.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
 		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
-	case ns.IsForUsers(channel) && s.Lacks(g, channel):
+	case ns.IsForUsers(channel) && d.Lacks(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
-	case s.Lacks(g, channel):
+	case d.Lacks(g, channel):
 		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
 	}
 	return ""
 }
 
 // eventChannels returns the channels of the query, or answers with an error.
-func (s *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
+func (d *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
 	query := r.URL.Query()
 	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
-	err := s.checkChannels(channels)
+	err := d.checkChannels(channels)
 	if err == nil {
 		err = push.CheckQuery(query, "channel", "named", "token", "last_event_id")
 	}
@@ -166,27 +166,27 @@ func checkEventNames(channels []string) error {
 
 // holdEvents answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
-func (s *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g push.Grant, channels []string) {
+func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g push.Grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
 	t := push.NewStreamTransport(r.RemoteAddr, nil)
-	session := s.startEvents(t, s.eventForm(named, channels), g, channels, resumption(r))
-	session.Introduce(s.Asking(r), g)
-	stream, err := s.Detach(w)
+	session := d.startEvents(t, d.eventForm(named, channels), g, channels, resumption(r))
+	session.Introduce(d.Asking(r), g)
+	stream, err := d.Detach(w)
 	if err != nil {
 		session.Ended()
-		s.NotDetached(w, r, err)
+		d.NotDetached(w, r, err)
 		return
 	}
 	session.OpenEvents(t, stream, session.Ended)
 }
 
 // form returns the form of a stream's events.
-func (s *Door) eventForm(named bool, channels []string) form {
-	return form{named: named, numbered: len(channels) == 1 && s.Rules(channels[0]).Recovery}
+func (d *Door) eventForm(named bool, channels []string) form {
+	return form{named: named, numbered: len(channels) == 1 && d.Rules(channels[0]).Recovery}
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
@@ -207,18 +207,18 @@ func resumption(r *http.Request) push.SubscribeCommand {
 	return push.SubscribeCommand{Recover: true, Since: push.Position{Offset: n, Epoch: epoch}}
 }
 
-func (s *Door) checkChannels(channels []string) error {
-	switch limits := s.Limits(); {
+func (d *Door) checkChannels(channels []string) error {
+	switch limits := d.Limits(); {
 	case len(channels) == 0:
 		return errors.New("name a channel: /events?channel=news")
 	case len(channels) > limits.Channels:
 		return fmt.Errorf("%d channels, at most %d are allowed", len(channels), limits.Channels)
 	}
 	for _, name := range channels {
-		if s.CheckChannel(name) != nil {
-			return errors.New(s.ChannelRule(fmt.Sprintf("channel %q", name), name))
+		if d.CheckChannel(name) != nil {
+			return errors.New(d.ChannelRule(fmt.Sprintf("channel %q", name), name))
 		}
-		if ns := s.Rules(name); !ns.AllowsName(name) {
+		if ns := d.Rules(name); !ns.AllowsName(name) {
 			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)
 		}
 	}
@@ -269,10 +269,10 @@ func (f form) appendWelcome(dst []byte, channel string, hello push.Welcome) []by
 // serveConsoleEvents serves an operator's own subscription, for the console. It needs no token,
 // because forOperator has checked the key. Events are named after their channels. Clients do not
 // see the subscription, and no counter includes it.
-func (s *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
-	channels, ok := s.eventChannels(w, r)
+func (d *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
+	channels, ok := d.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	s.holdEvents(w, r, true, push.WatcherGrant, channels)
+	d.holdEvents(w, r, true, push.WatcherGrant, channels)
 }

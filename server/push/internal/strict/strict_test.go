@@ -65,7 +65,7 @@ func TestUnmarshalSome(t *testing.T) {
 }
 
 func TestCompact(t *testing.T) {
-	for text, want := range map[string]string{"{ \"a\":\n [1, 2] }": `{"a":[1,2]}`, ` "a  b" `: `"a  b"`, "": "", 
+	for text, want := range map[string]string{"{ \"a\":\n [1, 2] }": `{"a":[1,2]}`, ` "a  b" `: `"a  b"`, "": "",
 		"null": "", "{": "", "\"\xff\"": ""} {
 		if got := Compact([]byte(text)); string(got) != want || want == "" && got != nil {
 			t.Errorf("%q: %q", text, got)
