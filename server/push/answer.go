@@ -24,14 +24,14 @@ func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 }
 
 func WriteError(w http.ResponseWriter, status int, code uint32, message string) {
-	WriteJSON(w, status, appendError(nil, code, message))
+	WriteJSON(w, status, AppendError(nil, code, message))
 }
 
-func appendError(dst []byte, code uint32, message string) []byte {
-	return append(appendBareError(append(dst, `{"error":`...), code, message), '}')
+func AppendError(dst []byte, code uint32, message string) []byte {
+	return append(AppendBareError(append(dst, `{"error":`...), code, message), '}')
 }
 
-func appendBareError(dst []byte, code uint32, message string) []byte {
+func AppendBareError(dst []byte, code uint32, message string) []byte {
 	dst = fmt.Appendf(dst, `{"code":%d,"message":`, code)
 	return append(centrifuge.AppendString(dst, message), '}')
 }

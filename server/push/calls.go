@@ -365,7 +365,7 @@ func (s *Server) Unsubscribe(ctx context.Context, t Target, channel string) (int
 // maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
 const maxReason = 123
 
-const badDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
+const BadDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
 
 // Disconnect closes connections, and returns how many. The zero Disconnect is 3503 "force
 // disconnect", after which clients do not reconnect; any other has a code of 3000 to 4999 and a
@@ -379,7 +379,7 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 		why = DisconnectForced
 	}
 	if !why.isValid() {
-		return 0, badCall(badDisconnect)
+		return 0, badCall(BadDisconnect)
 	}
 	op.Code, op.Reason = why.Code, why.Reason
 	return s.node.countAll(ctx, "disconnect", op)

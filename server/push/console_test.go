@@ -3,6 +3,7 @@ package push
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 func TestConsoleFiles(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
 	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-	files, err := consoleFiles.ReadDir("console")
+	files, err := fs.ReadDir(consoleFiles, ".")
 	if err != nil || len(files) < 4 {
 		t.Fatal(files, err)
 	}

@@ -53,8 +53,8 @@ func (s *Server) Refusals(after uint64) (counts map[string]uint64, latest []Show
 	return counts, latest, last
 }
 
-// Namespaces returns the rules of all namespaces, those of the one without a name first. They do not
-// change.
+// Namespaces returns the rules of all namespaces, those of the one without a name first. They do
+// not change.
 func (s *Server) Namespaces() []*Namespace { return s.node.rules.Load().all() }
 
 // DeniesClientPublish returns Config.DenyClientPublish.

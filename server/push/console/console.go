@@ -1,4 +1,7 @@
-package push
+// Package console is the page for operators of a push server, as a door: figures, channels,
+// clients, rules, tokens and the cluster. console.go has the page's files and its figures; pages.go
+// what else it shows; page the files themselves.
+package console
 
 import (
 	"crypto/sha256"
@@ -10,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
+
 	"github.com/myriad-go/myriad"
 )
 
@@ -18,25 +23,25 @@ import (
 // so they need no key. The data comes from paths below /console/, for operators only (see
 // Config.ConsoleKey).
 //
-//go:embed console
-var consoleFiles embed.FS
+//go:embed page
+var files embed.FS
 
-const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
 	"'none'"
 
-// A consoleDoor is the page for operators, with what it asks for.
-type consoleDoor struct{ *Server }
+// A Door is the page for operators, with what it asks for.
+type Door struct{ *push.Server }
 
-// newConsoleDoor returns the door.
-func newConsoleDoor() *consoleDoor { return new(consoleDoor) }
+// New returns the door.
+func New() *Door { return new(Door) }
 
 // Forms implements Door: its pages subscribe by that for Server-Sent Events.
-func (*consoleDoor) Forms() []Form { return nil }
+func (*Door) Forms() []push.Form { return nil }
 
 // Open implements Door. The paths are / and those below /console/, unless Config.DisableConsole is
 // set, and /cluster/remove.
-func (s *consoleDoor) Open(server *Server) (clients, admin func(*http.ServeMux)) {
+func (s *Door) Open(server *push.Server) (clients, admin func(*http.ServeMux)) {
 	s.Server = server
 	return nil, func(mux *http.ServeMux) {
 		mux.HandleFunc("/cluster/remove", s.ForOperator(s.serveRemove))
@@ -46,18 +51,18 @@ func (s *consoleDoor) Open(server *Server) (clients, admin func(*http.ServeMux))
 	}
 }
 
-func (s *consoleDoor) route(mux *http.ServeMux) {
-	files, err := fs.ReadDir(consoleFiles, "console")
+func (s *Door) route(mux *http.ServeMux) {
+	files, err := fs.ReadDir(files, "page")
 	if err != nil {
 		panic("push: the console's files are missing from the binary: " + err.Error())
 	}
 	for _, file := range files {
-		name := "console/" + file.Name()
-		pattern := "GET /" + name
+		name := "page/" + file.Name()
+		pattern := "GET /console/" + file.Name()
 		if file.Name() == "index.html" {
 			pattern = "GET /{$}"
 		}
-		mux.Handle(pattern, consoleFile(name))
+		mux.Handle(pattern, page(name))
 	}
 	mux.HandleFunc("GET /console/stats", s.ForOperator(s.serveStats))
 	mux.HandleFunc("GET /console/channels", s.ForOperator(s.serveChannels))
@@ -69,10 +74,10 @@ func (s *consoleDoor) route(mux *http.ServeMux) {
 	mux.HandleFunc("GET /console/cluster", s.ForOperator(s.serveCluster))
 }
 
-// consoleFile serves one file. Its ETag is its hash: a browser gets a new version at once, and an
+// page serves one file. Its ETag is its hash: a browser gets a new version at once, and an
 // unchanged file is not sent again.
-func consoleFile(name string) http.HandlerFunc {
-	text, err := consoleFiles.ReadFile(name)
+func page(name string) http.HandlerFunc {
+	text, err := files.ReadFile(name)
 	if err != nil {
 		panic("push: the console's files are missing from the binary: " + err.Error())
 	}
@@ -80,32 +85,32 @@ func consoleFile(name string) http.HandlerFunc {
 	tag := strconv.Quote(hex.EncodeToString(sum[:12]))
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", consolePolicy)
+		h.Set("Content-Security-Policy", policy)
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("ETag", tag)
-		http.ServeFileFS(w, r, consoleFiles, name)
+		http.ServeFileFS(w, r, files, name)
 	}
 }
 
-// consoleStats is what the console shows: the counters of the metrics, and samples of the last
+// stats is what the console shows: the counters of the metrics, and samples of the last
 // minutes.
-type consoleStats struct {
-	Version         string       `json:"version"`
-	Development     bool         `json:"development"`
-	Connections     int64        `json:"connections"`
-	Channels        int          `json:"channels"`
-	Publishes       uint64       `json:"publishes"`
-	Messages        uint64       `json:"messages"`
-	SlowDisconnects uint64       `json:"slow_disconnects"`
-	UptimeSeconds   int64        `json:"uptime_seconds"`
-	QueueLimit      int          `json:"queue_limit"`
-	Loops           []loopStats  `json:"loops"`
-	Slow            []SlowClient `json:"slow"` // the newest first
-	Fields          []string     `json:"fields"`
-	Samples         [][]int64    `json:"samples"` // a second each, the oldest first, in the order of fields
+type stats struct {
+	Version         string            `json:"version"`
+	Development     bool              `json:"development"`
+	Connections     int64             `json:"connections"`
+	Channels        int               `json:"channels"`
+	Publishes       uint64            `json:"publishes"`
+	Messages        uint64            `json:"messages"`
+	SlowDisconnects uint64            `json:"slow_disconnects"`
+	UptimeSeconds   int64             `json:"uptime_seconds"`
+	QueueLimit      int               `json:"queue_limit"`
+	Loops           []loopStats       `json:"loops"`
+	Slow            []push.SlowClient `json:"slow"` // the newest first
+	Fields          []string          `json:"fields"`
+	Samples         [][]int64         `json:"samples"` // a second each, the oldest first, in the order of fields
 }
 
 type loopStats struct {
@@ -120,10 +125,10 @@ type loopStats struct {
 }
 
 // serveStats sends the samples that are newer than the query's "after", in milliseconds since 1970.
-func (s *consoleDoor) serveStats(w http.ResponseWriter, r *http.Request) {
+func (s *Door) serveStats(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
 	f := s.Figures(after)
-	body, err := json.Marshal(consoleStats{
+	body, err := json.Marshal(stats{
 		Version: s.Version(), Development: s.IsOpen(), Connections: f.Connections, Channels: f.Channels,
 		Publishes: f.Publishes, Messages: f.Messages, SlowDisconnects: f.SlowDisconnects,
 		UptimeSeconds: int64(f.Uptime / time.Second), QueueLimit: s.Limits().Queue, Loops: loopsOf(s.Engine()),
@@ -132,7 +137,7 @@ func (s *consoleDoor) serveStats(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: stats are always JSON: " + err.Error())
 	}
-	WriteJSON(w, http.StatusOK, body)
+	push.WriteJSON(w, http.StatusOK, body)
 }
 
 func loopsOf(engine *myriad.Engine) []loopStats {
@@ -155,5 +160,5 @@ func writeShown(w http.ResponseWriter, shown any) {
 	if err != nil {
 		panic("push: what the console shows is always JSON: " + err.Error())
 	}
-	WriteJSON(w, http.StatusOK, body)
+	push.WriteJSON(w, http.StatusOK, body)
 }
