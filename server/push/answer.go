@@ -1,7 +1,6 @@
 package push
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,25 +24,18 @@ func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Write(body) // a write error means that the client has disconnected
 }
 
-// writeShown answers with a value that is always JSON.
-func writeShown(w http.ResponseWriter, shown any) {
-	body, err := json.Marshal(shown)
-	if err != nil {
-		panic("push: what the console shows is always JSON: " + err.Error())
-	}
-	WriteJSON(w, http.StatusOK, body)
-}
-
 // WriteError answers with the status and the body {"error":{"code":…,"message":…}}.
 func WriteError(w http.ResponseWriter, status int, code uint32, message string) {
-	WriteJSON(w, status, appendError(nil, code, message))
+	WriteJSON(w, status, AppendError(nil, code, message))
 }
 
-func appendError(dst []byte, code uint32, message string) []byte {
-	return append(appendBareError(append(dst, `{"error":`...), code, message), '}')
+// AppendError appends the body of WriteError.
+func AppendError(dst []byte, code uint32, message string) []byte {
+	return append(AppendBareError(append(dst, `{"error":`...), code, message), '}')
 }
 
-func appendBareError(dst []byte, code uint32, message string) []byte {
+// AppendBareError appends {"code":…,"message":…}, the inner part of AppendError.
+func AppendBareError(dst []byte, code uint32, message string) []byte {
 	dst = fmt.Appendf(dst, `{"code":%d,"message":`, code)
 	return append(centrifuge.AppendString(dst, message), '}')
 }

@@ -146,18 +146,3 @@ func TestAPIErrorModes(t *testing.T) {
 		}
 	}
 }
-
-func TestCommandList(t *testing.T) {
-	for text, want := range map[string]string{
-		`null`:        "0 false <nil>",
-		`[]`:          "0 false <nil>",
-		`[{},null,1]`: "3 false <nil>",
-		`[1,2,3,4]`:   "3 true <nil>",
-		`{"info":{}}`: "0 false commands is not an array",
-	} {
-		c := commandList{most: 3}
-		if err := c.UnmarshalJSON([]byte(text)); fmt.Sprint(len(c.list), c.full, err) != want {
-			t.Errorf("%s: %d commands, full %t, %v; want %s", text, len(c.list), c.full, err, want)
-		}
-	}
-}

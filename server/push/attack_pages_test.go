@@ -12,7 +12,7 @@ import (
 // publisher may try with line breaks.
 
 // everyPath returns every path of the server, with the method of its requests.
-func everyPath() map[string]string {
+func (ts *testServer) everyPath() map[string]string {
 	paths := map[string]string{"/emulation": "POST", "/api": "POST", "/api/batch": "POST", "/api/unknown": "POST",
 		"/cluster/remove?node=a": "POST", mercurePath + "?topic=a": "GET", mercurePath: "POST",
 		subscriptionsPath: "GET", "/events?channel=news": "GET", "/console/token": "POST"}
@@ -23,7 +23,7 @@ func everyPath() map[string]string {
 		"refusals", "events?channel=news"} {
 		paths["/console/"+name] = "GET"
 	}
-	for _, m := range apiMethods {
+	for _, m := range ts.apiMethods() {
 		paths["/api/"+m.name] = "POST"
 	}
 	return paths
@@ -35,7 +35,7 @@ func TestAttackOtherSites(t *testing.T) {
 	ts := newTestServer(t, Config{Doors: testDoors(MercureConfig{Subscriptions: true})})
 	stream := ts.subscribe("channel=news")
 	stream.take()
-	for path, method := range everyPath() {
+	for path, method := range ts.everyPath() {
 		for _, origin := range []string{"https://evil.example", "null", "http://example.com.evil.example",
 			"http://example.com:81", "file://", "http://evil.example/http://example.com"} {
 			for _, contentType := range []string{"text/plain", "application/x-www-form-urlencoded"} {
@@ -65,7 +65,7 @@ func TestAttackPreflight(t *testing.T) {
 	ts := newTestServer(t, Config{AllowedOrigins: []string{"https://app.example.org"}})
 	for origin, status := range map[string]int{"https://evil.example": 403, "https://app.example.org": 204,
 		"https://app.example.org.evil.example": 403} {
-		for path := range everyPath() {
+		for path := range ts.everyPath() {
 			w := ts.do("OPTIONS", path, "", "Origin", origin, "Access-Control-Request-Method", "POST",
 				"Access-Control-Request-Headers", "x-api-key")
 			allowed := w.Header().Get("Access-Control-Allow-Origin")
@@ -111,7 +111,7 @@ func TestAttackLineBreaks(t *testing.T) {
 // The console's paths need the key, however they are written.
 func TestAttackConsolePaths(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: testSecret})
-	for path, method := range everyPath() {
+	for path, method := range ts.everyPath() {
 		if !strings.HasPrefix(path, "/console/") {
 			continue
 		}

@@ -44,7 +44,9 @@ type PublishOptions struct {
 	// namespace with a history.
 	Version *Version
 
-	bytes bool // the data came as bytes, which are sent as they are, and are JSON or Binary
+	// Bytes says that the data came as bytes. They are JSON or Binary, whatever Kind says, and are
+	// sent as they are.
+	Bytes bool
 }
 
 // Publish sends data, any JSON, to every subscriber of the channel, as POST /api/publish does. It
@@ -99,11 +101,11 @@ func (s *Server) Broadcast(ctx context.Context, channels []string, data []byte, 
 // checkPublication returns an error for what is missing, or is too large for any channel.
 func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
 	limit, size := s.node.limits.Publication, (&Publication{Data: data, Tags: o.Tags}).Size()
-	if size > limit && o.Kind == JSON && !o.bytes {
+	if size > limit && o.Kind == JSON && !o.Bytes {
 		size += compactSize(data) - len(data)
 	}
 	switch {
-	case len(data) == 0 && (o.Kind == JSON || o.bytes):
+	case len(data) == 0 && (o.Kind == JSON || o.Bytes):
 		return badCall("data is missing")
 	case o.Kind > Binary:
 		return badCall(fmt.Sprintf("the kind of data is %d: use JSON, Text or Binary", o.Kind))
@@ -122,10 +124,10 @@ func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
 // publishChecked publishes to one channel.
 func (s *Server) publishChecked(ctx context.Context, channel string, data []byte, o *PublishOptions) (Position, error) {
 	p := Publication{ID: o.IdempotencyKey, Data: data, Kind: o.Kind, Tags: o.Tags, Version: o.Version}
-	if o.bytes {
+	if o.Bytes {
 		p.Kind = KindOf(data)
 	}
-	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory, o.bytes)
+	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory, o.Bytes)
 	switch {
 	case errors.Is(err, bus.ErrOutdated):
 		return at, nil // the channel has it already, or something newer
@@ -295,30 +297,10 @@ type Override struct {
 	ForcePushJoinLeave *bool // the clients are told when others join and leave
 }
 
-// overrides returns the rules in the form that nodes exchange, nil if there is none.
-func (o *Override) overrides() *overrides {
-	if *o == (Override{}) {
-		return nil
-	}
-	of := func(value *bool) *flag {
-		if value == nil {
-			return nil
-		}
-		return &flag{*value}
-	}
-	return &overrides{of(o.Presence), of(o.JoinLeave), of(o.ForceRecovery), of(o.ForcePositioning),
-		of(o.ForcePushJoinLeave)}
-}
-
 // Subscribe subscribes connections to a channel, whatever they may do themselves, and tells them.
 // It returns how many are subscribed by this call. Those that were before are left out, and so are
 // streams of /events, whose channels are in their address.
 func (s *Server) Subscribe(ctx context.Context, t Target, channel string, o SubscribeOptions) (int, error) {
-	return s.subscribeAll(ctx, &t, channel, &o, o.Override.overrides())
-}
-
-func (s *Server) subscribeAll(ctx context.Context, t *Target, channel string, o *SubscribeOptions,
-	rules *overrides) (int, error) {
 	if err := s.checkChannel(channel); err != nil {
 		return 0, err
 	}
@@ -340,10 +322,13 @@ func (s *Server) subscribeAll(ctx context.Context, t *Target, channel string, o 
 	case o.Info != nil && !json.Valid(o.Info):
 		return 0, badCall("info is not JSON")
 	}
-	if err := rules.check(s.node.rules.of(channel)); err != nil {
+	if err := o.Override.check(s.node.rules.of(channel)); err != nil {
 		return 0, err
 	}
-	op.Channel, op.Since, op.ExpireAt, op.Data, op.Info, op.Override = channel, o.Since, o.ExpireAt, o.Data, info, rules
+	op.Channel, op.Since, op.ExpireAt, op.Data, op.Info = channel, o.Since, o.ExpireAt, o.Data, info
+	if o.Override != (Override{}) {
+		op.Override = &o.Override
+	}
 	var sum subscribed
 	err = askAll(ctx, s.node, "subscribe", op, func(one subscribed) {
 		sum.Count += one.Count
@@ -380,7 +365,7 @@ func (s *Server) Unsubscribe(ctx context.Context, t Target, channel string) (int
 // maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
 const maxReason = 123
 
-const badDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
+const BadDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
 
 // Disconnect closes connections, and returns how many. The zero Disconnect is 3503 "force
 // disconnect", after which clients do not reconnect; any other has a code of 3000 to 4999 and a
@@ -394,7 +379,7 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 		why = DisconnectForced
 	}
 	if !why.isValid() {
-		return 0, badCall(badDisconnect)
+		return 0, badCall(BadDisconnect)
 	}
 	op.Code, op.Reason = why.Code, why.Reason
 	return s.node.countAll(ctx, "disconnect", op)

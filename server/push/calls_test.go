@@ -286,7 +286,7 @@ func TestConsoleBehindPrefix(t *testing.T) {
 			t.Errorf("%s: %d", link[1], w.Code)
 		}
 	}
-	names, err := fs.Glob(consoleFiles, "console/*.js")
+	names, err := fs.Glob(consoleFiles, "*.js")
 	if err != nil || len(names) == 0 {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/myriad-go/myriad/server/push/token"
@@ -139,4 +140,26 @@ func (c *regexCache) capability(given Capability) (one capability, err error) {
 		return one, claimError("the claim caps has an empty pattern: use * for all channels")
 	}
 	return one, nil
+}
+
+// matches reports whether name matches pattern, in which * matches any text. The empty pattern
+// matches all names.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if pattern == "" || len(parts) == 1 {
+		return pattern == "" || pattern == name
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) || !strings.HasSuffix(name, last) {
+		return false
+	}
+	name = name[len(first) : len(name)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] {
+		_, rest, found := strings.Cut(name, part)
+		if !found {
+			return false
+		}
+		name = rest
+	}
+	return true
 }

@@ -58,7 +58,7 @@ type memberGrant struct {
 	hooked  bool // Hooks.Subscribe has allowed the subscription
 	absent  bool // the member is left out of presence
 	// announced says whether joins and leaves are announced; nil: as the channel's rules say.
-	announced *flag
+	announced *bool
 	// expires is the end of the token plus the time to renew it, in nanoseconds since 1970; 0:
 	// never. The session's mu guards it.
 	expires int64

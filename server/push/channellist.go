@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-type channelList struct {
+// A ChannelList is channels that have subscribers, those with the most subscribers first.
+type ChannelList struct {
 	Total    int           `json:"total"` // that match, listed or not
 	Channels []ChannelInfo `json:"channels"`
 }
@@ -19,8 +20,8 @@ type ChannelInfo struct {
 
 // matching returns at most `most` channels for whose names wanted returns true. It locks one shard
 // at a time; joins and leaves in that shard wait meanwhile.
-func (h *hub) matching(wanted func(name string) bool, most int) channelList {
-	l := channelList{Channels: []ChannelInfo{}}
+func (h *hub) matching(wanted func(name string) bool, most int) ChannelList {
+	l := ChannelList{Channels: []ChannelInfo{}}
 	for i := range h.shards {
 		h.shards[i].list(wanted, &l)
 		l.trim(most)
@@ -28,7 +29,7 @@ func (h *hub) matching(wanted func(name string) bool, most int) channelList {
 	return l
 }
 
-func (sh *shard) list(wanted func(name string) bool, l *channelList) {
+func (sh *shard) list(wanted func(name string) bool, l *ChannelList) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for name, ch := range sh.channels {
@@ -45,7 +46,7 @@ func (sh *shard) list(wanted func(name string) bool, l *channelList) {
 }
 
 // trim keeps the first `most` channels.
-func (l *channelList) trim(most int) {
+func (l *ChannelList) trim(most int) {
 	slices.SortFunc(l.Channels, func(a, b ChannelInfo) int {
 		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
 	})

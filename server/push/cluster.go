@@ -17,22 +17,22 @@ import (
 // An operation is the body of such a question. A node does not answer one with a field that it does
 // not know: to leave that out could act on more clients than was asked for.
 type operation struct {
-	Channel   string     `json:",omitempty"`
-	Client    string     `json:",omitempty"`
-	User      string     `json:",omitempty"`
-	Session   string     `json:",omitempty"`
-	Whitelist []string   `json:",omitempty"`
-	Code      uint16     `json:",omitempty"`
-	Reason    string     `json:",omitempty"`
-	Pattern   string     `json:",omitempty"` // of channels, as in the API; or with Contains a part of the name
-	Contains  bool       `json:",omitempty"` // also of User, in a list of connections
-	Most      int        `json:",omitempty"` // channels in the answer
-	Since     *Position  `json:",omitempty"`
-	ExpireAt  int64      `json:",omitempty"` // seconds since 1970; 0: at once, or for a subscription never
-	Never     bool       `json:",omitempty"` // the connections do not expire
-	Override  *overrides `json:",omitempty"`
-	Info      []byte     `json:",omitempty"`
-	Data      []byte     `json:",omitempty"` // for the client, with the news of its subscription
+	Channel   string    `json:",omitempty"`
+	Client    string    `json:",omitempty"`
+	User      string    `json:",omitempty"`
+	Session   string    `json:",omitempty"`
+	Whitelist []string  `json:",omitempty"`
+	Code      uint16    `json:",omitempty"`
+	Reason    string    `json:",omitempty"`
+	Pattern   string    `json:",omitempty"` // of channels, as in the API; or with Contains a part of the name
+	Contains  bool      `json:",omitempty"` // also of User, in a list of connections
+	Most      int       `json:",omitempty"` // channels in the answer
+	Since     *Position `json:",omitempty"`
+	ExpireAt  int64     `json:",omitempty"` // seconds since 1970; 0: at once, or for a subscription never
+	Never     bool      `json:",omitempty"` // the connections do not expire
+	Override  *Override `json:",omitempty"`
+	Info      []byte    `json:",omitempty"`
+	Data      []byte    `json:",omitempty"` // for the client, with the news of its subscription
 }
 
 // A clusterNode is what a node says of itself, in the form of the API's info.
@@ -182,12 +182,12 @@ func (n *node) refreshHere(op operation) (count int) {
 }
 
 // channelsHere lists this node's channels that op selects.
-func (n *node) channelsHere(op operation) channelList {
+func (n *node) channelsHere(op operation) ChannelList {
 	wanted := func(name string) bool { return strings.Contains(name, op.Pattern) }
 	if !op.Contains {
 		glob, err := newGlob(op.Pattern)
 		if err != nil {
-			return channelList{}
+			return ChannelList{}
 		}
 		wanted = glob.MatchString
 	}
@@ -210,16 +210,16 @@ func (n *node) infoHere() nodeInfo {
 }
 
 // allChannels lists channels of all nodes. Each node names its op.Most largest.
-func (n *node) allChannels(ctx context.Context, op operation) (channelList, error) {
+func (n *node) allChannels(ctx context.Context, op operation) (ChannelList, error) {
 	sizes := make(map[string]int)
 	hidden := 0
-	err := askAll(ctx, n, "channels", op, func(l channelList) {
+	err := askAll(ctx, n, "channels", op, func(l ChannelList) {
 		for _, ch := range l.Channels {
 			sizes[ch.Name] += ch.Subscribers
 		}
 		hidden += l.Total - len(l.Channels)
 	})
-	all := channelList{Total: len(sizes) + hidden, Channels: []ChannelInfo{}}
+	all := ChannelList{Total: len(sizes) + hidden, Channels: []ChannelInfo{}}
 	for name, size := range sizes {
 		all.Channels = append(all.Channels, ChannelInfo{name, size})
 	}

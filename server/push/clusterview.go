@@ -4,8 +4,8 @@ import "github.com/myriad-go/myriad/server/push/bus"
 
 // This file is what operators see of a cluster and change in it.
 
-// A nodeView is how one node is doing, as it says itself.
-type nodeView struct {
+// A NodeView is how one node is doing, as it says itself.
+type NodeView struct {
 	clusterNode
 	Problem string   `json:"problem"` // why it does not have what the others publish; empty if it does
 	Lag     uint64   `json:"lag"`     // messages of logs that it has not received yet
@@ -13,9 +13,9 @@ type nodeView struct {
 	Hears   []string `json:"hears"`   // the other nodes from which it has a sign of life
 }
 
-func (n *node) viewHere() nodeView {
+func (n *node) viewHere() NodeView {
 	state := n.bus.State()
-	view := nodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, n.name),
+	view := NodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, n.name),
 		Hears: []string{}}
 	for _, other := range state.Nodes {
 		if !other.Self && heardOf(other) {

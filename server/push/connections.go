@@ -12,15 +12,13 @@ import (
 const (
 	// mostConnections bounds the connections of one answer of the API.
 	mostConnections = 1000
-	// shownConnections bounds those of one answer of the console.
-	shownConnections = 50
 	// connectionBytes bounds what the answer of one node says of connections. Those beyond it are
 	// left out.
 	connectionBytes = 1 << 20
 )
 
-// A connectionList is the connections that an operation selects, in the order of users and ids.
-type connectionList struct {
+// A ConnectionList is the connections that an operation selects, in the order of users and ids.
+type ConnectionList struct {
 	Total       int              `json:"total"` // that are selected, listed or not
 	Connections []ConnectionInfo `json:"connections"`
 }
@@ -38,10 +36,10 @@ type ConnectionInfo struct {
 }
 
 // connectionsHere lists this node's connections that op selects.
-func (n *node) connectionsHere(op operation) connectionList {
+func (n *node) connectionsHere(op operation) ConnectionList {
 	most := min(op.Most, mostConnections)
 	var found []foundSession
-	l := connectionList{Connections: []ConnectionInfo{}}
+	l := ConnectionList{Connections: []ConnectionInfo{}}
 	for _, s := range n.wheel.all() {
 		if s.watcher || !s.IsConnected() {
 			continue
@@ -114,9 +112,9 @@ func (c *ConnectionInfo) size() (n int) {
 }
 
 // allConnections lists connections of all nodes. Each node names its first op.Most.
-func (n *node) allConnections(ctx context.Context, op operation) (all connectionList, err error) {
+func (n *node) allConnections(ctx context.Context, op operation) (all ConnectionList, err error) {
 	all.Connections = []ConnectionInfo{}
-	err = askAll(ctx, n, "connections", op, func(l connectionList) {
+	err = askAll(ctx, n, "connections", op, func(l ConnectionList) {
 		all.Total += l.Total
 		all.Connections = append(all.Connections, l.Connections...)
 	})

@@ -83,7 +83,7 @@ func TestConsoleFindsClients(t *testing.T) {
 		ts.client(jwt.MapClaims{"sub": fmt.Sprintf("bob-%02d", i)})
 	}
 	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	find := func(match string) (l connectionList) {
+	find := func(match string) (l ConnectionList) {
 		t.Helper()
 		w := ts.do("GET", "/console/connections?match="+match, "", "X-API-Key", "key")
 		if err := json.Unmarshal(w.Body.Bytes(), &l); err != nil {

@@ -3,6 +3,7 @@ package push
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 func TestConsoleFiles(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
 	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-	files, err := consoleFiles.ReadDir("console")
+	files, err := fs.ReadDir(consoleFiles, ".")
 	if err != nil || len(files) < 4 {
 		t.Fatal(files, err)
 	}
@@ -167,7 +168,7 @@ func TestConsoleListsChannels(t *testing.T) {
 	}
 	ts.subscribe("channel=room-100&channel=lobby")
 	ts.subscribe("channel=lobby")
-	list := func(query string) (l channelList) {
+	list := func(query string) (l ChannelList) {
 		t.Helper()
 		if err := json.Unmarshal(ts.do("GET", "/console/channels"+query, "").Body.Bytes(), &l); err != nil {
 			t.Fatal(err)
@@ -250,7 +251,7 @@ func TestSlowLogKeepsTheLast(t *testing.T) {
 		t.Errorf("at first: %v", got)
 	}
 	for i := range keptSlow + 7 {
-		l.add(slowDisconnect{Queued: i})
+		l.add(SlowClient{Queued: i})
 	}
 	got := l.newestFirst()
 	if len(got) != keptSlow || got[0].Queued != keptSlow+6 || got[keptSlow-1].Queued != 7 {

@@ -88,7 +88,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 		APIKey: "key"})
 	type shown struct {
 		Counts   map[string]uint64
-		Refusals []shownRefusal
+		Refusals []ShownRefusal
 		Last     uint64
 	}
 	show := func(after uint64) (s shown) {

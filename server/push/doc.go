@@ -18,8 +18,8 @@
 //   - door.go is the seam: Door, [Form], [Transport]. seam.go is what a door asks of its [Server],
 //     operations.go and subscription.go what it does with the [Session] of a client. A publication
 //     is encoded for a client by its door's form, in Form.Publications.
-//   - calls.go is what a program does with the server; the HTTP and gRPC APIs (api.go is their
-//     table) encode these calls.
+//   - calls.go is what a program does with the server; package api, which is the HTTP and the gRPC
+//     API, encodes these calls. figures.go is what operators see, in package console.
 //   - Package bus is the contract of the Bus, which carries a [Publication] between nodes; package
 //     membus is the bus within one process. names.go has the names that programs see here, too.
 //   - namespace.go has the rules of channels. Package token checks tokens; grant.go is what the

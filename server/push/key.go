@@ -39,7 +39,7 @@ func (k *secretKey) is(text string) bool {
 }
 
 // hasKey reports whether the sender of r may use the API.
-func (s *Server) hasKey(r *http.Request) bool {
+func (s *Server) HasKey(r *http.Request) bool {
 	return s.apiKey == nil || s.apiKey.matches(r)
 }
 

@@ -6,6 +6,10 @@ import (
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
+// BodySlack is how much longer than its data the body of a request that publishes may be, in bytes.
+// It leaves room for the channel and other fields.
+const BodySlack = 4 << 10
+
 // Limits bounds what one client, and one message, may cost. The zero value is the default for every
 // field.
 type Limits struct {

@@ -133,7 +133,7 @@ func (c slowCollector) Collect(metrics chan<- prometheus.Metric) {
 // shownSlow is how many of each kind are shown.
 const shownSlow = 10
 
-func (c slowCollector) collect(metrics chan<- prometheus.Metric, action string, list []slowDisconnect) {
+func (c slowCollector) collect(metrics chan<- prometheus.Metric, action string, list []SlowClient) {
 	seen := make(map[string]bool)
 	for _, s := range list[:min(len(list), shownSlow)] {
 		if key := s.Client + s.Channel; !seen[key] {

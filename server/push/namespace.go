@@ -265,3 +265,13 @@ func (ns Namespace) wrong(what string) error {
 func notInName(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.", r))
 }
+
+// all returns the rules of all namespaces, those of the namespace without a name first.
+func (all *namespaces) all() []*Namespace {
+	list := []*Namespace{all.none}
+	for _, ns := range all.named {
+		list = append(list, ns)
+	}
+	slices.SortFunc(list, func(a, b *Namespace) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

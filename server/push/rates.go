@@ -212,7 +212,7 @@ func (s *Server) LimitConnections(next http.HandlerFunc) http.HandlerFunc {
 
 // MayCallNow reports whether the address may call the API, or answers 429.
 func (s *Server) MayCallNow(w http.ResponseWriter, r *http.Request) bool {
-	wait := s.countCall(r)
+	wait := s.CountCall(r)
 	if wait > 0 {
 		s.RefuseRate(w, r, wait)
 	}
@@ -221,7 +221,7 @@ func (s *Server) MayCallNow(w http.ResponseWriter, r *http.Request) bool {
 
 // countCall counts a call of the API, and returns how long the address has to wait. 0: it may call
 // now.
-func (s *Server) countCall(r *http.Request) time.Duration {
+func (s *Server) CountCall(r *http.Request) time.Duration {
 	limits := s.node.rates.Load()
 	if limits == nil {
 		return 0

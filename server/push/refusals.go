@@ -52,7 +52,7 @@ type refusals struct {
 	lines   int       // in the period
 	omitted int       // since the last line
 	last    uint64    // the number of the latest
-	kept    []shownRefusal
+	kept    []ShownRefusal
 }
 
 const (
@@ -63,8 +63,8 @@ const (
 	refusalBytes = 500
 )
 
-// A shownRefusal is a refusal as the console shows it, with the values of the line in the log.
-type shownRefusal struct {
+// A ShownRefusal is a refusal as the console shows it, with the values of the line in the log.
+type ShownRefusal struct {
 	Number  uint64    `json:"number"`
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason"`
@@ -74,7 +74,7 @@ type shownRefusal struct {
 }
 
 // keep adds a refusal to those that the console shows. details are names and values in turn.
-func (r *refusals) keep(one shownRefusal, details []any) {
+func (r *refusals) keep(one ShownRefusal, details []any) {
 	var text []string
 	for i := 0; i+1 < len(details); i += 2 {
 		if value := fmt.Sprint(details[i+1]); value != "" {
@@ -97,10 +97,10 @@ func (r *refusals) keep(one shownRefusal, details []any) {
 
 // since returns the refusals that are newer than the one with that number, the newest first, and
 // the number of the latest.
-func (r *refusals) since(number uint64) (list []shownRefusal, last uint64) {
+func (r *refusals) since(number uint64) (list []ShownRefusal, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list = []shownRefusal{}
+	list = []ShownRefusal{}
 	for _, one := range slices.Backward(r.kept) {
 		if one.Number > number {
 			list = append(list, one)
@@ -135,7 +135,7 @@ func (n *node) refused(why Refusal, remote string, details ...any) {
 		return
 	}
 	if n.sampler != nil { // there is a console
-		n.refusals.keep(shownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
+		n.refusals.keep(ShownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
 	}
 	line := append([]any{"reason", why.String(), "remote", remote}, details...)
 	if omitted > 0 {

@@ -198,6 +198,11 @@ func (s *Server) RefusedRequest(why Refusal, r *http.Request, details ...any) {
 // Tokens returns what checks clients' tokens, or nil: the server has no keys for them.
 func (s *Server) Tokens() *token.Verifier { return s.node.tokens }
 
+// Within returns ctx with an end after d, by the server's clock.
+func (s *Server) Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return s.node.within(ctx, d)
+}
+
 // TTL returns the whole seconds until ends, at most a year.
 func (s *Server) TTL(ends time.Time) uint32 { return s.node.ttl(ends) }
 

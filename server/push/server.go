@@ -65,8 +65,8 @@ type Config struct {
 	// Hooks let a program decide what its clients may do.
 	Hooks Hooks
 
-	// Doors are the protocols that the server speaks. Package push/doors has all there are. nil: no
-	// protocol; clients have no path, and there are only the API and the console.
+	// Doors are the protocols that the server speaks, the HTTP API and the console among them.
+	// Package push/doors has all there are. nil: no protocol; the paths are /health and /metrics.
 	Doors []Door
 
 	Limits Limits
@@ -238,12 +238,7 @@ func (s *Server) routeAdmin(mux *http.ServeMux) {
 	for _, route := range s.adminDoors {
 		route(mux)
 	}
-	s.routeAPI(mux)
 	s.routeMetrics(mux)
-	mux.HandleFunc("/cluster/remove", s.ForOperator(s.serveRemove))
-	if s.node.sampler != nil {
-		s.routeConsole(mux)
-	}
 }
 
 // ServeHTTP serves all paths.

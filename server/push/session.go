@@ -199,7 +199,7 @@ func (s *Session) TooSlow(channel string, size int) {
 		return
 	}
 	s.node.count.slow.Add(1)
-	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
+	s.node.slowest.add(SlowClient{At: s.node.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
 		Queued: queued})
 	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.User(), "channel", channel,
 		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.node.limits.Queue)

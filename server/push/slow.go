@@ -76,7 +76,7 @@ func (ch *channel) offer(m *member, e *Message) int64 {
 // reportMissing tells operators that m misses publications from now on.
 func (ch *channel) reportMissing(m *member, o *outbox.Outbox[payload]) {
 	n, queued := ch.hub.node, m.s.t.Queued()+o.Bytes()
-	n.droppers.add(slowDisconnect{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
+	n.droppers.add(SlowClient{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
 		Queued: queued})
 	n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
 		"channel", ch.name, "remote", m.s.t.Remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)
@@ -140,8 +140,8 @@ func (s *Session) catchUp() {
 	}
 }
 
-// A slowDisconnect describes one slow client for the console. The log line has the same values.
-type slowDisconnect struct {
+// A SlowClient describes one slow client for the console. The log line has the same values.
+type SlowClient struct {
 	At      time.Time `json:"at"`
 	Client  string    `json:"client"`
 	User    string    `json:"user,omitempty"`
@@ -155,10 +155,10 @@ const keptSlow = 50
 // A slowLog keeps the latest slow clients. Any goroutine may call it.
 type slowLog struct {
 	mu   sync.Mutex
-	list []slowDisconnect // oldest first
+	list []SlowClient // oldest first
 }
 
-func (l *slowLog) add(d slowDisconnect) {
+func (l *slowLog) add(d SlowClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.list) == keptSlow {
@@ -167,10 +167,10 @@ func (l *slowLog) add(d slowDisconnect) {
 	l.list = append(l.list, d)
 }
 
-func (l *slowLog) newestFirst() []slowDisconnect {
+func (l *slowLog) newestFirst() []SlowClient {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := make([]slowDisconnect, 0, len(l.list))
+	list := make([]SlowClient, 0, len(l.list))
 	for i := range l.list {
 		list = append(list, l.list[len(l.list)-1-i])
 	}

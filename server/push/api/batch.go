@@ -1,4 +1,4 @@
-package push
+package api
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/server/push"
+
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
@@ -29,9 +31,9 @@ const batchParallel = 16
 // A command is one call in such a request.
 type command struct {
 	id      uint32
-	method  *apiMethod
+	method  *method
 	body    []byte
-	asBytes bool  // see apiRequest
+	asBytes bool  // see request
 	err     error // if set, the command is not run and this is its reply
 }
 
@@ -71,8 +73,8 @@ func (c *commandList) UnmarshalJSON(text []byte) error {
 }
 
 // serveBatch answers POST /api/batch.
-func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.node.limits.Batch)
+func (s *Door) serveBatch(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readAPI(w, r, s.Limits().Batch)
 	if !ok {
 		return
 	}
@@ -81,14 +83,14 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 		s.answerError(w, r, err)
 		return
 	}
-	WriteJSON(w, http.StatusOK, answer)
+	push.WriteJSON(w, http.StatusOK, answer)
 }
 
 // batch runs the commands of {"commands": [{METHOD: REQUEST}, …], "parallel": BOOL}. The answer is
 // {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code", "message"}}. For
-// asBytes see apiRequest. The error is an *Failure with a status.
-func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
-	given := batchRequest{Commands: commandList{most: s.node.limits.Commands}}
+// asBytes see request. The error is an *Failure with a status.
+func (s *Door) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
+	given := batchRequest{Commands: commandList{most: s.Limits().Commands}}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&given)
@@ -106,8 +108,8 @@ func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, 
 		commands[i].asBytes = asBytes
 	}
 	if err != nil {
-		return nil, &Failure{http.StatusBadRequest, ErrBadRequest.Code,
-			"the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + OneLine(err)}
+		return nil, &push.Failure{Status: http.StatusBadRequest, Code: push.ErrBadRequest.Code,
+			Message: "the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + push.OneLine(err)}
 	}
 	replies := s.runAll(ctx, commands, given.Parallel, appendBatchReply)
 	return append(append([]byte(`{"replies":[`), bytes.Join(replies, []byte(","))...), "]}"...), nil
@@ -121,7 +123,7 @@ func newCommand(given map[string]json.RawMessage) command {
 	case given == nil:
 		return command{err: badRequest("a command is null")}
 	case len(names) == 0:
-		return command{err: &Failure{Code: ErrMethodNotFound.Code, Message: "a command has no method"}}
+		return command{err: &push.Failure{Code: push.ErrMethodNotFound.Code, Message: "a command has no method"}}
 	case len(names) > 1:
 		return command{err: badRequest("a command has one method; this one has " + strings.Join(names, ", "))}
 	}
@@ -131,8 +133,8 @@ func newCommand(given map[string]json.RawMessage) command {
 
 // serveLines answers POST /api: one command {"id", "method", "params"} after the other. The answer
 // has one line for each: {"id", "result"} or {"id", "error"}.
-func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.node.limits.Batch)
+func (s *Door) serveLines(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readAPI(w, r, s.Limits().Batch)
 	if !ok {
 		return
 	}
@@ -153,10 +155,10 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil {
 			message := "the body is not JSON objects {\"method\": …, \"params\": {…}}: " + err.Error()
-			WriteError(w, http.StatusBadRequest, ErrBadRequest.Code, message)
+			push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, message)
 			return
 		}
-		if len(commands) == s.node.limits.Commands {
+		if len(commands) == s.Limits().Commands {
 			s.answerError(w, r, s.tooManyCommands())
 			return
 		}
@@ -167,26 +169,26 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 		commands = append(commands, command{id: given.ID, method: m, body: given.Params, err: err})
 	}
 	replies := s.runAll(r.Context(), commands, false, appendLineReply)
-	WriteJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
+	push.WriteJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
 }
 
-func (s *Server) tooManyCommands() error {
-	return &Failure{http.StatusRequestEntityTooLarge, ErrLimitExceeded.Code,
-		fmt.Sprintf("more than %d commands in one request: send several", s.node.limits.Commands)}
+func (s *Door) tooManyCommands() error {
+	return &push.Failure{Status: http.StatusRequestEntityTooLarge, Code: push.ErrLimitExceeded.Code,
+		Message: fmt.Sprintf("more than %d commands in one request: send several", s.Limits().Commands)}
 }
 
 // runAll runs the commands, in order or in parallel, and returns the reply of each as encode
 // encodes it.
-func (s *Server) runAll(ctx context.Context, commands []command, parallel bool,
+func (s *Door) runAll(ctx context.Context, commands []command, parallel bool,
 	encode func(command, []byte) []byte) [][]byte {
 	replies := make([][]byte, len(commands))
 	var size atomic.Int64
 	run := func(i int) {
 		c := commands[i]
 		var result []byte
-		if before := size.Load(); c.err == nil && before > int64(s.node.limits.Batch) {
+		if before := size.Load(); c.err == nil && before > int64(s.Limits().Batch) {
 			message := fmt.Sprintf("the replies before it are %d bytes: send it in another request", before)
-			c.err = &Failure{Code: ErrLimitExceeded.Code, Message: message}
+			c.err = &push.Failure{Code: push.ErrLimitExceeded.Code, Message: message}
 		}
 		if c.err == nil {
 			result, c.err = s.call(ctx, c.method, c.body, c.asBytes)
@@ -233,6 +235,6 @@ func appendLineReply(c command, result []byte) []byte {
 
 // appendError appends the object {"error": {…}}.
 func (c command) appendError(dst []byte) []byte {
-	e := c.err.(*Failure)
-	return appendError(dst, e.Code, e.Message)
+	e := c.err.(*push.Failure)
+	return push.AppendError(dst, e.Code, e.Message)
 }

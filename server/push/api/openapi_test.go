@@ -1,4 +1,4 @@
-package push
+package api
 
 import (
 	"encoding/json"
@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // The document has a path for each method of the table, with its fields, and every path is served.
 func TestOpenAPIDescribesTheTable(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "k"})
+	ts := newServer(t, push.Config{APIKey: "k"})
 	w := ts.do("GET", "/api/openapi.json", "")
 	var document struct {
 		OpenAPI string
@@ -32,7 +34,7 @@ func TestOpenAPIDescribesTheTable(t *testing.T) {
 		t.Errorf("the document begins with %+v", document.Info)
 	}
 	want := map[string][]string{"batch": {"commands", "parallel"}}
-	for _, m := range apiMethods {
+	for _, m := range methods {
 		want[m.name] = m.fields
 	}
 	if len(document.Paths) != len(want) {

@@ -1,4 +1,4 @@
-package push
+package api
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // This file describes the HTTP API as an OpenAPI 3.1 document, from the table in api.go.
@@ -13,8 +15,8 @@ import (
 type object = map[string]any
 
 // serveOpenAPI answers with the document. It is the same for everyone, and needs no key.
-func (s *Server) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
-	WriteJSON(w, http.StatusOK, openAPI(s.node.version))
+func (s *Door) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	push.WriteJSON(w, http.StatusOK, openAPI(s.Version()))
 }
 
 // openAPI returns the document.
@@ -24,7 +26,7 @@ func openAPI(version string) []byte {
 			"description": "objects with one method and its request each"},
 		"parallel": object{"type": "boolean"},
 	}, object{"replies": object{"type": "array", "items": object{"type": "object"}}})}
-	for _, m := range apiMethods {
+	for _, m := range methods {
 		fields := object{}
 		for _, name := range m.fields {
 			fields[name] = requestFields[name]
@@ -63,10 +65,10 @@ func operationOf(name string, request, response object) object {
 	}}
 }
 
-// requestFields are the schemas of the fields of apiRequest, by their names.
+// requestFields are the schemas of the fields of request, by their names.
 var requestFields = func() object {
 	fields := object{}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[apiRequest]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[request]()) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); len(f.Index) == 1 {
 			fields[name] = schemaOf(f.Type)
 		}
