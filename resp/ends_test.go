@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,4 +140,36 @@ func TestShutdownBesideABlockedLoop(t *testing.T) {
 	if err := e.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// A command whose handler ends its goroutine does not run again before the engine, whose loop is
+// busy here, has closed the connection.
+func TestHandlerEndsItsGoroutine(t *testing.T) {
+	var calls atomic.Int32
+	p := dial(t, serve(t, &Server{Dispatch: DispatchPool, Handler: HandlerFunc(func(_ *Reply, c *Command) {
+		if calls.Add(1) > 1 {
+			return
+		}
+		conn := c.Conn
+		conn.nc.Loop().Post(func() { // until the command's task has ended, or runs the command again
+			for calls.Load() == 1 && conn.hasWork() {
+				runtime.Gosched()
+			}
+		})
+		runtime.Goexit()
+	})}))
+	p.send("FAIL\r\n")
+	if _, err := p.r.ReadByte(); err == nil {
+		t.Error("the connection goes on")
+	}
+	if got := calls.Load(); got != 1 {
+		t.Errorf("the command ran %d times", got)
+	}
+}
+
+// hasWork reports whether commands of the connection run or wait.
+func (c *Conn) hasWork() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.work != nil
 }

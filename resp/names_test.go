@@ -13,3 +13,17 @@ func TestMadeUpNames(t *testing.T) {
 	}
 	p.send("PING\r\nCLIENT SETNAME a\r\nQUIT\r\n").want("+PONG\r\n+OK\r\n+OK\r\n")
 }
+
+// A Mux with more commands than a lane's table may have names serves all of them, as they were
+// declared and in small letters.
+func TestMuxWithManyCommands(t *testing.T) {
+	m := NewMux()
+	const commands = maxNames + 200
+	for i := range commands {
+		m.Handle(fmt.Sprintf("COMMAND-%d", i), 1, func(w *Reply, _ *Command) { w.Int(int64(i)) }, "Return a number.")
+	}
+	p := dial(t, serve(t, &Server{Handler: m}))
+	for i := range commands {
+		p.send(fmt.Sprintf("COMMAND-%d\r\ncommand-%d\r\n", i, i)).want(fmt.Sprintf(":%d\r\n:%d\r\n", i, i))
+	}
+}

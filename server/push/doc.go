@@ -13,7 +13,7 @@
 //
 // The package is what all protocols share, and names none of them. Each protocol is a [Door] in a
 // folder below doors. One that is not there is a type with two methods: see door.go, and
-// fifthdoor_test.go for one of eighty lines.
+// fifthdoor_test.go, which has a whole one.
 //
 //   - door.go is the seam: Door, [Form], [Transport]. seam.go is what a door asks of its [Server],
 //     operations.go and subscription.go what it does with the [Session] of a client. A publication

@@ -11,11 +11,25 @@ import (
 // into operations on a session (operations.go and subscription.go) or on the Server, and
 // publications into its own bytes. What is above the doors names no protocol.
 //
-// A door starts a session with Server.Start, or with Server.StartConnected, which needs a transport
-// and a form. Operations return an Error, which the door sends as the answer, or an error with a
-// Disconnect: the door passes it to Session.Refuse.
+// A door does the following for each client:
 //
-// A door belongs to one server.
+//   - It counts the connection against the limit of the client's address: by
+//     Server.LimitConnections around its handler, or by Server.MayOpen.
+//   - If the token comes with the request that opens the connection, the door calls
+//     Server.AuthenticateRequest or Server.Authenticate, then Server.MayConnectNow, then
+//     Server.StartConnected. If the token comes later, the door calls Server.Start, and then
+//     Session.Connect with the token. Until Connect has succeeded, Session.MustBeConnected returns
+//     an error: the door calls it before every operation but Connect.
+//   - After the start it calls Session.Introduce with what Server.Asking returns. Without that,
+//     hooks do not know the client's transport, protocol and header.
+//   - It calls Session.MaySubscribeNow before Subscribe, and Session.MayCommandNow before other
+//     commands, such as History and Presence. Connect, AdmitAll and Publish count by themselves.
+//   - An operation returns an Error, which the door sends as the answer, or an error with a
+//     Disconnect, which the door passes to Session.Refuse.
+//   - When the connection has ended for any reason, the door calls Session.Ended once.
+//
+// A door belongs to one server. All doors of a server have at most 32 forms together; New
+// returns an error if they have more.
 type Door interface {
 	// Forms are the ways in which the door writes to clients, all that it ever uses.
 	Forms() []Form
@@ -28,7 +42,8 @@ type Door interface {
 // its clients may choose, such as a codec and a framing. A form is a comparable value without
 // state. Publications are encoded once for each form that a channel's subscribers use.
 type Form interface {
-	// Kind says for operators how clients of this form have connected: such as "sse", "json".
+	// Kind says for operators and hooks how clients of this form have connected: such as "events"
+	// and "json", or "redis" and "resp3".
 	Kind() (transport, protocol string)
 	// Publications encodes list as one message.
 	Publications(channel string, list []Publication) []byte
@@ -44,9 +59,11 @@ type Form interface {
 	// of this form are not told.
 	Refreshed(ttl uint32) []byte
 	// Ping returns the message that keeps a silent connection open. If answered is set, clients
-	// answer it, or are disconnected; such clients can also bring new tokens.
+	// answer it, or are disconnected; such clients can also bring new tokens. nil: the server calls
+	// Transport.Send with an empty message, which the transport ignores.
 	Ping() (payload []byte, answered bool)
-	// Share returns the form of a message that this form's transports queue by reference.
+	// Share wraps payload so that this form's transports can queue it without a copy. nil: they copy
+	// it.
 	Share(payload []byte) Shared
 }
 
@@ -62,9 +79,11 @@ func (QuietForm) Unsubscribed(string, Unsubscription) []byte { return nil }
 
 func (QuietForm) Refreshed(uint32) []byte { return nil }
 
-// A OneWayForm is a form whose clients may only receive, after they have connected.
+// A OneWayForm is a form that says by OneWay whether its clients only receive, after they have
+// connected. The one effect is that Session.SessionID returns an id for them.
 type OneWayForm interface {
 	Form
+	// OneWay reports whether clients of this form only receive.
 	OneWay() bool
 }
 
@@ -74,7 +93,7 @@ type Shared interface{ Release() }
 
 // A Transport carries encoded messages to one client. Any goroutine may call its methods, also
 // concurrently. The methods never block, and never call the session. When the connection has ended
-// for any reason, the transport calls Session.Ended once.
+// for any reason, the door calls Session.Ended once.
 type Transport interface {
 	// Send queues all of m or nothing, in the order of the calls. It copies m's payload, or queues
 	// m's shared form by reference. ErrQueueFull means that the transport's queue is full. Any
@@ -96,6 +115,8 @@ type Message struct {
 	Shared  Shared // nil for a message to one client
 }
 
+// Release releases the shared form, if there is one. Its maker calls it once, when the message is
+// queued for all of its receivers.
 func (m *Message) Release() {
 	if m.Shared != nil {
 		m.Shared.Release()
@@ -105,7 +126,7 @@ func (m *Message) Release() {
 // A formID is a form's index in a node's table.
 type formID uint8
 
-// maxForms is how many forms all doors have together.
+// maxForms bounds how many forms all doors have together. Door states it.
 const maxForms = 32
 
 // A formEntry is a form with what all its clients share.
@@ -115,16 +136,26 @@ type formEntry struct {
 	answered bool
 }
 
-// newForms returns the table of all forms.
+// checkForms returns an error if the doors have too many forms.
+func checkForms(doors []Door) error {
+	count := 0
+	for _, d := range doors {
+		count += len(d.Forms())
+	}
+	if count > maxForms {
+		return fmt.Errorf("push: the doors in Config.Doors have %d forms, at most %d are allowed: leave out doors "+
+			"that no client uses, or give a door fewer forms", count, maxForms)
+	}
+	return nil
+}
+
+// newForms returns the table of all forms. checkForms has bounded it.
 func newForms(doors []Door) (table []formEntry) {
 	for _, d := range doors {
 		for _, f := range d.Forms() {
 			payload, answered := f.Ping()
 			table = append(table, formEntry{f, &Message{payload, f.Share(payload)}, answered})
 		}
-	}
-	if len(table) > maxForms {
-		panic(fmt.Sprintf("push: %d forms: raise maxForms", len(table)))
 	}
 	return table
 }

@@ -19,9 +19,9 @@ import (
 const retryAfter = 2 * time.Second
 
 // OpenEvents sends what is queued for s, and opens the transport for what follows. ended is called
-// when the stream has ended; it must call s.ended.
+// when the stream has ended; it must call Session.Ended.
 func (s *Session) OpenEvents(t *StreamTransport, stream ResponseStream, ended func()) {
-	// on any other error onClose is called, too
+	// on any other error the stream has ended, and calls what OnClose gets
 	first := fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())
 	if t.Open(stream, first) == ErrQueueFull {
 		s.TooSlow("", len(first))

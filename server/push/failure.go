@@ -8,7 +8,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/bus"
 )
 
-// An Failure is the answer to a request that failed.
+// A Failure is the answer to a request that failed.
 type Failure struct {
 	Status  int // of HTTP; 0 means 200: the error is in the body
 	Code    uint32
@@ -17,7 +17,7 @@ type Failure struct {
 
 func (e *Failure) Error() string { return "push: api: " + e.Message }
 
-// Explain turns err into an *Failure, and logs errors whose text the client must not see.
+// Explain turns err into a *Failure, and logs errors whose text the client must not see.
 func (s *Server) Explain(method string, err error) *Failure {
 	var known *Failure
 	var protocol Error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,9 +44,18 @@ func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 			s.RefuseToken(w, r, err)
 			return
 		}
+		if wait := s.MayConnectNow(g); wait > 0 {
+			s.RefuseRate(w, r, wait)
+			return
+		}
 		t := push.NewStreamTransport(r.RemoteAddr, nil)
 		session := s.StartConnected(t, lineForm{}, g)
-		if err := session.Subscribe(channel, push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
+		session.Introduce(s.Asking(r), g)
+		err = session.MaySubscribeNow()
+		if err == nil {
+			err = session.Subscribe(channel, push.SubscribeCommand{}, func(push.Welcome) {})
+		}
+		if err != nil {
 			session.Ended()
 			push.RefuseByHook(w, err)
 			return
@@ -57,7 +67,9 @@ func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 			return
 		}
 		stream.OnClose(session.Ended)
-		t.Open(stream, nil) // an error ends the stream
+		if t.Open(stream, nil) == push.ErrQueueFull { // any other error has ended the stream
+			session.TooSlow("", 0)
+		}
 	}
 	return func(mux *http.ServeMux) {
 		mux.HandleFunc("GET /lines", s.UnlessDraining(s.LimitConnections(serve)))
@@ -66,8 +78,15 @@ func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 
 // A door needs nothing but what package push exports.
 func TestFifthDoor(t *testing.T) {
+	asked := make(chan push.Caller, 1)
 	pusher, err := push.New(push.Config{Doors: []push.Door{lineDoor{}},
-		Namespaces: []push.Namespace{{Name: "secret", ChannelRegex: "^none$"}, {}}})
+		Namespaces: []push.Namespace{{Name: "secret", SubscribeHook: true}, {}},
+		Hooks: push.Hooks{
+			Subscribe: func(_ context.Context, c push.Caller, _ push.SubscribeRequest) (push.SubscribeAnswer, error) {
+				asked <- c
+				return push.SubscribeAnswer{}, push.ErrPermissionDenied
+			},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +113,13 @@ func TestFifthDoor(t *testing.T) {
 		}
 		return answer
 	}
-	if refused := get("/lines?channel=secret:1"); refused.StatusCode != http.StatusForbidden {
-		t.Errorf("a channel that there cannot be: %s", refused.Status)
-	} else {
-		refused.Body.Close()
+	refused := get("/lines?channel=secret:1")
+	refused.Body.Close()
+	if refused.StatusCode != http.StatusForbidden {
+		t.Errorf("a channel that the hook refuses: %s", refused.Status)
+	}
+	if c := <-asked; c.Transport != "lines" || c.Protocol != "text" {
+		t.Errorf("the hook was asked about %+v", c)
 	}
 	answer := get("/lines?channel=news")
 	for _, text := range []string{`"one"`, `"two"`} {
@@ -123,4 +145,38 @@ func TestFifthDoor(t *testing.T) {
 	}
 	answer.Body.Close()
 	client.CloseIdleConnections()
+}
+
+// A limitedDoor is a door without paths that has many forms.
+type limitedDoor struct{ forms int }
+
+// A numberedForm is one of them.
+type numberedForm struct {
+	lineForm
+	number int
+}
+
+func (d limitedDoor) Forms() (forms []push.Form) {
+	for i := range d.forms {
+		forms = append(forms, numberedForm{number: i})
+	}
+	return forms
+}
+
+func (limitedDoor) Open(*push.Server) (clients, admin func(*http.ServeMux)) { return nil, nil }
+
+// Doors with more forms than Door allows are refused with an error that says what to do.
+func TestTooManyForms(t *testing.T) {
+	for forms, refused := range map[int]bool{31: false, 32: true} {
+		s, err := push.New(push.Config{Doors: []push.Door{lineDoor{}, limitedDoor{forms}}})
+		if (err != nil) != refused {
+			t.Errorf("%d forms: %v", forms+1, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "33 forms, at most 32") {
+			t.Errorf("the error is %v", err)
+		}
+		if s != nil {
+			s.Shutdown(context.Background())
+		}
+	}
 }

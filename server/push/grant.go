@@ -36,13 +36,14 @@ func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (*token.Verifier,
 	return token.New(t)
 }
 
-// A Grant is what a client may do, as its token or Hooks.Connect says.
+// A Grant is what a client may do, as its token or Hooks.Connect says. The zero value is that of a
+// client that need not show who it is.
 type Grant struct {
-	User     string    // never empty
-	Ends     time.Time // zero: never
-	info     []byte
+	User     string            // "": none; a token has one
+	Ends     time.Time         // when the client has to show again who it is; zero: never
+	info     []byte            // JSON that others see; nil: none
 	Channels []string          // to which the server subscribes the bearer, sorted
-	Infos    map[string][]byte // by channel; nil without one
+	Infos    map[string][]byte // by channel: JSON that others see there; nil without one
 	id       clientID          // that a hook was asked about; zero: the session gets one
 	watcher  bool              // an operator with the console's key instead of a token
 	Hooked   bool              // Hooks.Connect has granted it

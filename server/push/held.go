@@ -14,7 +14,7 @@ type heldMessages struct {
 	bytes    int // at most Limits.Queue
 }
 
-// Hold makes messages for the session wait until letGo.
+// Hold makes messages for the session wait until LetGo.
 func (s *Session) Hold() {
 	h := &s.node.held
 	h.mu.Lock()
@@ -26,7 +26,7 @@ func (s *Session) Hold() {
 	s.flags.Or(isHolding)
 }
 
-// offerHeld is offer for a session that holds.
+// offerHeld is Offer for a session that holds.
 func (s *Session) offerHeld(m *Message) Offered {
 	h := &s.node.held
 	h.mu.Lock()

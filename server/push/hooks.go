@@ -48,9 +48,9 @@ type Hooks struct {
 // A Caller is the client that a hook is asked about. In Connect it has no user yet.
 type Caller struct {
 	ClientInfo
-	Transport string      // such as "websocket", "http_stream", "sse", "uni_sse"
-	Protocol  string      // "json" or "protobuf"
-	Encoding  string      // of data: "json" or "binary"
+	Transport string      // as Form.Kind says: such as "websocket", "http_stream", "uni_sse", "events", "redis"
+	Protocol  string      // as Form.Kind says: such as "json", "protobuf", "resp3"
+	Encoding  string      // of data: "binary" for the protocol "protobuf", else "json"
 	Header    http.Header // those in Hooks.Headers
 	Meta      []byte      // JSON of the token's claim meta, or that Connect has answered; clients do not see it
 

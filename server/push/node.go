@@ -21,7 +21,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/token"
 )
 
-// ErrQueueFull is returned by a transport's send when the transport's queue is full.
+// ErrQueueFull is returned by Transport.Send when the transport's queue is full.
 var ErrQueueFull = errors.New("push: the transport's queue is full")
 
 // publish returns these for an invalid publication. A client is answered "bad request".
@@ -41,7 +41,7 @@ var (
 // maxID bounds Publication.ID, in bytes.
 const maxID = 256
 
-// ErrDraining is returned by publish while the server shuts down.
+// ErrDraining is returned by Publish while the server shuts down.
 var ErrDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
 
 // A node is the part of a server below HTTP: sessions, channels, bus and time.

@@ -8,18 +8,20 @@ import (
 )
 
 // This file holds what doors can do with a session, besides subscribing (subscription.go). An
-// operation returns an Error for the client, or an error with an ending, after which the door calls
-// refuse.
+// operation returns an Error for the client, or an error with a Disconnect, which the door passes
+// to Refuse.
 
 var (
 	errNotConnected   = errors.New("push: the first command must be connect")
 	errConnectedTwice = errors.New("push: connect may be sent once")
 	errRefused        = errors.New("push: the client sends commands after a refused connect")
-	ErrNoToken        = errors.New("push: connect has no token, and the server requires one")
 	errPong           = errors.New("push: a pong without a ping")
 	errGone           = errors.New("push: the client has gone before connect was answered")
 	errOtherUser      = errors.New("push: a refresh with the token of another user")
 )
+
+// ErrNoToken is returned for a client without a token where the server requires one.
+var ErrNoToken = errors.New("push: connect has no token, and the server requires one")
 
 // Connect makes the session the user of the token, or whom Hooks.Connect says. After an Error, the
 // client can only disconnect.
@@ -75,12 +77,14 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	return g, nil
 }
 
+// IsConnected reports whether the client has shown who it is, and its connection has not ended.
 func (s *Session) IsConnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stage == stageConnected
 }
 
+// IsRefused reports whether Connect has failed with an Error: the client can only disconnect.
 func (s *Session) IsRefused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +97,7 @@ func (s *Session) refuseConnect() {
 	s.stage = stageRefused
 }
 
-// MustBeConnected returns an error with an ending unless connect has succeeded.
+// MustBeConnected returns an error with a Disconnect unless Connect has succeeded.
 func (s *Session) MustBeConnected() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,8 +241,8 @@ func (s *Session) MayPublishTo(channel string) error {
 	return nil
 }
 
-// Publish sends p, which has data, to the channel in the client's name. exact is that of
-// node.publishWith.
+// Publish sends p, which has data, to the channel in the client's name. exact says that the data
+// came as bytes: JSON in them keeps its spaces.
 func (s *Session) Publish(channel string, p Publication, exact bool) error {
 	p.Client, p.User = s.id.String(), s.User()
 	if err := s.mayNamePublished(channel); err != nil {
@@ -336,7 +340,7 @@ func (n *node) present(ctx context.Context, name string, numbers bool) (Presence
 	return there, err
 }
 
-// History reads as much as Limits allow. A position of another epoch is an error for the client.
+// history reads as much as Limits allow. A position of another epoch is an error for the client.
 func (n *node) history(ctx context.Context, name string, q Query) (History, error) {
 	if q.Limit < 0 || q.Limit > n.limits.Recovered {
 		q.Limit = n.limits.Recovered

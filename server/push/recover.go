@@ -43,8 +43,8 @@ type Welcome struct {
 	Delta         bool // publications may be deltas
 	Data          []byte
 
-	Expires bool // the subscription ends in ttl seconds unless the client brings a new token
-	TTL     uint32
+	Expires bool   // the subscription ends in TTL seconds unless the client brings a new token
+	TTL     uint32 // in seconds; 0 unless Expires
 }
 
 // addMember makes s a member.
@@ -114,6 +114,8 @@ type JoinPoint struct {
 	at   Position      // the end of both
 }
 
+// NewJoinPoint joins a history with window, the publications that were received while it was read,
+// in their order.
 func NewJoinPoint(past History, window []Publication) JoinPoint {
 	from := JoinPoint{past: past, at: past.Top}
 	for i, p := range window {
@@ -126,7 +128,7 @@ func NewJoinPoint(past History, window []Publication) JoinPoint {
 	return from
 }
 
-// Welcome returns what a client with that request has missed. It sets recovered if that is
+// welcome returns what a client with that request has missed. It sets Recovered if that is
 // complete.
 func (from *JoinPoint) welcome(w SubscribeCommand, limits Limits) Welcome {
 	hello := Welcome{Recoverable: true, At: from.at, WasRecovering: w.Recover}

@@ -80,7 +80,8 @@ func (s *Server) PublishExact(ctx context.Context, channel string, data []byte, 
 // that delivers publications by itself.
 func (s *Server) CountMessages(n int) { s.node.count.messages.Add(uint64(n)) }
 
-// Rules returns the rules of a channel. They do not change.
+// Rules returns the rules of a channel. The Namespace is not changed; after Reload, Rules may return
+// another.
 func (s *Server) Rules(channel string) *Namespace { return s.node.rules.of(channel) }
 
 // CheckChannel returns an Error for a name that no channel has.
@@ -141,15 +142,20 @@ type Asking struct {
 }
 
 // Asking returns what hooks may learn of a request, or nil if there is no hook. Only the request's
-// handler may call it.
+// handler may call it. A door whose clients have no HTTP request passes nil: hooks then learn the
+// client's transport and protocol alone.
 func (s *Server) Asking(r *http.Request) *Asking {
-	if !s.node.remember {
+	switch {
+	case !s.node.remember:
 		return nil
+	case r == nil:
+		return new(Asking)
 	}
 	return &Asking{s.node.hooks.selected(r.Header), s.node.hooks.values(r)}
 }
 
-// KeepsValues reports whether the request's context must be kept until the client has connected.
+// KeepsValues reports whether a has the values of the request's context, so that the request need
+// not keep it.
 func (a *Asking) KeepsValues() bool { return a != nil && a.values != nil }
 
 // caller returns what hooks learn of a client with that form.
@@ -164,8 +170,9 @@ func (a *Asking) caller(f Form) Caller {
 	return c
 }
 
-// Introduce tells hooks of the client: a is nil without one. A session that is connected already
-// has the grant g.
+// Introduce tells hooks of the client: a is what Server.Asking has returned. The door calls it once,
+// right after the start of the session and before Session.Ended. A session that is connected
+// already has the grant g.
 func (s *Session) Introduce(a *Asking, g Grant) {
 	if a == nil {
 		return
@@ -229,10 +236,12 @@ func (s *Server) Lacks(g Grant, channel string) bool {
 // IsDraining reports whether Drain or Shutdown was called.
 func (s *Server) IsDraining() bool { return s.node.isDraining() }
 
-// MayConnectNow returns how long the user of g has to wait; 0: it may connect. It counts it.
+// MayConnectNow returns how long the user of g has to wait; 0: it may connect. The attempt is
+// counted.
 func (s *Server) MayConnectNow(g Grant) time.Duration { return s.node.mayConnectNow(g.User) }
 
-// MayOpen reports whether a client of that address may open another connection now. It counts it.
+// MayOpen reports whether a client of that address may open another connection now. The attempt is
+// counted.
 func (s *Server) MayOpen(remote string) bool {
 	limits := s.node.rates.Load()
 	return limits == nil || limits.addressConnections.take(addressKey(remote), s.node.clock.Now()) == 0

@@ -65,7 +65,8 @@ type Config struct {
 	// Hooks let a program decide what its clients may do.
 	Hooks Hooks
 
-	// Doors are the protocols that the server speaks. Package push/doors has all there are.
+	// Doors are the protocols that the server speaks. Package push/doors has all there are. nil: no
+	// protocol; clients have no path, and there are only the API and the console.
 	Doors []Door
 
 	Limits Limits
@@ -93,17 +94,19 @@ type Config struct {
 	Random io.Reader
 }
 
-// A Server sends publications to subscribers. It is an http.Handler with these paths:
+// A Server sends publications to subscribers. It is an http.Handler. With doors.All it has these
+// paths:
 //
 //	/connection/websocket  the Centrifuge client protocol v2, JSON and Protobuf; its other transports
 //	                       are beside it, and /emulation
 //	/events?channel=…      Server-Sent Events; channel may be repeated
 //	/.well-known/mercure   a Mercure hub
-//	/api/publish           POST {"channel": "…", "data": …}; what else there is under /api stands in api.go
+//	/api/publish           POST {"channel": "…", "data": …}; what else there is under /api stands in
+//	                       docs/guides/api.md
 //	/metrics  /health  /   Prometheus, a probe, and the console
 //
-// A client that has the head of the answer of /events, or the reply to a subscribe command, gets
-// everything published from then on.
+// A client that has received the response header of /events, or the reply to a subscribe command,
+// gets everything published from then on.
 //
 // A web.Server must serve it. Connected clients have no goroutine, which net/http's server does not
 // support.
@@ -126,7 +129,7 @@ type Server struct {
 }
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
-// origin or a namespace is malformed.
+// origin or a namespace is malformed, or if the doors have more forms than Door allows.
 func New(c Config) (*Server, error) {
 	origins, wrong := newOrigins(c.AllowedOrigins)
 	n, err := newNode(c)
@@ -165,7 +168,7 @@ func New(c Config) (*Server, error) {
 func newNode(c Config) (*node, error) {
 	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
 	if err = errors.Join(err, c.Hooks.check(c.Namespaces), checkUsers(c.Namespaces, c.Authenticates()),
-		c.Rates.check()); err != nil {
+		c.Rates.check(), checkForms(c.Doors)); err != nil {
 		return nil, err
 	}
 	n := &node{

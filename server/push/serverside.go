@@ -7,7 +7,7 @@ import (
 
 // This file holds subscriptions that the server makes for a client.
 
-// A ServerSubscription is one of them, as the client is told of it.
+// A ServerSubscription is a subscription that the server has made, as the client is told of it.
 type ServerSubscription struct {
 	Channel string
 	Welcome Welcome

@@ -9,7 +9,7 @@ import (
 )
 
 // A Session is one client, over any transport. It has no goroutine. Its door calls the operations
-// that the client asks for, one at a time. The wheel calls tick at deadlines. Channels call offer
+// that the client asks for, one at a time. The wheel calls tick at deadlines. Channels call Offer
 // with publications.
 //
 // mu guards the fields below it. A caller may hold locks of the bus when it takes mu; a holder of
@@ -78,10 +78,12 @@ const notInWheel = -1
 
 // The flags of a session.
 const (
-	isClosing = 1 << iota // disconnect or ended has been called
+	isClosing = 1 << iota // Disconnect or Ended has been called
 	isHolding             // messages wait behind the reply to connect: see held.go
 )
 
+// IsClosing reports whether Disconnect or Ended has been called. A door then need not go on with
+// what it does for the client.
 func (s *Session) IsClosing() bool { return s.flags.Load()&isClosing != 0 }
 
 // QueueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
@@ -154,8 +156,9 @@ func (s *Session) expireAt(ends time.Time) {
 // then Sub saturates, while UnixNano would overflow.
 func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
 
-// Offer queues a message, without taking s.mu. If nothing is queued for the client, the message may
-// have any size.
+// Offer queues a message for the client. If nothing is queued for the client, the message may have
+// any size. Any goroutine may call it. After OfferFull the caller calls TooSlow; after OfferGone
+// there is nothing to do.
 func (s *Session) Offer(m *Message) Offered {
 	if flags := s.flags.Load(); flags != 0 {
 		if flags&isClosing != 0 {
@@ -176,20 +179,20 @@ func (s *Session) offerNow(m *Message) Offered {
 	case ErrQueueFull:
 		return OfferFull
 	}
-	return OfferGone // the transport has ended and will call ended
+	return OfferGone // the connection has ended, and the door will call Ended
 }
 
+// Offered is what Offer has done with a message.
 type Offered uint8
 
 const (
-	OfferTaken Offered = iota
-	OfferFull
-	OfferGone
+	OfferTaken Offered = iota // the message is queued
+	OfferFull                 // the queue has no room for it: the caller calls TooSlow
+	OfferGone                 // the connection is closing or has ended: there is nothing to do
 )
 
 // TooSlow disconnects a client whose queue had no room for a message of channel, or for a reply if
-// channel is "".
-// size is that of the message, or of the largest publication of several, in bytes.
+// channel is "". size is that of the message, or of the largest publication of several, in bytes.
 func (s *Session) TooSlow(channel string, size int) {
 	queued := s.t.Queued()
 	if !s.Disconnect(DisconnectSlow) {
@@ -300,8 +303,8 @@ func (s *Session) ping() {
 }
 
 // Disconnect closes the connection for that reason. It returns false if it was already closing. It
-// may be called from anywhere, also from within Receive: the session leaves its channels later,
-// when the transport calls ended.
+// may be called from anywhere, also while a publication is delivered: the session leaves its
+// channels later, when the door calls Ended.
 func (s *Session) Disconnect(why Disconnect) bool {
 	if s.flags.Or(isClosing)&isClosing != 0 {
 		return false
@@ -324,8 +327,8 @@ func (n *node) sendable(why Disconnect) Disconnect {
 	return DisconnectServerError
 }
 
-// Ended removes the session from the wheel and its channels. The transport calls it exactly once,
-// after the connection has ended, and never from within Receive.
+// Ended removes the session from the wheel and its channels. The door calls it exactly once, after
+// the connection has ended for any reason, and never from within a method of its Transport.
 func (s *Session) Ended() {
 	s.flags.Or(isClosing)
 	s.mu.Lock()

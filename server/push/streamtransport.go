@@ -13,7 +13,7 @@ import (
 // A StreamTransport is the transport of a client that reads one long response. Its channels may
 // send before the head of the response has been sent; it queues that until it is open.
 type StreamTransport struct {
-	opening atomic.Pointer[opening] // nil after open
+	opening atomic.Pointer[opening] // nil after Open
 	stream  ResponseStream          // set before opening becomes nil
 	Client  *StreamClient           // nil for a client that only reads events
 }
@@ -29,9 +29,11 @@ type opening struct {
 	remote string
 	mu     sync.Mutex
 	sent   []byte      // Session.Offer bounds it, by queued
-	reason *Disconnect // of the first close; nil if close was not called
+	reason *Disconnect // of the first Close; nil if Close was not called
 }
 
+// NewStreamTransport returns a transport that queues what is sent until Open gives it a response.
+// remote is the peer's address. client is nil for a client that only reads events.
 func NewStreamTransport(remote string, client *StreamClient) *StreamTransport {
 	t := &StreamTransport{Client: client}
 	t.opening.Store(&opening{remote: remote})
@@ -110,8 +112,8 @@ func (t *StreamTransport) end(why Disconnect) {
 	t.stream.Close(why)
 }
 
-// A ResponseStream carries a StreamTransport's messages after the head has been sent. onClose sets
-// f, which is called once when the stream has ended. onClose itself may call f; the other methods
+// A ResponseStream carries a StreamTransport's messages after the head has been sent. OnClose sets
+// f, which is called once when the stream has ended. OnClose itself may call f; the other methods
 // do not.
 type ResponseStream interface {
 	Transport

@@ -8,8 +8,10 @@ import (
 
 // This file holds a session's subscriptions.
 
-// Subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
-// wait for the bus. An Error is the answer to the client.
+// Subscribe makes the client a subscriber of the channel. It calls announce with what the reply has
+// to say, after the last publication that the client does not get, and before the first that it
+// gets. announce must only queue the reply for the client. Subscribe may wait for the bus. An Error
+// is the answer to the client; then announce has not been called.
 func (s *Session) Subscribe(name string, w SubscribeCommand, announce func(Welcome)) error {
 	r, err := s.reserve(name, 0)
 	if err != nil {

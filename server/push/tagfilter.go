@@ -29,7 +29,7 @@ const (
 // FilterSize counts the parts of a filter while its door converts it.
 type FilterSize struct{ nodes, values int }
 
-// Grow counts one node at that depth with so many values. The error is a ErrBadRequest.
+// Grow counts one node at that depth with so many values. The error is an ErrBadRequest.
 func (size *FilterSize) Grow(depth, values int) error {
 	size.nodes++
 	size.values += values
@@ -40,7 +40,7 @@ func (size *FilterSize) Grow(depth, values int) error {
 	return nil
 }
 
-// prepare checks the node, whose nodes are prepared. The error is a ErrBadRequest.
+// Prepare checks the node, whose nodes are prepared. The error is an ErrBadRequest.
 func (f *TagFilter) Prepare() error {
 	ok := false
 	switch f.Op {

@@ -47,7 +47,7 @@ func (t TextSocket) Close(why Disconnect) {
 	t.Conn.Close(websocket.StatusCode(why.Code), why.Reason)
 }
 
-// A BinarySocket is the same for binary messages.
+// A BinarySocket is the transport of a client by WebSocket whose messages are binary.
 type BinarySocket struct{ TextSocket }
 
 func (t BinarySocket) Send(m *Message) error { return sendFrame(t.Conn, websocket.OpBinary, m) }

@@ -459,7 +459,7 @@ func (b *batch) publish(c *centrifuge.Command) error {
 	return nil
 }
 
-// KindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
+// kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
 func (f form) kindOf(data []byte) push.Kind {
 	if f.codec == centrifuge.Protobuf {
 		return push.KindOf(data)

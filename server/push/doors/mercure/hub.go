@@ -83,7 +83,8 @@ type Config struct {
 	// Anonymous lets subscribers without a token have public updates.
 	Anonymous bool
 	// PublisherSecret is the secret of publishers' tokens (HS256, HS384 or HS512), if it is not
-	// that of the subscribers. Empty: the keys of Config serve both; the claims tell a publisher.
+	// that of the subscribers. Empty: the keys of push.Config serve both; the claims tell a
+	// publisher.
 	PublisherSecret string
 	// Subscriptions serves the subscription API, and publishes an update when a subscription begins
 	// or ends.
@@ -113,7 +114,7 @@ const logName = "\x00mercure"
 type Hub struct {
 	*push.Server
 	config     Config
-	publishers *token.Verifier // nil: publishers need no token
+	publishers *token.Verifier // nil: no key checks their tokens
 
 	opening sync.Mutex // held while subscribing to the bus
 	opened  bool       // until the bus is closed

@@ -29,9 +29,9 @@ import (
 // PUBSUB, over the same channels as all other doors.
 //
 // AUTH takes the API key as its password, and the client may publish to every channel then; or a
-// token of TokenSecret, and the client has the rights of its token. If there is a TokenSecret, a
-// client must authenticate. Without an API key every client may publish to every channel, as the
-// HTTP API lets it.
+// client's token, and the client has the rights of its token. If the server authenticates its
+// clients, a client must authenticate. Without an API key every client may publish to every
+// channel, as the HTTP API lets it.
 type Door struct {
 	*push.Server
 	patterns patterns
@@ -202,7 +202,7 @@ func (k *client) isExpired(now time.Time) bool {
 	return k.sessions == [2]*push.Session{} && !k.grant.Ends.IsZero() && !now.Before(k.grant.Ends)
 }
 
-// Session returns the client's session, and starts it if there is none. The form is that of the
+// session returns the client's session, and starts it if there is none. The form is that of the
 // protocol which the client speaks now.
 func (d *Door) session(c *resp.Conn, sharded bool) *push.Session {
 	k := d.client(c)
@@ -214,6 +214,7 @@ func (d *Door) session(c *resp.Conn, sharded bool) *push.Session {
 	}
 	if k.sessions[i] == nil {
 		k.sessions[i] = d.StartConnected(transport{c}, form{protocol: c.Protocol(), sharded: sharded}, k.grant)
+		k.sessions[i].Introduce(d.Asking(nil), k.grant)
 		if k.ended {
 			k.sessions[i].Ended()
 		}
@@ -285,7 +286,7 @@ func (d *Door) fail(w *resp.Reply, method string, err error) {
 	w.Error(code + d.Explain(method, err).Message)
 }
 
-// New returns the door. It has no path; its Server method gives it a listener.
+// New returns the door. It has no path: see Listener.
 func New() *Door { return new(Door) }
 
 // Forms implements Door.
@@ -343,7 +344,8 @@ func (f form) matches(pattern, channel string, list []push.Publication) (dst []b
 	return dst
 }
 
-// Clients of Redis do not expect a message that they have not asked for; they ping by themselves.
+// Ping returns nil: clients of Redis do not expect a message that they have not asked for, and ping
+// by themselves.
 func (f form) Ping() (payload []byte, answered bool) { return nil, false }
 
 func (f form) Share(payload []byte) push.Shared { return buf.From(payload) }

@@ -1,10 +1,16 @@
 package redis
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"testing"
+	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/resp"
@@ -62,4 +68,53 @@ func TestListenerNeedsTheDoor(t *testing.T) {
 		}
 	}()
 	Listener(s, nil)
+}
+
+// A hook that is asked about a client of Redis knows its transport and protocol.
+func TestHooksKnowTheTransport(t *testing.T) {
+	asked := make(chan push.Caller, 2)
+	pusher, err := push.New(push.Config{
+		Doors: []push.Door{New()}, Namespaces: []push.Namespace{{SubscribeHook: true}},
+		Hooks: push.Hooks{
+			Subscribe: func(_ context.Context, c push.Caller, _ push.SubscribeRequest) (push.SubscribeAnswer, error) {
+				asked <- c
+				return push.SubscribeAnswer{}, push.ErrPermissionDenied
+			},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := myriad.Start(myriad.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Listener(pusher, engine)
+	listener, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	answers := bufio.NewReader(c)
+	for _, command := range []string{"SUBSCRIBE", "SSUBSCRIBE"} {
+		if _, err := io.WriteString(c, command+" news\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := answers.ReadString('\n')
+		if err != nil || answer[0] != '-' {
+			t.Errorf("%s: got %q, %v; want an error", command, answer, err)
+		}
+		if got := <-asked; got.Transport != "redis" || got.Protocol != "resp2" || got.Client == "" {
+			t.Errorf("%s: the hook was asked about %+v", command, got)
+		}
+	}
+	c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := errors.Join(s.Shutdown(ctx), pusher.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
+		t.Error(err)
+	}
 }

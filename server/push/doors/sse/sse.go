@@ -184,7 +184,7 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 	session.OpenEvents(t, stream, session.Ended)
 }
 
-// form returns the form of a stream's events.
+// eventForm returns the form of a stream's events.
 func (d *Door) eventForm(named bool, channels []string) form {
 	return form{named: named, numbered: len(channels) == 1 && d.Rules(channels[0]).Recovery}
 }
@@ -226,7 +226,7 @@ func (d *Door) checkChannels(channels []string) error {
 }
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
-// openEvents or end the session.
+// Session.OpenEvents or Session.Ended.
 func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string,
 	w push.SubscribeCommand) *push.Session {
 	s := d.StartConnected(t, f, g)
@@ -267,7 +267,7 @@ func (f form) appendWelcome(dst []byte, channel string, hello push.Welcome) []by
 }
 
 // serveConsoleEvents serves an operator's own subscription, for the console. It needs no token,
-// because forOperator has checked the key. Events are named after their channels. Clients do not
+// because ForOperator has checked the key. Events are named after their channels. Clients do not
 // see the subscription, and no counter includes it.
 func (d *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	channels, ok := d.eventChannels(w, r)
