@@ -62,8 +62,8 @@ type Form interface {
 	// answer it, or are disconnected; such clients can also bring new tokens. nil: the server calls
 	// Transport.Send with an empty message, which the transport ignores.
 	Ping() (payload []byte, answered bool)
-	// Share wraps payload so that this form's transports can queue it without a copy. nil: they copy
-	// it.
+	// Share wraps payload so that this form's transports can queue it without a copy. nil: they
+	// copy it.
 	Share(payload []byte) Shared
 }
 

@@ -80,8 +80,8 @@ func (s *Server) PublishExact(ctx context.Context, channel string, data []byte, 
 // that delivers publications by itself.
 func (s *Server) CountMessages(n int) { s.node.count.messages.Add(uint64(n)) }
 
-// Rules returns the rules of a channel. The Namespace is not changed; after Reload, Rules may return
-// another.
+// Rules returns the rules of a channel. The Namespace is not changed; after Reload, Rules may
+// return another.
 func (s *Server) Rules(channel string) *Namespace { return s.node.rules.of(channel) }
 
 // CheckChannel returns an Error for a name that no channel has.
@@ -170,8 +170,8 @@ func (a *Asking) caller(f Form) Caller {
 	return c
 }
 
-// Introduce tells hooks of the client: a is what Server.Asking has returned. The door calls it once,
-// right after the start of the session and before Session.Ended. A session that is connected
+// Introduce tells hooks of the client: a is what Server.Asking has returned. The door calls it
+// once, right after the start of the session and before Session.Ended. A session that is connected
 // already has the grant g.
 func (s *Session) Introduce(a *Asking, g Grant) {
 	if a == nil {
