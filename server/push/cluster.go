@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
-// This file makes the API's operations reach all nodes: each is a question to all of them, and
+// This file makes the calls of the API reach all nodes: each is a question to all of them, and
 // every node answers for its own clients.
 
 // An operation is the body of such a question. A node does not answer one with a field that it does
@@ -248,4 +250,209 @@ func (n *node) chosen(op operation) (list []*Session) {
 		}
 	}
 	return list
+}
+
+// A NodeView is how one node is doing, as it says itself.
+type NodeView struct {
+	clusterNode
+	Problem string   `json:"problem"` // why it does not have what the others publish; empty if it does
+	Lag     uint64   `json:"lag"`     // messages of logs that it has not received yet
+	Led     int      `json:"led"`     // logs that it leads
+	Hears   []string `json:"hears"`   // the other nodes from which it has a sign of life
+}
+
+func (n *node) viewHere() NodeView {
+	state := n.bus.State()
+	view := NodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, n.name),
+		Hears: []string{}}
+	for _, other := range state.Nodes {
+		if !other.Self && heardOf(other) {
+			view.Hears = append(view.Hears, other.Name)
+		}
+	}
+	return view
+}
+
+// heardOf reports whether node n is itself, or has given a sign of life lately.
+func heardOf(n bus.NodeState) bool { return n.Self || n.Seen < silentNode }
+
+// lagOf returns how many messages of logs this node has not received yet.
+func lagOf(s bus.State) (messages uint64) {
+	for _, l := range s.Logs {
+		messages += l.Last - min(l.Followed, l.Last)
+	}
+	return messages
+}
+
+// ledBy returns how many logs the node leads.
+func ledBy(s bus.State, node string) (logs int) {
+	for _, l := range s.Logs {
+		if l.Leader == node {
+			logs++
+		}
+	}
+	return logs
+}
+
+const (
+	// mostConnections bounds the connections of one answer of the API.
+	mostConnections = 1000
+	// connectionBytes bounds what the answer of one node says of connections. Those beyond it are
+	// left out.
+	connectionBytes = 1 << 20
+)
+
+// A ConnectionList is the connections that an operation selects, in the order of users and ids.
+type ConnectionList struct {
+	Total       int              `json:"total"` // that are selected, listed or not
+	Connections []ConnectionInfo `json:"connections"`
+}
+
+// A ConnectionInfo is what operators may know of a connection.
+type ConnectionInfo struct {
+	Client    string   `json:"client"`
+	User      string   `json:"user"`
+	Node      string   `json:"node"`
+	Remote    string   `json:"remote"`
+	Transport string   `json:"transport"`
+	Protocol  string   `json:"protocol"`
+	Queued    int      `json:"queued"`   // bytes that wait for the client
+	Channels  []string `json:"channels"` // its subscriptions, in order
+}
+
+// connectionsHere lists this node's connections that op selects.
+func (n *node) connectionsHere(op operation) ConnectionList {
+	most := min(op.Most, mostConnections)
+	var found []foundSession
+	l := ConnectionList{Connections: []ConnectionInfo{}}
+	for _, s := range n.wheel.all() {
+		if s.watcher || !s.IsConnected() {
+			continue
+		}
+		one := foundSession{s, s.User(), s.id.String()}
+		if !op.selects(one.user, one.client) {
+			continue
+		}
+		l.Total++
+		if found = append(found, one); len(found) == 2*most+1 {
+			found = firstSessions(found, most)
+		}
+	}
+	bytes := 0
+	for _, one := range firstSessions(found, most) {
+		info := one.s.describe()
+		if bytes += info.size(); bytes > connectionBytes {
+			break
+		}
+		l.Connections = append(l.Connections, info)
+	}
+	return l
+}
+
+// A foundSession is a session with what sorts it.
+type foundSession struct {
+	s            *Session
+	user, client string
+}
+
+// firstSessions sorts list, and returns its first `most`.
+func firstSessions(list []foundSession, most int) []foundSession {
+	slices.SortFunc(list, func(a, b foundSession) int {
+		return cmp.Or(strings.Compare(a.user, b.user), strings.Compare(a.client, b.client))
+	})
+	return list[:min(len(list), most)]
+}
+
+// selects reports whether op selects the connection: by its user, or with Contains by a part of its
+// user or the beginning of its id.
+func (op *operation) selects(user, client string) bool {
+	if op.Contains {
+		return strings.Contains(user, op.User) || strings.HasPrefix(client, op.User)
+	}
+	return op.User == "" || user == op.User
+}
+
+// describe returns what operators may know of the session.
+func (s *Session) describe() ConnectionInfo {
+	info := ConnectionInfo{Client: s.id.String(), User: s.User(), Node: s.node.name, Remote: s.t.Remote(),
+		Queued: s.t.Queued(), Channels: []string{}}
+	info.Transport, info.Protocol = s.form().Kind()
+	s.mu.Lock()
+	for _, m := range s.members {
+		info.Channels = append(info.Channels, m.ch.name)
+	}
+	s.mu.Unlock()
+	slices.Sort(info.Channels)
+	return info
+}
+
+// size estimates the bytes of the description.
+func (c *ConnectionInfo) size() (n int) {
+	const fields = 256
+	n = fields + len(c.User)
+	for _, name := range c.Channels {
+		n += len(name) + len(`"",`)
+	}
+	return n
+}
+
+// allConnections lists connections of all nodes. Each node names its first op.Most.
+func (n *node) allConnections(ctx context.Context, op operation) (all ConnectionList, err error) {
+	all.Connections = []ConnectionInfo{}
+	err = askAll(ctx, n, "connections", op, func(l ConnectionList) {
+		all.Total += l.Total
+		all.Connections = append(all.Connections, l.Connections...)
+	})
+	slices.SortFunc(all.Connections, func(a, b ConnectionInfo) int {
+		return cmp.Or(strings.Compare(a.User, b.User), strings.Compare(a.Client, b.Client))
+	})
+	all.Connections = all.Connections[:min(len(all.Connections), op.Most)]
+	return all, err
+}
+
+// A ChannelList is channels that have subscribers, those with the most subscribers first.
+type ChannelList struct {
+	Total    int           `json:"total"` // that match, listed or not
+	Channels []ChannelInfo `json:"channels"`
+}
+
+// A ChannelInfo is a channel that has subscribers.
+type ChannelInfo struct {
+	Name        string `json:"name"`
+	Subscribers int    `json:"subscribers"` // on all nodes
+}
+
+// matching returns at most `most` channels for whose names wanted returns true. It locks one shard
+// at a time; joins and leaves in that shard wait meanwhile.
+func (h *hub) matching(wanted func(name string) bool, most int) ChannelList {
+	l := ChannelList{Channels: []ChannelInfo{}}
+	for i := range h.shards {
+		h.shards[i].list(wanted, &l)
+		l.trim(most)
+	}
+	return l
+}
+
+func (sh *shard) list(wanted func(name string) bool, l *ChannelList) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for name, ch := range sh.channels {
+		if !wanted(name) {
+			continue
+		}
+		size := ch.size()
+		if size == 0 { // it has only watchers, or a client that is about to join
+			continue
+		}
+		l.Total++
+		l.Channels = append(l.Channels, ChannelInfo{name, size})
+	}
+}
+
+// trim keeps the first `most` channels.
+func (l *ChannelList) trim(most int) {
+	slices.SortFunc(l.Channels, func(a, b ChannelInfo) int {
+		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
+	})
+	l.Channels = l.Channels[:min(len(l.Channels), most)]
 }

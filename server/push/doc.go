@@ -22,12 +22,12 @@
 //     API, encodes these calls. figures.go is what operators see, in package console.
 //   - Package bus is the contract of the Bus, which carries a [Publication] between nodes; package
 //     membus is the bus within one process. names.go has the names that programs see here, too.
-//   - namespace.go has the rules of channels. Package token checks tokens; grant.go is what the
+//   - namespace.go has the rules of channels. Package token checks tokens; permissions.go is what the
 //     server makes of one.
 //   - channel.go receives publications from the bus, has them encoded once for each form, and offers
 //     the bytes to its sessions by reference; hub.go finds the channel.
-//   - session.go is one client over a transport: a WebSocket (websocket.go) or a response that does
-//     not end (streamtransport.go). The wheel (wheel.go) calls sessions at their deadlines.
+//   - session.go is one client over a transport: a WebSocket or a response that does not end
+//     (transports.go). The wheel (wheel.go) calls sessions at their deadlines.
 //   - A client that reads too slowly is disconnected by Session.TooSlow, in session.go, or misses
 //     publications under a policy that drops, in slow.go. recover.go sends clients that return what
 //     they have missed.

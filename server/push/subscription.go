@@ -1,12 +1,14 @@
 package push
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 )
 
-// This file holds a session's subscriptions.
+// This file holds a session's subscriptions: those that the client asks for, those that the server
+// makes for it, and how both end.
 
 // Subscribe makes the client a subscriber of the channel. It calls announce with what the reply has
 // to say, after the last publication that the client does not get, and before the first that it
@@ -346,3 +348,147 @@ func (s *Session) setCapabilities(caps capabilities) {
 		s.end(name, unsubscribedByServer)
 	}
 }
+
+// A ServerSubscription is a subscription that the server has made, as the client is told of it.
+type ServerSubscription struct {
+	Channel string
+	Welcome Welcome
+}
+
+// SubscribeFirst makes the subscriptions that the client's token asks for. The caller holds back
+// messages (Session.Hold) until the client has been told. request returns what the client has asked
+// for, such as the position after which it continues.
+func (s *Session) SubscribeFirst(channels []string, request func(channel string) (SubscribeCommand, error)) (
+	made []ServerSubscription, err error) {
+	for _, name := range channels {
+		w, err := request(name)
+		if err != nil {
+			return made, err
+		}
+		w.server = true
+		err = s.Subscribe(name, w, func(hello Welcome) { made = append(made, ServerSubscription{name, hello}) })
+		if err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// AlsoAsked returns given, and those of asked to which the client may subscribe without a token for
+// the channel. The log has the others.
+func (s *Session) AlsoAsked(given, asked []string) []string {
+	for _, name := range asked {
+		switch {
+		case slices.Contains(given, name):
+		case !s.MayName(name) || s.NeedsToken(name):
+			why := s.node.rules.of(name).explainSubscribe(name, s.access())
+			s.Refused(RefusedPermission, fmt.Errorf("connect: %q: %w", name, deniedFor(why)))
+		default:
+			given = append(given, name)
+		}
+	}
+	return given
+}
+
+// subscribeByServer subscribes a connected client, and tells it. It returns false if the client's
+// form cannot say so, and an Error if the client is subscribed already or has too many channels.
+func (s *Session) subscribeByServer(name string, w SubscribeCommand) (told bool, err error) {
+	if s.form().Subscribed(name, Welcome{}) == nil {
+		return false, nil
+	}
+	w.server = true
+	err = s.Subscribe(name, w, func(hello Welcome) {
+		push := s.form().Subscribed(name, hello)
+		s.Offer(&Message{Payload: push}) // if its queue is full, the next publication handles that
+	})
+	return err == nil, err
+}
+
+// A SubRefreshAnswer says whether a subscription goes on.
+type SubRefreshAnswer struct {
+	Expired  bool  // the subscription ends, as without the hook
+	ExpireAt int64 // seconds since 1970; 0: never; a time that has passed is as Expired
+}
+
+// refreshedByHook reports whether a hook says what happens to m when it expires.
+func (m *member) refreshedByHook() bool {
+	return m.grant.hooked && m.ch.rules.SubRefreshHook && m.s.node.hooks.SubRefresh != nil
+}
+
+// refreshByHook asks whether the subscription goes on. If the hook fails, expireSubscriptions asks
+// again after Timing.Refresh.
+func (m *member) refreshByHook() {
+	s, name := m.s, m.ch.name
+	if s.IsClosing() || s.member(name) != m {
+		return
+	}
+	a, err := s.node.hooks.SubRefresh(context.Background(), s.caller(), name)
+	var why Disconnect
+	switch {
+	case errors.As(err, &why):
+		s.hookFailed("sub_refresh", err)
+		s.Disconnect(why)
+	case err != nil:
+		s.node.log.Error("push: a hook failed", "hook", "sub_refresh", "client", s.id.String(), "channel", name,
+			"error", err)
+	case a.Expired || s.node.isPast(a.ExpireAt):
+		s.end(name, unsubscribedExpired)
+	default:
+		s.expireSubscriptionAt(m, a.ExpireAt)
+	}
+}
+
+// expireSubscriptionAt sets when m expires, in seconds since 1970; 0: never.
+func (s *Session) expireSubscriptionAt(m *member, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.grant.expires = 0; at != 0 {
+		m.grant.expires = sinceEpoch(endOf(at))
+	}
+	if s.stage == stageConnected {
+		s.expireSubscription(m)
+	}
+}
+
+// or returns the value of a rule in an Override, or that of the namespace if it has none.
+func or(value *bool, rule bool) bool {
+	if value == nil {
+		return rule
+	}
+	return *value
+}
+
+// check returns an error for a rule that the namespace cannot follow for some of its subscribers.
+func (o *Override) check(rules *Namespace) error {
+	switch {
+	case rules.Recovery:
+		return nil
+	case or(o.ForceRecovery, false):
+		return badCall("override.force_recovery needs a namespace with the rule recovery")
+	case or(o.ForcePositioning, false):
+		return badCall("override.force_positioning needs a namespace with the rule recovery")
+	}
+	return nil
+}
+
+// apply changes the request and the grant of one subscription.
+func (o *Override) apply(w *SubscribeCommand) {
+	if o == nil {
+		return
+	}
+	w.grant.absent = !or(o.Presence, true)
+	w.grant.announced = o.JoinLeave
+	w.pushed = or(o.ForcePushJoinLeave, false)
+	w.unpositioned = !or(o.ForceRecovery, true) && !or(o.ForcePositioning, false)
+}
+
+// announced reports whether the channel's subscribers are told when m joins and leaves.
+func (m *member) announced() bool {
+	if m.grant == nil {
+		return m.ch.rules.JoinLeave
+	}
+	return or(m.grant.announced, m.ch.rules.JoinLeave)
+}
+
+// absent reports whether m is left out of presence.
+func (m *member) absent() bool { return m.s.watcher || m.grant != nil && m.grant.absent }
