@@ -14,8 +14,7 @@ import (
 )
 
 // This file holds what a program does that embeds the server. The HTTP and gRPC APIs are these
-// methods with another encoding (apipublish.go, apichannel.go, apioperate.go), so that they cannot
-// differ.
+// methods with another encoding (package api), so that they cannot differ.
 //
 // Any goroutine may call them, also several at the same time. In a cluster they act on all nodes,
 // and wait at most 15 s for the others; nodes that do not answer are named in the log, and what

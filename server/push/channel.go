@@ -28,7 +28,7 @@ type channel struct {
 	notified int                                 // members that receive join and leave notices
 	outboxes map[*member]*outbox.Outbox[payload] // of slow members, usually nil: see slow.go
 
-	specials map[*member]*special // usually nil: see special.go
+	specials map[*member]*special // usually nil: see special
 	deltas   int                  // members that get deltas
 	base     *Publication         // the last publication, if deltas > 0
 

@@ -79,7 +79,7 @@ const notInWheel = -1
 // The flags of a session.
 const (
 	isClosing = 1 << iota // Disconnect or Ended has been called
-	isHolding             // messages wait behind the reply to connect: see held.go
+	isHolding             // messages wait behind the reply to connect: see held
 )
 
 // IsClosing reports whether Disconnect or Ended has been called. A door then need not go on with
