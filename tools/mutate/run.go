@@ -35,7 +35,15 @@ var (
 )
 
 // elsewhere are packages that test another one from outside, by its folder.
-var elsewhere = map[string][]string{".": {"internal/enginetest"}}
+var elsewhere = map[string][]string{
+	".":                            {"internal/enginetest"},
+	"server/push/api":              {"server/push"},
+	"server/push/console":          {"server/push"},
+	"server/push/doors/centrifuge": {"server/push"},
+	"server/push/doors/mercure":    {"server/push"},
+	"server/push/doors/redis":      {"server/push"},
+	"server/push/doors/sse":        {"server/push"},
+}
 
 // build makes the binaries: that of the package itself, and those of also. Mistakes that do not
 // compile are given up, and all are made again.
