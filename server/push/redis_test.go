@@ -353,6 +353,29 @@ func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
 	}
 }
 
+// The rate of a user's connections counts those of Redis, too. A new token of the same user is
+// none.
+func TestRedisDoorCountsUsers(t *testing.T) {
+	s := newLiveServer(t, Config{TokenSecret: testSecret, Rates: Rates{UserConnections: Rate{Count: 2,
+		Per: time.Hour}}})
+	addr := s.redis(t)
+	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann"})
+	p := dialRedis(t, addr)
+	for range 5 {
+		p.ask("AUTH "+token, "+OK\r\n")
+	}
+	dialRedis(t, addr).ask("AUTH "+token, "+OK\r\n")
+	third := dialRedis(t, addr)
+	io.WriteString(third, "AUTH "+token+"\r\n")
+	if got, err := io.ReadAll(third); len(got) > 0 {
+		t.Errorf("the third connection got %q, %v", got, err)
+	}
+	p.ask("PING", "+PONG\r\n")
+	if log := s.log.String(); !strings.Contains(log, "reason=rate") {
+		t.Errorf("the log does not have the refusal:\n%s", log)
+	}
+}
+
 // Patterns are bounded, and so are the subscriptions of one client.
 func TestRedisDoorLimits(t *testing.T) {
 	s := newLiveServer(t, Config{Limits: Limits{Channels: 3}})

@@ -166,6 +166,12 @@ func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
 		return false
 	}
 	same := g.User == k.grant.User
+	if !same && d.MayConnectNow(g) > 0 {
+		k.mu.Unlock()
+		d.Refused(push.RefusedRate, c.RemoteAddr().String(), "user", g.User)
+		c.Abort(push.ErrTooManyRequests) // a wrong password is final to clients; after a lost connection they try again
+		return false
+	}
 	subscribed := k.count(false)+k.count(true) > 0
 	sessions := k.sessions
 	if !same && !subscribed {
