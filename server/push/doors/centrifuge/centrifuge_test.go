@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", Now: buf.InUse}) }
 
-// A client by WebSocket asks for Protobuf by its subprotocol, which may be one of several, or in the
-// query.
+// A client by WebSocket asks for Protobuf by its subprotocol, which may be one of several, or in
+// the query.
 func TestCodecOf(t *testing.T) {
 	for _, tt := range []struct {
 		query, protocols string
@@ -37,8 +37,8 @@ func TestCodecOf(t *testing.T) {
 	}
 }
 
-// Messages stand in a connection as its transport needs: Server-Sent Events have no line breaks in an
-// event, lines end with one, and a WebSocket has messages of its own.
+// Messages stand in a connection as its transport needs: Server-Sent Events have no line breaks in
+// an event, lines end with one, and a WebSocket has messages of its own.
 func TestFrame(t *testing.T) {
 	const replies = "{\"id\":1}\n{\"id\":2}"
 	for f, want := range map[form]string{
