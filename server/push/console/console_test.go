@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// The paths of the console are there unless it is disabled; that which removes a node always is, and
-// says that there is no cluster.
+// The paths of the console are there unless it is disabled; that which removes a node always is,
+// and says that there is no cluster.
 func TestPaths(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
 		s, err := push.New(push.Config{DisableConsole: disabled, Doors: []push.Door{New()}})
