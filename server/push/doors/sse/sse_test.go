@@ -1,6 +1,10 @@
 package sse
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"testing"
 
 	"github.com/myriad-go/myriad/buf"
@@ -24,5 +28,52 @@ func TestForms(t *testing.T) {
 			t.Errorf("form %#v: %q, want %q", f, got, want)
 		}
 		f.Share(payload).Release()
+	}
+}
+
+// A stream may not be kept by a proxy or a browser, nor taken for something else. The header is
+// that of an answer whose head has not been sent.
+func TestHeaderOfStreams(t *testing.T) {
+	d := New()
+	s, err := push.New(push.Config{Doors: []push.Door{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown(context.Background())
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("GET", "/events?channel=news", nil)) // fails: it is not served by web.Server
+	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Accel-Buffering": "no",
+		"X-Content-Type-Options": "nosniff"} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if w.Code != http.StatusInternalServerError {
+		t.Errorf("without web.Server: %d", w.Code)
+	}
+}
+
+// An id is epoch:offset. Any other is of another server, so that nothing can be recovered.
+func TestResumption(t *testing.T) {
+	for _, tt := range []struct {
+		header, query string
+		want          push.SubscribeCommand
+	}{
+		{"", "", push.SubscribeCommand{}},
+		{"e:7", "", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 7, Epoch: "e"}}},
+		{"", "?last_event_id=e:7", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 7, Epoch: "e"}}},
+		{"f:8", "?last_event_id=e:7", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 8,
+			Epoch: "f"}}},
+		{"e", "", push.SubscribeCommand{Recover: true, Since: push.Position{Epoch: "?"}}},
+		{"e:x", "", push.SubscribeCommand{Recover: true, Since: push.Position{Epoch: "?"}}},
+		{":7", "", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 7, Epoch: "?"}}},
+	} {
+		r := httptest.NewRequest("GET", "/events"+tt.query, nil)
+		if tt.header != "" {
+			r.Header.Set("Last-Event-ID", tt.header)
+		}
+		if got := resumption(r); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%q %q: %+v, want %+v", tt.header, tt.query, got, tt.want)
+		}
 	}
 }
