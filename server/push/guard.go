@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// This file is who may use the server over HTTP: who has a key, and which web pages.
+// This file decides who may use the server over HTTP: who has a key, and which web pages.
 
 // A secretKey is the hash of a key that requests carry in X-API-Key or as "Authorization: apikey
 // KEY". A nil key matches no request.

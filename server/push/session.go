@@ -191,8 +191,8 @@ const (
 	OfferGone                 // the connection is closing or has ended: there is nothing to do
 )
 
-// TooSlow disconnects a client whose queue had no room for a message of channel, or for a reply if
-// channel is "". size is that of the message, or of the largest publication of several, in bytes.
+// TooSlow disconnects a client whose queue had no room for a message of channel. "" stands for a
+// reply. size is that of the message, or of its largest publication, in bytes.
 func (s *Session) TooSlow(channel string, size int) {
 	queued := s.t.Queued()
 	if !s.Disconnect(DisconnectSlow) {

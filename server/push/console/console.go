@@ -1,6 +1,8 @@
-// Package console is the page for operators of a push server, as a door: figures, channels,
-// clients, rules, tokens and the cluster. console.go has the page's files and its figures; pages.go
-// what else it shows; page the files themselves.
+// Package console is the page for operators of a push server, as a door. It shows figures,
+// channels, clients, rules, tokens and the cluster.
+//
+// console.go serves the page's files, which stand in the folder page, and the figures. pages.go
+// serves what else the page shows.
 package console
 
 import (

@@ -180,9 +180,9 @@ type resume struct {
 	missed []push.Publication // the events that it gets first
 }
 
-// join makes s a subscriber. With an id of the last event, which may be "earliest", it calls
-// announce with what s has missed, after the last update that s does not get otherwise, and before
-// the first one that it gets. announce must only queue bytes for s.
+// join makes s a subscriber. last is the id of its last event, "earliest", or "". Unless it is "",
+// join calls announce with what s has missed, before the first update that s gets as a subscriber.
+// announce must only queue bytes for s.
 func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce func(resume)) error {
 	if err := h.connect(); err != nil {
 		return err
