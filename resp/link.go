@@ -82,11 +82,11 @@ func (l *link) wait(k *call) {
 }
 
 // leave drops a command whose caller has left, if nothing of it is sent; else the rest has to
-// follow.
+// follow. Another link may have taken the command meanwhile: then nothing of it may be read here.
 func (l *link) leave(k *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k.queued == 0 && k.at.Load() == l {
+	if k.at.Load() == l && k.queued == 0 {
 		l.take(k)
 	}
 }
