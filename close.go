@@ -104,9 +104,9 @@ func (l *Loop) beginDraining(c *Conn) {
 	l.drv.Resume(c.id)
 }
 
-// Unsent is how many bytes the conn has yet to give to the kernel, the rest of WriteFile's files
-// included. On the loop only.
-func (c *Conn) Unsent() int64 { return c.unsent() }
+// QueuedTotal is how many bytes the conn has yet to give to the kernel, the rest of WriteFile's
+// files included. On the loop only.
+func (c *Conn) QueuedTotal() int64 { return c.unsent() }
 
 // unsent is how many bytes a closing conn has yet to get rid of, files included.
 func (c *Conn) unsent() int64 {

@@ -139,8 +139,8 @@ func TestEndBehindThePeers(t *testing.T) {
 	}{
 		{"CloseWrite", func(c *Conn) { _ = c.CloseWrite() }, true, []string{"send 6", "close"}},
 		{"Close", func(c *Conn) { _ = c.Close() }, true, []string{"send 6", "resume", "close"}},
-		{"Cut", (*Conn).Cut, true, []string{"send 6", "resume", "cut", "close"}},
-		{"Cut without a driver that can", (*Conn).Cut, false, []string{"send 6", "resume", "end", "close"}},
+		{"Cut", (*Conn).CloseTruncated, true, []string{"send 6", "resume", "cut", "close"}},
+		{"Cut without a driver that can", (*Conn).CloseTruncated, false, []string{"send 6", "resume", "end", "close"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newEnd(t, tt.cut)
@@ -176,7 +176,7 @@ func TestEndOfOneSide(t *testing.T) {
 // A conn that ends by Cut before its peer does asks for that once.
 func TestEndByCut(t *testing.T) {
 	d := newEnd(t, true)
-	d.c.Cut()
+	d.c.CloseTruncated()
 	d.settle()
 	d.asked("lingering", "resume", "cut")
 	d.events().Ended(d.c.id)

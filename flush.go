@@ -37,9 +37,9 @@ func (l *Loop) flush(c *Conn) request {
 	return asked
 }
 
-// Unflushed is how many of the bytes that Queued counts have not been offered to the kernel yet.
+// Buffered is how many of the bytes that Queued counts have not been offered to the kernel yet.
 // Any goroutine.
-func (c *Conn) Unflushed() int {
+func (c *Conn) Buffered() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0

@@ -15,9 +15,9 @@ type Layer interface {
 	// Write encodes p, all of it or nothing (ErrFull). It asks w.Room before it encodes, because
 	// what it has encoded must be sent.
 	Write(w Wire, p []byte) (int, error)
-	// CloseWrite queues what ends the layer's stream; the FIN follows it. For Conn.Cut it is not
-	// called, but a method Cut of the same kind, if there is one: that queues what shows the peer
-	// that the stream has not come to its end.
+	// CloseWrite queues what ends the layer's stream; the FIN follows it. For Conn.CloseTruncated
+	// it is not called, but a method CloseTruncated of the same kind, if there is one: that queues
+	// what shows the peer that the stream has not come to its end.
 	CloseWrite(w Wire) error
 	// Closed says what an end means. It is called with nil at the peer's FIN, and with the error of
 	// a broken connection. It returns io.ErrUnexpectedEOF for a stream that lacks its end. An error

@@ -173,8 +173,8 @@ func (c *Conn) lastOf(l Layer) func(Wire) error {
 	if c.asked&short == 0 {
 		return l.CloseWrite
 	}
-	if cutter, ok := l.(interface{ Cut(w Wire) error }); ok {
-		return cutter.Cut
+	if closer, ok := l.(interface{ CloseTruncated(w Wire) error }); ok {
+		return closer.CloseTruncated
 	}
 	return func(Wire) error { return nil }
 }

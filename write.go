@@ -110,10 +110,10 @@ func releaseAll(blocks []*buf.Block) {
 // is aborted. Any goroutine; always nil.
 func (c *Conn) Close() error { return c.close(wantClose) }
 
-// Cut is Close for an incomplete stream. TLS, also that of an adopted *tls.Conn, ends without
-// close_notify and in the middle of a record, so that the peer cannot take the stream for complete.
-// Without a layer it is Close. Any goroutine; never blocks.
-func (c *Conn) Cut() { _ = c.close(wantClose | short) }
+// CloseTruncated is Close for an incomplete stream. TLS, also that of an adopted *tls.Conn, ends
+// without close_notify and in the middle of a record, so that the peer cannot take the stream for
+// complete. Without a layer it is Close. Any goroutine; never blocks.
+func (c *Conn) CloseTruncated() { _ = c.close(wantClose | short) }
 
 func (c *Conn) close(how request) error {
 	c.mu.Lock()

@@ -25,7 +25,7 @@ import (
 //	OverflowLatest      replaces the one that waits
 //	OverflowClose       resets the connection
 //	OverflowSample      drops some of those that wait, evenly
-type Overflow uint8
+type Overflow = outbox.Policy
 
 const (
 	// OverflowBlock has Push wait for room, at most for Server.PushTimeout. Then Push fails with an
@@ -33,33 +33,23 @@ const (
 	// the loop goes on without it. Push fails with myriad.ErrOnLoop, and ErrFull too, where it must
 	// not wait: in a handler of DispatchInline, in Loop.Do, and on a driver that is bound to a
 	// thread.
-	OverflowBlock = Overflow(outbox.Block)
+	OverflowBlock = outbox.Block
 	// OverflowFail has Push fail with myriad.ErrFull and take nothing.
-	OverflowFail = Overflow(outbox.Fail)
+	OverflowFail = outbox.Fail
 	// OverflowDropNewest drops the message. Push returns nil.
-	OverflowDropNewest = Overflow(outbox.DropNewest)
+	OverflowDropNewest = outbox.DropNewest
 	// OverflowDropOldest drops those that have waited longest, as many as make room. Half of the
 	// limit is theirs; the other half is output on its way to the kernel, of which nothing is
 	// dropped.
-	OverflowDropOldest = Overflow(outbox.DropOldest)
+	OverflowDropOldest = outbox.DropOldest
 	// OverflowLatest lets one message wait, above half of the limit, and replaces it by a newer
 	// one.
-	OverflowLatest = Overflow(outbox.Latest)
+	OverflowLatest = outbox.Latest
 	// OverflowClose resets the connection, as Redis does at its client-output-buffer-limit.
-	OverflowClose = Overflow(outbox.Close)
+	OverflowClose = outbox.Close
 	// OverflowSample lets messages wait in half of the limit, and thins them out evenly.
-	OverflowSample = Overflow(outbox.Sample)
-
-	overflows = Overflow(outbox.Policies) // how many there are
+	OverflowSample = outbox.Sample
 )
-
-// String is the policy in words.
-func (p Overflow) String() string {
-	if p < overflows {
-		return outbox.Policy(p).String()
-	}
-	return fmt.Sprintf("Overflow(%d)", uint8(p))
-}
 
 var (
 	errOnLoop = fmt.Errorf("resp: Push would wait for room: %w, and %w", myriad.ErrOnLoop, myriad.ErrFull)
@@ -70,14 +60,14 @@ var (
 // shared.
 func (c *Conn) limit() int {
 	all := c.read()
-	transport, _ := outbox.Policy(all.overflow).Split(all.limit)
+	transport, _ := all.overflow.Split(all.limit)
 	return transport
 }
 
 // SetOverflow changes the limit and the policy of this connection. limit is in bytes; 0 is
 // Server.WriteLimit.
 func (c *Conn) SetOverflow(policy Overflow, limit int) error {
-	if policy >= overflows || limit < 0 {
+	if policy >= outbox.Policies || limit < 0 {
 		return fmt.Errorf("resp: SetOverflow(%v, %d): the policy must be one of those defined and the limit not "+
 			"negative", policy, limit)
 	}
@@ -138,7 +128,7 @@ func (c *Conn) push(m pushed) error {
 	defer m.Release()
 	err := c.offer(m, nil, true)
 	if err == outbox.ErrBlocked {
-		if c.nc.Unflushed() > 0 { // what the kernel has room for does not count
+		if c.nc.Buffered() > 0 { // what the kernel has room for does not count
 			outbox.Flush(c.nc, outbox.FlushWait)
 		}
 		err = c.offer(m, nil, false)
@@ -190,7 +180,7 @@ func (c *Conn) offer(m pushed, w driver.Parker, probe bool) error {
 		}
 	}
 	o := c.outbox()
-	policy := outbox.Policy(all.overflow)
+	policy := all.overflow
 	_, room := policy.Split(all.limit)
 	m.Retain()
 	switch o.Put(m, outbox.Rules{Policy: policy, Room: room}) {

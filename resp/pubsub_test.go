@@ -19,7 +19,7 @@ func TestNoMessageBehindUnsubscribe(t *testing.T) {
 		{"SUBSCRIBE a", "UNSUBSCRIBE a", "unsubscribe"}, {"SUBSCRIBE a", "UNSUBSCRIBE", "unsubscribe"},
 		{"PSUBSCRIBE a*", "PUNSUBSCRIBE a*", "punsubscribe"}, {"SUBSCRIBE a", "RESET", "RESET"},
 	} {
-		for policy := range overflows {
+		for policy := range outbox.Policies {
 			t.Run(fmt.Sprint(tt.end, " ", policy), func(t *testing.T) {
 				var channels PubSub
 				m := NewMux()
@@ -29,7 +29,7 @@ func TestNoMessageBehindUnsubscribe(t *testing.T) {
 				p.value()
 				begun := channels.receivers(nil, "a")
 				message := make([]byte, 1000)
-				if outbox.Policy(policy).Queues() {
+				if policy.Queues() {
 					for range 10_000 { // more than what the kernel takes
 						channels.Publish("a", message)
 					}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/resp/wire"
 	"github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/workers"
@@ -141,9 +141,9 @@ func (s *Server) start() (*live, error) {
 
 func (s *Server) newLive() (*live, error) {
 	switch l := s.Limits; {
-	case s.Dispatch > DispatchInline:
+	case s.Dispatch >= dispatch.Modes:
 		return nil, fmt.Errorf("resp: Server.Dispatch is %v: use one of the constants", s.Dispatch)
-	case s.Overflow >= overflows:
+	case s.Overflow >= outbox.Policies:
 		return nil, fmt.Errorf("resp: Server.Overflow is %v: use one of the constants", s.Overflow)
 	case s.WriteLimit < 0:
 		return nil, fmt.Errorf("resp: Server.WriteLimit is %d: it must not be negative", s.WriteLimit)
@@ -165,7 +165,7 @@ func (s *Server) newLive() (*live, error) {
 		log: cmp.Or(s.Logger, slog.Default()),
 	}}
 	l.rules.mux, _ = s.Handler.(*Mux)
-	c := dispatch.Config{Mode: dispatch.Mode(s.Dispatch),
+	c := dispatch.Config{Mode: s.Dispatch,
 		Workers: workers.Config{Queue: poolQueue, Logger: l.rules.log}}
 	if s.Workers != nil {
 		c.Pool = s.Workers
@@ -353,31 +353,19 @@ func (s *Server) Conns() int {
 	return int(l.conns.n.Load())
 }
 
-// Dispatch chooses where a handler runs. The zero value is DispatchAuto.
-type Dispatch uint8
+// Dispatch chooses where a handler runs. The zero value is DispatchAuto. It is one type in web,
+// websocket and resp.
+type Dispatch = dispatch.Mode
 
 const (
 	// DispatchAuto runs each command where it is cheapest: on a pool of goroutines until commands
 	// of its name have been quick (100 µs) many times in a row, then on the connection's loop.
 	// After it has overstayed, commands of that name run on the pool again. Handlers may block. On
 	// a loop that is bound to its thread (myriad.Loop.ThreadBound) every command runs on the pool.
-	DispatchAuto Dispatch = iota
+	DispatchAuto = dispatch.Auto
 	// DispatchPool hands every command to a bounded pool of warm goroutines.
-	DispatchPool
+	DispatchPool = dispatch.Pool
 	// DispatchInline runs the handler on the loop, on a view of the loop's buffer. It is for
 	// handlers that never block: all other connections of the loop wait until it returns.
-	DispatchInline
+	DispatchInline = dispatch.Inline
 )
-
-// String is the constant's name without its prefix.
-func (d Dispatch) String() string {
-	switch d {
-	case DispatchAuto:
-		return "auto"
-	case DispatchPool:
-		return "pool"
-	case DispatchInline:
-		return "inline"
-	}
-	return "Dispatch(" + strconv.Itoa(int(d)) + ")"
-}

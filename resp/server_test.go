@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/resp/wire"
 )
 
@@ -373,7 +372,7 @@ func TestPushPolicies(t *testing.T) {
 		if want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", policy, err, want)
 		}
-		if drops := outbox.Policy(policy).Queues() || policy == OverflowDropNewest; drops != (c.Dropped() > 0) {
+		if drops := policy.Queues() || policy == OverflowDropNewest; drops != (c.Dropped() > 0) {
 			t.Errorf("%v: %d dropped", policy, c.Dropped())
 		}
 		if policy != OverflowClose {

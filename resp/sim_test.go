@@ -9,6 +9,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/soak"
 	"github.com/myriad-go/myriad/resp/wire"
 )
@@ -105,7 +106,7 @@ func runServerWorld(t *testing.T, seed uint64, d Dispatch, faults sim.Options) {
 func TestPushSimulation(t *testing.T) {
 	for seed := range soak.Size(t, uint64(24), 2000) {
 		for _, faults := range []sim.Options{sim.Lossless(), {}} {
-			runPushWorld(t, seed, Overflow(seed%uint64(overflows)), faults)
+			runPushWorld(t, seed, Overflow(seed%uint64(outbox.Policies)), faults)
 		}
 	}
 }

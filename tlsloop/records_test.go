@@ -307,7 +307,7 @@ func TestCut(t *testing.T) {
 					c.SetWriteLimit(8 << 20)
 					c.Write([]byte(msg))
 					if cut {
-						c.Cut()
+						c.CloseTruncated()
 					}
 					c.Close()
 				}

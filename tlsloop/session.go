@@ -239,9 +239,9 @@ func (s *session) CloseWrite(w myriad.Wire) error {
 	return s.tls.CloseWrite()
 }
 
-// Cut queues the beginning of a record that nothing follows, for Conn.Cut. Many peers, crypto/tls
-// among them, take an end between two records for an orderly one.
-func (s *session) Cut(w myriad.Wire) error {
+// CloseTruncated queues the beginning of a record that nothing follows, for Conn.CloseTruncated.
+// Many peers, crypto/tls among them, take an end between two records for an orderly one.
+func (s *session) CloseTruncated(w myriad.Wire) error {
 	if s.phase != established {
 		return nil
 	}

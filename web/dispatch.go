@@ -2,14 +2,14 @@ package web
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Dispatch chooses where a handler runs. The zero value is DispatchAuto.
-type Dispatch uint8
+// Dispatch chooses where a handler runs. The zero value is DispatchAuto. It is one type in web,
+// websocket and resp.
+type Dispatch = dispatch.Mode
 
 const (
 	// DispatchAuto runs each handler where it is cheapest: on the pool until its route has been
@@ -17,40 +17,27 @@ const (
 	// overstayed, it runs on the pool again. A route is method and path; segments of a path that
 	// look like ids make no difference. Handlers may block. On a loop that is bound to its thread
 	// (myriad.Loop.ThreadBound) every handler runs on the pool.
-	DispatchAuto Dispatch = iota
+	DispatchAuto = dispatch.Auto
 	// DispatchPool hands each request to a bounded pool of warm goroutines. A handler that computes
 	// for long takes no time of a loop.
-	DispatchPool
+	DispatchPool = dispatch.Pool
 	// DispatchInline runs the handler on the loop. It is for handlers that never block. The other
 	// connections of the loop wait until the handler returns; after a millisecond or two a new
 	// goroutine runs the loop. A request whose body has not arrived yet, or whose client is behind
 	// with reading earlier answers, runs on the pool. A call of the server that would wait hands
 	// the loop to a new goroutine first; where the driver is bound to a thread it fails with
 	// myriad.ErrOnLoop.
-	DispatchInline
+	DispatchInline = dispatch.Inline
 )
 
 // inlineQueue is how many bytes may wait for a client whose next request is to run on the loop.
 const inlineQueue = 64 << 10
 
-// String is the constant's name without its prefix.
-func (d Dispatch) String() string {
-	switch d {
-	case DispatchPool:
-		return "pool"
-	case DispatchInline:
-		return "inline"
-	case DispatchAuto:
-		return "auto"
-	}
-	return "Dispatch(" + strconv.Itoa(int(d)) + ")"
-}
-
 // newDispatcher makes what runs the server's handlers. OverloadRefuse and OverloadPause count them
 // in st.load.
 func (s *Server) newDispatcher(st *state) *dispatch.Dispatcher {
 	return dispatch.New(dispatch.Config{
-		Mode: dispatch.Mode(s.Dispatch),
+		Mode: s.Dispatch,
 		Workers: workers.Config{
 			Workers: s.Workers, Queue: s.Queue,
 			OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },

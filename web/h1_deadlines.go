@@ -71,7 +71,7 @@ const unsentTime = time.Millisecond
 // the connection goes on.
 func (h *conn) answerLate(x *h1stream) bool {
 	switch {
-	case h.c.Unsent() == 0 || x.stream() != nil: // which may take its time
+	case h.c.QueuedTotal() == 0 || x.stream() != nil: // which may take its time
 		x.writeBy = never
 	case x.looked:
 		h.c.Abort(os.ErrDeadlineExceeded)
@@ -85,7 +85,7 @@ func (h *conn) answerLate(x *h1stream) bool {
 // idleTime is how long the wait for the next request may last: IdleTimeout, or until by, if a part
 // of the answer that is due by then is still queued.
 func (h *conn) idleTime(by moment) time.Duration {
-	if h.sending = by != never && h.c.Unsent() > 0; h.sending {
+	if h.sending = by != never && h.c.QueuedTotal() > 0; h.sending {
 		return h.until(by)
 	}
 	d := firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout)
@@ -128,7 +128,7 @@ const lateBytes = 64 << 10
 // still taking the answer before: that may last as long as the answer itself may. Nor does it end
 // one whose client has taken it since the last look.
 func (h *conn) idledOut() {
-	late, looked, unsent := h.sending, h.lately, h.c.Unsent() > 0
+	late, looked, unsent := h.sending, h.lately, h.c.QueuedTotal() > 0
 	h.sending, h.lately = false, unsent
 	switch {
 	case late && unsent:

@@ -67,7 +67,7 @@ func (ln *lane) crowded() bool { return len(ln.awake) > ln.s.awakeConns() }
 // hasSent begins the time of an idle connection if all of its answer has gone. The waker does not
 // know what the timer was for.
 func (h *conn) hasSent() {
-	if h.phase == phaseIdle && (h.sending || h.lately) && h.c.Unsent() == 0 {
+	if h.phase == phaseIdle && (h.sending || h.lately) && h.c.QueuedTotal() == 0 {
 		h.sending, h.lately = false, false
 		h.c.SetTimer(h.idleTime(never))
 	}

@@ -65,7 +65,7 @@ func (x *h1stream) returned() {
 func (x *h1stream) fail() {
 	end := func() { _ = x.h.c.Close() }
 	if x.out.head == headSent {
-		end = x.h.c.Cut
+		end = x.h.c.CloseTruncated
 	}
 	if x.hold == nil || !x.hold.failLater(end) {
 		end()

@@ -218,9 +218,9 @@ func (p *Pipe) enter(to pipePhase, cause error) bool {
 // Queued is how many bytes wait for the client to read.
 func (p *Pipe) Queued() int { return p.x.s.Queued() }
 
-// Unflushed is how many of the bytes that Queued counts may leave as soon as the loop looks at
+// Buffered is how many of the bytes that Queued counts may leave as soon as the loop looks at
 // them.
-func (p *Pipe) Unflushed() int {
+func (p *Pipe) Buffered() int {
 	if p.x.s.Offered() {
 		return 0
 	}

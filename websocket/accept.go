@@ -200,7 +200,7 @@ type pipe interface {
 	Close() error
 	Abort(err error)
 	Queued() int
-	Unflushed() int
+	Buffered() int
 	Flush() bool
 	SetWriteLimit(n int)
 	SetTimer(d time.Duration)

@@ -149,7 +149,7 @@ func TestBeforeOpened(t *testing.T) {
 				t.Errorf("Write after an early Close: %v", err)
 			}
 		},
-		"closenow": func(c *Conn) { c.CloseNow() },
+		"closenow": func(c *Conn) { c.Abort(nil) },
 		"full": func(c *Conn) {
 			for c.Write(OpBinary, make([]byte, 1000)) == nil {
 			}

@@ -81,7 +81,7 @@ func TestEndBehindSlowCallbacks(t *testing.T) {
 		"closefin": func(h *held) { h.client.send(OpClose, closeWith(1000, "")); h.client.CloseWrite() },
 		"fin":      func(h *held) { h.client.CloseWrite() },
 		"reset":    func(h *held) { h.client.Reset() },
-		"closenow": func(h *held) { h.conn.CloseNow() },
+		"closenow": func(h *held) { h.conn.Abort(nil) },
 		"ours":     func(h *held) { _ = h.conn.Close(1001, "") },
 		"shutdown": func(h *held) {},
 	} {

@@ -83,7 +83,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 		_, _, err := c.Read(context.Background())
 		ended <- err
 	}()
-	c.CloseNow()
+	c.Abort(nil)
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
@@ -192,8 +192,8 @@ func netPipe(t *testing.T, e *myriad.Engine, k Compression) (c1, c2 net.Conn, st
 	server := <-conns
 	c1, c2 = NetConn(c, OpBinary), NetConn(server, OpBinary)
 	return c1, c2, func() {
-		c.CloseNow()
-		server.CloseNow()
+		c.Abort(nil)
+		server.Abort(nil)
 		_, _, _ = c1.Close(), c2.Close(), ln.Close() // what has not been read of a message is given back
 	}, nil
 }

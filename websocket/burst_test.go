@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/outbox"
 )
 
 // burstMembersEnv is how many members read a burst, instead of 20:
@@ -170,7 +171,7 @@ func TestBurstOfSmallWrites(t *testing.T) {
 // A policy that refuses, drops or closes counts only what the kernel has refused: the kernel has
 // room for all of this, also while nothing is read. On a busy machine the loop may come late.
 func TestOverflowCountsWhatTheKernelRefuses(t *testing.T) {
-	for policy := range overflows {
+	for policy := range outbox.Policies {
 		t.Run(policy.String(), func(t *testing.T) {
 			b := newBurst(t, 1, &Options{Overflow: policy, WriteLimit: slowLimit})
 			b.conns[0].settings().flushWait = hangs

@@ -16,7 +16,7 @@ var (
 	errNoClose = fmt.Errorf("websocket: the peer ended the connection without a close frame: %w", io.ErrUnexpectedEOF)
 	errNoEcho  = fmt.Errorf("websocket: the peer did not answer the close frame: %w", os.ErrDeadlineExceeded)
 	errNoPong  = fmt.Errorf("websocket: the peer was silent after a ping: %w", os.ErrDeadlineExceeded)
-	errDropped = fmt.Errorf("websocket: the connection was dropped by CloseNow: %w", net.ErrClosed)
+	errAborted = fmt.Errorf("websocket: the connection was ended by Abort: %w", net.ErrClosed)
 	errStopped = fmt.Errorf("websocket: the engine closed the connection: %w", net.ErrClosed)
 )
 
@@ -30,7 +30,7 @@ const (
 	ended                 // the engine has closed the connection; callbacks of earlier messages still come
 	closing               // this side's close frame is written; the peer's has not come
 	agreed                // both are there
-	dropped               // by CloseNow
+	dropped               // by Abort
 	vanished              // the engine has closed the connection, behind closing, agreed or dropped
 
 	phases // how many there are

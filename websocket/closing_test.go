@@ -3,6 +3,7 @@ package websocket
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -221,17 +222,23 @@ func TestCloseTimeoutOfMovingOutput(t *testing.T) {
 	h.stop()
 }
 
-func TestCloseNow(t *testing.T) {
+func TestAbort(t *testing.T) {
+	for _, why := range []error{nil, errors.New("the game is over")} {
+		testAbort(t, why)
+	}
+}
+
+func testAbort(t *testing.T, why error) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		h.conn.CloseNow()
-		h.conn.CloseNow()
+		h.conn.Abort(why)
+		h.conn.Abort(nil)
 		if err := h.conn.Write(OpText, nil); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Write after CloseNow: %v", err)
+			t.Errorf("Write after Abort: %v", err)
 		}
 		h.Run()
 		h.wantRead()
-		h.wantEnd(0, net.ErrClosed)
+		h.wantEnd(0, cmp.Or(why, net.ErrClosed))
 		if h.client.Err() == nil {
 			t.Error("the client saw no reset")
 		}

@@ -258,7 +258,7 @@ func TestPreparedForAllTerms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.CloseNow()
+		defer c.Abort(nil)
 		<-joined
 	}
 	rng := rand.New(rand.NewPCG(8, 8))

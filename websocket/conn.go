@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -198,7 +199,7 @@ func (c *Conn) arrive(nc pipe) {
 		nc.SetWriteLimit(limit)
 	}
 	if c.end.phase() == dropped {
-		nc.Abort(errDropped)
+		nc.Abort(errAborted) // OnClose gets what Abort was given
 		return
 	}
 	c.ping.startClocks(c)
@@ -382,19 +383,21 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 	return err
 }
 
-// CloseNow ends the connection without a closing handshake and drops what has not been sent.
-func (c *Conn) CloseNow() {
+// Abort ends the connection without a closing handshake and drops what has not been sent. OnClose
+// gets err, or an error that is net.ErrClosed if err is nil. Any goroutine.
+func (c *Conn) Abort(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.emptyInbox()
 	if c.end.over() {
 		return
 	}
+	err = cmp.Or(err, errAborted)
 	c.end.step(drops)
-	c.end.endWith(c, errDropped)
+	c.end.endWith(c, err)
 	c.slow().Wake()
 	if c.nc != nil {
-		c.nc.Abort(errDropped)
+		c.nc.Abort(err)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestContextEnds(t *testing.T) {
 		for name, end := range map[string]func(c *Conn, p *client){
 			"close frame": func(_ *Conn, p *client) { p.send(OpClose, closeWith(1000, "")) },
 			"FIN":         func(_ *Conn, p *client) { p.CloseWrite() },
-			"CloseNow":    func(c *Conn, _ *client) { c.CloseNow() },
+			"Abort":       func(c *Conn, _ *client) { c.Abort(nil) },
 			"reset":       func(_ *Conn, p *client) { p.Reset() },
 		} {
 			o := &Options{PingInterval: quiet, Pull: pull}
@@ -115,7 +115,7 @@ func TestContextEnds(t *testing.T) {
 func TestContextOfClosed(t *testing.T) {
 	o := &Options{PingInterval: quiet}
 	var conn *Conn
-	o.OnOpen = func(c *Conn) { conn = c; c.CloseNow() }
+	o.OnOpen = func(c *Conn) { conn = c; c.Abort(nil) }
 	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
 	w.client(sampleRequest)
 	w.RunFor(time.Minute)
@@ -142,7 +142,7 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 			for i := range asked {
 				wg.Go(func() { gate.pass(); asked[i] = c.Context() })
 			}
-			wg.Go(func() { gate.pass(); c.ends(errDropped) })
+			wg.Go(func() { gate.pass(); c.ends(errAborted) })
 			wg.Wait()
 			for _, ctx := range asked {
 				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.end.reasonNow(c) {
@@ -177,7 +177,7 @@ func TestContextInOnClose(t *testing.T) {
 			for name, end := range map[string]func(c *Conn, p *client){
 				"close frame": func(_ *Conn, p *client) { p.send(OpClose, closeWith(4001, "enough")) },
 				"FIN":         func(_ *Conn, p *client) { p.CloseWrite() },
-				"CloseNow":    func(c *Conn, _ *client) { c.CloseNow() },
+				"Abort":       func(c *Conn, _ *client) { c.Abort(nil) },
 				"Close":       func(c *Conn, _ *client) { _ = c.Close(StatusNormalClosure, "") },
 				"reset":       func(_ *Conn, p *client) { p.Reset() },
 			} {

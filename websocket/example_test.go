@@ -98,7 +98,7 @@ func ExamplePrepare() {
 	var subscribers []*websocket.Conn
 	for _, c := range subscribers {
 		if err := c.WritePrepared(news); err != nil {
-			c.CloseNow() // it is too slow, or gone
+			c.Abort(nil) // it is too slow, or gone
 		}
 	}
 }
@@ -111,7 +111,7 @@ func ExampleGroup() {
 		Compression: websocket.Compression{Enabled: true},
 		OnOpen: func(c *websocket.Conn) {
 			if _, err := room.Join(c); err != nil {
-				c.CloseNow()
+				c.Abort(nil)
 			}
 		},
 		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) {
@@ -189,7 +189,7 @@ func ExampleConn_Read() {
 			log.Print(err)
 			return
 		}
-		defer c.CloseNow()
+		defer c.Abort(nil)
 		for {
 			op, p, err := c.Read(context.Background())
 			if err != nil {

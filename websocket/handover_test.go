@@ -87,7 +87,7 @@ func TestAutoHandsOver(t *testing.T) {
 			c, _, err := Dial(context.Background(), "ws://"+r.ln.Addr().String(),
 				&DialOptions{Options: Options{Engine: r.e, PingInterval: quiet}, Random: seeded(1)})
 			if err == nil {
-				c.CloseNow()
+				c.Abort(nil)
 			}
 			return err
 		},

@@ -237,7 +237,7 @@ func (h *muxHeld) numbers() (all []int) {
 // first gets a chance to offer what is queued.
 func TestHTTP2Overflow(t *testing.T) {
 	const messages, limit, window = 200, 16 << 10, 10 << 10
-	for policy := range overflows {
+	for policy := range outbox.Policies {
 		if policy == OverflowBlock {
 			continue // TestHTTP2WriteWaits
 		}
@@ -296,7 +296,7 @@ func TestHTTP2WriteWaits(t *testing.T) {
 // policy, and the others get everything in order.
 func TestHTTP2Group(t *testing.T) {
 	const messages = 300
-	for policy := range overflows {
+	for policy := range outbox.Policies {
 		var group Group
 		o := &Options{PingInterval: quiet, Overflow: policy, WriteLimit: 8 << 10, WriteTimeout: 2 * time.Second}
 		o.OnOpen = func(c *Conn) {
@@ -331,7 +331,7 @@ func TestHTTP2Group(t *testing.T) {
 				t.Errorf("%v: stream %d has got %d messages", policy, id, len(got))
 			}
 		}
-		dropping := policy == OverflowDropNewest || outbox.Policy(policy).Queues()
+		dropping := policy == OverflowDropNewest || policy.Queues()
 		left := map[bool]int{true: 4, false: 3}[dropping]
 		if group.Len() != left || o.Stats().Dropped > 0 != dropping {
 			t.Errorf("%v: %d members are left, %+v", policy, group.Len(), o.Stats())

@@ -17,6 +17,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -25,7 +26,7 @@ import (
 func TestMethodsBehindTheEnd(t *testing.T) {
 	ends := map[string]func(h *held){
 		"Close":        func(h *held) { _ = h.conn.Close(1000, ""); h.client.send(OpClose, closeWith(1000, "")) },
-		"CloseNow":     func(h *held) { h.conn.CloseNow() },
+		"Abort":        func(h *held) { h.conn.Abort(nil) },
 		"peer's close": func(h *held) { h.client.send(OpClose, closeWith(1000, "")) },
 		"reset":        func(h *held) { h.client.Reset() },
 		"violation":    func(h *held) { h.client.Write([]byte("\xff\xff")) },
@@ -60,7 +61,7 @@ func TestMethodsBehindTheEnd(t *testing.T) {
 						t.Errorf("%s: %v", name, err)
 					}
 				}
-				h.conn.CloseNow()
+				h.conn.Abort(nil)
 				if err := group.Send(OpText, []byte("text")); err != nil {
 					t.Errorf("%s: Send: %v", name, err)
 				}
@@ -111,8 +112,8 @@ func closeUnread(t *testing.T, h *held, many string) {
 // waits for the peer.
 func TestEndsBesideWriters(t *testing.T) {
 	for name, end := range map[string]func(c *Conn){
-		"Close":    func(c *Conn) { _ = c.Close(1000, "") },
-		"CloseNow": func(c *Conn) { c.CloseNow() },
+		"Close": func(c *Conn) { _ = c.Close(1000, "") },
+		"Abort": func(c *Conn) { c.Abort(nil) },
 	} {
 		for _, k := range []Compression{{}, {Enabled: true, Threshold: -1, WriteWindowBits: 15}} {
 			h := hold(t, &Options{PingInterval: quiet, WriteLimit: 4 << 10, WriteTimeout: time.Hour, Compression: k,
@@ -179,7 +180,7 @@ func TestKeepaliveBesideRead(t *testing.T) {
 	if h.ended != nil {
 		t.Errorf("held up: the connection has ended: %v", h.ended)
 	}
-	h.conn.CloseNow()
+	h.conn.Abort(nil)
 	h.Run()
 	h.stop()
 }
@@ -187,7 +188,7 @@ func TestKeepaliveBesideRead(t *testing.T) {
 // Pings are answered while messages are dropped or refused for want of room, when the peer reads
 // again.
 func TestPingsBesideOverflow(t *testing.T) {
-	for policy := range overflows {
+	for policy := range outbox.Policies {
 		if policy == OverflowBlock || policy == OverflowClose {
 			continue
 		}
@@ -206,7 +207,7 @@ func TestPingsBesideOverflow(t *testing.T) {
 		if got := h.client.lines(t); !slices.Contains(got, `pong "still there?"`) {
 			t.Errorf("%v: no pong among %d frames", policy, len(got))
 		}
-		h.conn.CloseNow()
+		h.conn.Abort(nil)
 		h.Run()
 		h.stop()
 	}
@@ -421,7 +422,7 @@ func TestSmallMessagesWaitTheirTurn(t *testing.T) {
 			if n := len(got); got[n-1] != `text "last"` || got[n-2] != line(OpText, string(numbered(999))) {
 				t.Errorf("%v, %s: the last messages are %.20q", policy, name, got[n-2:])
 			}
-			h.conn.CloseNow()
+			h.conn.Abort(nil)
 			h.Run()
 			h.stop()
 		}

@@ -231,7 +231,7 @@ func TestMasksAreFresh(t *testing.T) {
 	if len(keys) < frames-1 { // two of 2^32 may be equal
 		t.Errorf("%d masks for %d frames", len(keys), frames)
 	}
-	c.CloseNow()
+	c.Abort(nil)
 	w.Run()
 	_ = ln.Close()
 	w.stop()

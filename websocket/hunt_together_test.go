@@ -182,8 +182,8 @@ func (e *endpoint) read() {
 func (e *endpoint) end() {
 	e.gone = true
 	switch e.pair.how {
-	case "CloseNow":
-		e.conn.CloseNow()
+	case "Abort":
+		e.conn.Abort(nil)
 	case "Group.Close":
 		e.group.Close(4000, "enough")
 	case "callback": // hears does
@@ -248,7 +248,7 @@ func runTogether(t *testing.T, seed uint64) {
 	faults := sim.Lossless()
 	faults.SlowPeer = -1
 	p.world = newWorld(t, seed, faults, myriad.Config{WriteLimit: 32 << 10}, Handler(&server.options))
-	p.how = pick(p.rng, "in order", "in order", "Close", "both", "CloseNow", "callback", "Group.Close")
+	p.how = pick(p.rng, "in order", "in order", "Close", "both", "Abort", "callback", "Group.Close")
 	o := &DialOptions{Random: seeded(seed)}
 	copyOptions(&o.Options, &client.options)
 	o.Engine = p.e

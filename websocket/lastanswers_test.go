@@ -203,7 +203,7 @@ func TestLastAnswersOfClients(t *testing.T) {
 			if got := transcript(t, &serverRules, <-answers); !slices.Equal(got, twoAnswers) {
 				t.Fatalf("%s: the server got %q", way.name, got)
 			}
-			c.CloseNow()
+			c.Abort(nil)
 		}
 	}
 }

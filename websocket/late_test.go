@@ -102,8 +102,8 @@ func (a *audience) kept() (n int) {
 // A connection that closes while it is late, or leaves, releases the log.
 func TestLateMemberLeaves(t *testing.T) {
 	for name, leave := range map[string]func(a *audience, c *Conn){
-		"CloseNow": func(_ *audience, c *Conn) { c.CloseNow() },
-		"Leave":    func(a *audience, c *Conn) { a.members[c].Leave() },
+		"Abort": func(_ *audience, c *Conn) { c.Abort(nil) },
+		"Leave": func(a *audience, c *Conn) { a.members[c].Leave() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAudienceIn(t, 5, sim.Calm(), 3, &Options{WriteLimit: 4 << 10})

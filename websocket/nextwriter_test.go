@@ -275,7 +275,7 @@ func TestNextWriterCompressed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.CloseNow()
+			defer c.Abort(nil)
 			for i, n := range []int{10, 100_000, 1000, 500_000, partBytes, partBytes + 1, large, 0, 40_000} {
 				want := text(n)
 				if i%2 == 0 {
@@ -336,7 +336,7 @@ func TestNextWriterTakesTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.CloseNow()
+	defer c.Abort(nil)
 	counts := map[byte]int{}
 	for range writers * each {
 		_, p, err := c.Read(ctx)

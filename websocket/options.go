@@ -53,10 +53,10 @@ type Options struct {
 	OnPong func(c *Conn, p []byte, rtt time.Duration)
 	// OnClose is the last callback, exactly once for every connection that was opened. err is never
 	// nil. It is or wraps a *CloseError when a close frame came. CloseStatus returns the code, also
-	// when this side closed for a violation. Other errors: net.ErrClosed after CloseNow or the
-	// engine's shutdown; io.ErrUnexpectedEOF if the peer left without a close frame;
-	// os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time; or an error of
-	// the network.
+	// when this side closed for a violation. Other errors: what Abort was given; net.ErrClosed
+	// after Abort(nil) or the engine's shutdown; io.ErrUnexpectedEOF if the peer left without a
+	// close frame; os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time; or
+	// an error of the network.
 	OnClose func(c *Conn, err error)
 
 	// Dispatch chooses where callbacks run. DispatchAuto, the zero value: a pool of goroutines
@@ -223,7 +223,7 @@ func (o *Options) compile() (*settings, error) {
 
 func (o *Options) check() error {
 	switch {
-	case o.Dispatch > web.DispatchInline:
+	case o.Dispatch >= dispatch.Modes:
 		return fmt.Errorf("websocket: Options.Dispatch is %d: use DispatchAuto, DispatchPool or DispatchInline of "+
 			"package web", o.Dispatch)
 	case o.MaxMessage < 0 || o.MaxMessage > buf.MaxBlock:
@@ -231,7 +231,7 @@ func (o *Options) check() error {
 			buf.MaxBlock)
 	case o.WriteLimit < 0:
 		return fmt.Errorf("websocket: Options.WriteLimit is %d: it must not be negative", o.WriteLimit)
-	case o.Overflow >= overflows:
+	case o.Overflow >= outbox.Policies:
 		return fmt.Errorf("websocket: Options.Overflow is %d: use one of the constants", o.Overflow)
 	case o.OverflowStatus != 0 && !o.OverflowStatus.mayTravel():
 		return fmt.Errorf("websocket: Options.OverflowStatus is %v: it may not be sent", o.OverflowStatus)

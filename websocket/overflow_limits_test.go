@@ -14,7 +14,7 @@ import (
 func TestOverflowNames(t *testing.T) {
 	for policy, want := range map[Overflow]string{OverflowBlock: "block", OverflowFail: "fail",
 		OverflowDropNewest: "drop newest", OverflowDropOldest: "drop oldest", OverflowLatest: "latest",
-		OverflowClose: "close", OverflowSample: "sample", overflows: "Overflow(7)", 200: "Overflow(200)"} {
+		OverflowClose: "close", OverflowSample: "sample", outbox.Policies: "Overflow(7)", 200: "Overflow(200)"} {
 		if got := policy.String(); got != want {
 			t.Errorf("policy %d is %q, want %q", uint8(policy), got, want)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -171,7 +172,7 @@ func TestOverflowQueueAtTheEnd(t *testing.T) {
 				t.Errorf("the end is %q", all[len(all)-1])
 			}
 		} else {
-			h.conn.CloseNow()
+			h.conn.Abort(nil)
 		}
 		h.finish()
 	}
@@ -272,10 +273,10 @@ func TestWriterIsLetGo(t *testing.T) {
 		let  func(c *Conn, p *rawPeer, cancel func())
 		want error
 	}{
-		"context":  {func(_ *Conn, _ *rawPeer, cancel func()) { cancel() }, context.Canceled},
-		"Close":    {func(c *Conn, _ *rawPeer, _ func()) { _ = c.Close(1000, "") }, net.ErrClosed},
-		"CloseNow": {func(c *Conn, _ *rawPeer, _ func()) { c.CloseNow() }, net.ErrClosed},
-		"peer":     {func(_ *Conn, p *rawPeer, _ func()) { p.Conn.Close() }, net.ErrClosed},
+		"context": {func(_ *Conn, _ *rawPeer, cancel func()) { cancel() }, context.Canceled},
+		"Close":   {func(c *Conn, _ *rawPeer, _ func()) { _ = c.Close(1000, "") }, net.ErrClosed},
+		"Abort":   {func(c *Conn, _ *rawPeer, _ func()) { c.Abort(nil) }, net.ErrClosed},
+		"peer":    {func(_ *Conn, p *rawPeer, _ func()) { p.Conn.Close() }, net.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := dialRaw(t, addr).open()
@@ -299,7 +300,7 @@ func TestWriterIsLetGo(t *testing.T) {
 			if err := <-ended; !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
-			conn.CloseNow()
+			conn.Abort(nil)
 		})
 	}
 }
@@ -310,7 +311,7 @@ func TestSetOverflow(t *testing.T) {
 	for _, bad := range []struct {
 		p     Overflow
 		limit int
-	}{{overflows, 0}, {OverflowFail, -1}} {
+	}{{outbox.Policies, 0}, {OverflowFail, -1}} {
 		if err := h.conn.SetOverflow(bad.p, bad.limit); err == nil {
 			t.Errorf("SetOverflow(%v, %d) was taken", bad.p, bad.limit)
 		}

@@ -16,7 +16,7 @@ func TestConnectionsLeaveTheirGroups(t *testing.T) {
 	for name, end := range map[string]func(c *Conn, p *client){
 		"close frame": func(_ *Conn, p *client) { p.send(OpClose, closeWith(1000, "")) },
 		"FIN":         func(_ *Conn, p *client) { p.CloseWrite() },
-		"CloseNow":    func(c *Conn, _ *client) { c.CloseNow() },
+		"Abort":       func(c *Conn, _ *client) { c.Abort(nil) },
 		"reset":       func(_ *Conn, p *client) { p.Reset() },
 	} {
 		var groups [3]Group

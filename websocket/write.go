@@ -321,7 +321,7 @@ func (c *Conn) force(p []byte) error {
 //
 // A member with OverflowBlock is removed after WriteTimeout. A member that is removed is given to
 // Group.OnFull, or closed with 1013.
-type Overflow uint8
+type Overflow = outbox.Policy
 
 const (
 	// OverflowBlock has Write wait for room, at most for Options.WriteTimeout. Then Write fails
@@ -329,37 +329,27 @@ const (
 	// at once, until there is room. In a callback that runs on a loop, the loop goes on without it
 	// (Options.Dispatch). Write fails with myriad.ErrOnLoop, and ErrFull too, where it must not
 	// wait: in a callback of DispatchInline, in Loop.Do, and on a driver that is bound to a thread.
-	OverflowBlock Overflow = iota
+	OverflowBlock = outbox.Block
 	// OverflowFail has Write fail with myriad.ErrFull and take nothing. OnDrained is called when
 	// there is room again.
-	OverflowFail
+	OverflowFail = outbox.Fail
 	// OverflowDropNewest drops the message. Write returns nil.
-	OverflowDropNewest
+	OverflowDropNewest = outbox.DropNewest
 	// OverflowDropOldest drops those that have waited longest, as many as make room. Half of the
 	// limit is theirs; the other half is output on its way to the kernel, of which nothing is
 	// dropped.
-	OverflowDropOldest
+	OverflowDropOldest = outbox.DropOldest
 	// OverflowLatest lets one message wait, above half of the limit, and replaces it by a newer
 	// one: for peers that need only the current state. A low WriteLimit keeps what they get fresh.
-	OverflowLatest
+	OverflowLatest = outbox.Latest
 	// OverflowClose closes the connection with Options.OverflowStatus.
-	OverflowClose
+	OverflowClose = outbox.Close
 
 	// OverflowSample lets messages wait as OverflowDropOldest does, but above the limit it drops
 	// every second one that waits. So what the peer gets is spread evenly over the time, and ends
 	// with the newest: for measurements whose course matters.
-	OverflowSample
-
-	overflows = Overflow(outbox.Policies) // how many there are
+	OverflowSample = outbox.Sample
 )
-
-// String is the policy in words.
-func (p Overflow) String() string {
-	if p < overflows {
-		return outbox.Policy(p).String()
-	}
-	return fmt.Sprintf("Overflow(%d)", uint8(p))
-}
 
 // errWait asks the caller of attempt to wait for room. It is never returned to users.
 var errWait = outbox.ErrBlocked
@@ -379,7 +369,7 @@ type noRoom struct {
 // SetOverflow changes the limit and the policy of this connection. limit is in bytes; 0 is
 // Options.WriteLimit. Any goroutine.
 func (c *Conn) SetOverflow(policy Overflow, limit int) error {
-	if policy >= overflows || limit < 0 {
+	if policy >= outbox.Policies || limit < 0 {
 		return fmt.Errorf("websocket: SetOverflow(%v, %d): the policy must be one of those defined and the limit "+
 			"not negative", policy, limit)
 	}
@@ -427,7 +417,7 @@ func (c *Conn) limits() (engine, room int) {
 	if c.cold != nil && c.cold.limit > 0 {
 		limit = c.cold.limit
 	}
-	p := outbox.Policy(c.overflow)
+	p := c.overflow
 	if limit == 0 && p.Queues() {
 		limit = earlyLimit
 	}
@@ -448,7 +438,7 @@ func (c *Conn) inParts() bool { return c.cold != nil && c.cold.parts == partsOpe
 func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 	switch {
 	case c.blocked() && c.end.writable():
-		if no.probe && !outbox.Policy(c.overflow).Queues() {
+		if no.probe && !c.overflow.Queues() {
 			b.Release()
 			return errWait
 		}
@@ -470,7 +460,7 @@ func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 
 // full is for a message that there is no room for. It consumes b. It is called under mu.
 func (c *Conn) full(b *buf.Block, no noRoom) error {
-	p := outbox.Policy(c.overflow)
+	p := c.overflow
 	waits := p == outbox.Block || no.late ||
 		c.inParts() && !p.Queues() && (p == outbox.Close || no.member != nil)
 	switch {
@@ -617,7 +607,7 @@ func (c *Conn) flush() {
 	c.mu.Lock()
 	nc, refused := c.nc, c.room != roomOpen
 	c.mu.Unlock()
-	if nc != nil && !(refused && nc.Unflushed() == 0) {
+	if nc != nil && !(refused && nc.Buffered() == 0) {
 		outbox.Flush(nc, c.settings().flushWait)
 	}
 }

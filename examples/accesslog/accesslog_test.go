@@ -213,5 +213,5 @@ func echoes(t *testing.T, addr string) {
 	case <-ctx.Done():
 		t.Error("nothing was echoed")
 	}
-	c.CloseNow()
+	c.Abort(nil)
 }

@@ -68,7 +68,7 @@ func opens(t *testing.T, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.CloseNow()
+	defer c.Abort(nil)
 	if got := r.Header.Get("Content-Encoding"); got != "" {
 		t.Errorf("the 101 has Content-Encoding %q", got)
 	}

@@ -92,7 +92,7 @@ func newRoom() *room {
 		OnOpen: func(c *websocket.Conn) {
 			member, err := r.group.Join(c)
 			if err != nil {
-				c.CloseNow()
+				c.Abort(nil)
 				return
 			}
 			c.Value().(*guest).member = member

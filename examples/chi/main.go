@@ -40,7 +40,7 @@ func routes() http.Handler {
 	})
 	echo := &websocket.Options{OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) {
 		if c.Write(op, p) != nil {
-			c.CloseNow() // a client that sends, and has not read for Options.WriteTimeout
+			c.Abort(nil) // a client that sends, and has not read for Options.WriteTimeout
 		}
 	}}
 	r.Get("/echo", func(w http.ResponseWriter, r *http.Request) {

@@ -50,7 +50,7 @@ func TestUpgradeThroughMiddleware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.CloseNow()
+	defer c.Abort(nil)
 	if err := c.Write(websocket.OpText, []byte("hello")); err != nil {
 		t.Fatal(err)
 	}

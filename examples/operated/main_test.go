@@ -123,7 +123,7 @@ func TestAccessLog(t *testing.T) {
 		ask    func(r *http.Request)
 	}{
 		{"/", 418, func(r *http.Request) { s.Record(t, r).Rest() }},
-		{"/ws", 101, func(r *http.Request) { s.Dial(t, r).CloseNow() }},
+		{"/ws", 101, func(r *http.Request) { s.Dial(t, r).Abort(nil) }},
 		{"/events", 200, func(r *http.Request) { s.Record(t, r).Event() }},
 	} {
 		want.ask(httptest.NewRequest("GET", want.path, nil))

@@ -32,7 +32,7 @@ func passWebSockets(backend string) http.Handler {
 // passMessage waits while the other side reads slowly: no more is read from c meanwhile.
 func passMessage(c *websocket.Conn, op websocket.Op, p []byte) {
 	if other, ok := c.Value().(*websocket.Conn); ok && other.Write(op, p) != nil {
-		c.CloseNow()
+		c.Abort(nil)
 	}
 }
 
@@ -43,6 +43,6 @@ func passEnd(c *websocket.Conn, err error) {
 		return // the backend was not reached
 	}
 	if other.Close(websocket.CloseStatus(err), "") != nil {
-		other.CloseNow()
+		other.Abort(nil)
 	}
 }

@@ -62,7 +62,7 @@ func (h *house) enter(c *websocket.Conn) {
 	}
 	g.in = r
 	if err := r.join(c); err != nil {
-		c.CloseNow()
+		c.Abort(nil)
 		return
 	}
 	r.say(g.name + " has come")

@@ -33,7 +33,7 @@ func visit(t *testing.T, addr, room, name string) visitor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.CloseNow)
+	t.Cleanup(func() { c.Abort(nil) })
 	return visitor{t, c}
 }
 

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -10,14 +11,24 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// A Mode says where tasks run. Its values are those of web.Dispatch.
+// A Mode says where tasks run. The packages that serve users call it Dispatch.
 type Mode uint8
 
 const (
 	Auto   Mode = iota // inline if they are known to be quick, else on the pool
 	Pool               // on the pool
 	Inline             // inline
+
+	Modes // how many there are
 )
+
+// String is the mode in a word.
+func (m Mode) String() string {
+	if m < Modes {
+		return [Modes]string{"auto", "pool", "inline"}[m]
+	}
+	return "Dispatch(" + strconv.Itoa(int(m)) + ")"
+}
 
 // A Config says how a Dispatcher works. Its zero value works.
 type Config struct {

@@ -243,7 +243,7 @@ func TestAdoptedTLSEndsWhileIdle(t *testing.T) {
 			}, nil},
 			{"we cut", func(p tlsPair, c *myriad.Conn) {
 				c.Write([]byte("by"))
-				c.Cut()
+				c.CloseTruncated()
 				if all, err := io.ReadAll(p.client); string(all) != "by" || !errors.Is(err, io.ErrUnexpectedEOF) {
 					t.Errorf("got %q, %v", all, err)
 				}

@@ -37,7 +37,7 @@ var (
 		WriteBlocks(b ...*buf.Block) error
 		WriteFile(f *os.File, off, n int64) error
 		CloseWrite() error
-		Cut()
+		CloseTruncated()
 		Abort(err error)
 		Queued() int
 		Loop() *myriad.Loop

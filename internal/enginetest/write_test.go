@@ -95,9 +95,9 @@ func TestFlush(t *testing.T) {
 		onLoop(t, c, func() {
 			for i := range pieces {
 				_, err := c.Write(pattern(piece))
-				if errors.Is(err, myriad.ErrFull) && c.Unflushed() > 0 {
-					if !c.Flush() || c.Unflushed() != 0 {
-						t.Errorf("Flush has left %d bytes", c.Unflushed())
+				if errors.Is(err, myriad.ErrFull) && c.Buffered() > 0 {
+					if !c.Flush() || c.Buffered() != 0 {
+						t.Errorf("Flush has left %d bytes", c.Buffered())
 					}
 					_, err = c.Write(pattern(piece))
 				}

@@ -37,8 +37,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Policy says what happens to a message that the receiver's transport has no room for. The values
-// are those of websocket.Overflow and resp.Overflow.
+// A Policy says what happens to a message that the receiver's transport has no room for. The
+// packages that serve users call it Overflow.
 type Policy uint8
 
 const (
@@ -60,7 +60,7 @@ func (p Policy) String() string {
 	if p < Policies {
 		return names[p]
 	}
-	return fmt.Sprintf("Policy(%d)", uint8(p))
+	return fmt.Sprintf("Overflow(%d)", uint8(p))
 }
 
 // Queues reports whether messages wait in the Outbox, where they can be dropped.

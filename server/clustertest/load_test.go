@@ -217,7 +217,7 @@ func (s *subscriber) follow(subscribed func()) {
 	if err != nil {
 		return
 	}
-	defer conn.CloseNow()
+	defer conn.Abort(nil)
 	command := fmt.Sprintf(`{"channel":"c%d"}`, s.channel)
 	if s.epoch != "" {
 		command = fmt.Sprintf(`{"channel":"c%d","recover":true,"offset":%d,"epoch":%q}`, s.channel, s.offset, s.epoch)

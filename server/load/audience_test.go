@@ -69,7 +69,7 @@ func TestSpreadsForgetTheOldest(t *testing.T) {
 
 type closeCounter struct{ n int }
 
-func (c *closeCounter) CloseNow() { c.n++ }
+func (c *closeCounter) Abort(error) { c.n++ }
 
 func TestStormIsOverWhenAllAreBack(t *testing.T) {
 	a, c := testAudience(2, 1), new(closeCounter)

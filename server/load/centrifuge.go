@@ -87,12 +87,12 @@ func (s *subscriber) reply(c *websocket.Conn, l *lane, line []byte) {
 	var r centrifugeReply
 	if err := json.Unmarshal(line, &r); err != nil {
 		l.failed("a reply that is not JSON")
-		c.CloseNow()
+		c.Abort(nil)
 		return
 	}
 	if r.Error != nil {
 		l.failed(fmt.Sprintf("error %d: %s", r.Error.Code, firstWords(r.Error.Message)))
-		c.CloseNow()
+		c.Abort(nil)
 		return
 	}
 	if r.ID != subscribeID {

@@ -60,8 +60,8 @@ func (k *streamLink) Opened(c *myriad.Conn) {
 	}
 }
 
-// CloseNow implements closer.
-func (k *streamLink) CloseNow() { k.conn.Abort(nil) }
+// Abort implements closer.
+func (k *streamLink) Abort(error) { k.conn.Abort(nil) }
 
 func (k *streamLink) began(status int) {
 	if status != 200 {

@@ -94,7 +94,7 @@ type speaker struct {
 
 func (k *speaker) state() *linkState { return &k.linkState }
 
-func (k *speaker) abort(error) { k.conn.CloseNow() }
+func (k *speaker) abort(error) { k.conn.Abort(nil) }
 
 func (k *speaker) send(due time.Time) error {
 	w, room := k.worker, int32(k.room)

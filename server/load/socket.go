@@ -23,7 +23,7 @@ type socketLink struct {
 
 func (k *socketLink) state() *linkState { return &k.linkState }
 
-func (k *socketLink) abort(error) { k.conn.CloseNow() }
+func (k *socketLink) abort(error) { k.conn.Abort(nil) }
 
 func (k *socketLink) send(time.Time) error {
 	op := websocket.OpBinary

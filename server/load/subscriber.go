@@ -73,7 +73,7 @@ type subscriber struct {
 }
 
 // A closer is a connection that can be ended at once.
-type closer interface{ CloseNow() }
+type closer interface{ Abort(err error) }
 
 func (s *subscriber) channel() int32 { return s.number % int32(len(s.audience.topics)) }
 
@@ -229,7 +229,7 @@ func (a *audience) storm() {
 	a.stormed, a.present = time.Now(), 0
 	for i := range a.subscribers {
 		s := &a.subscribers[i]
-		s.conn.CloseNow() // it calls nothing
+		s.conn.Abort(nil) // it calls nothing
 		s.conn, s.present = nil, false
 	}
 }

@@ -46,7 +46,7 @@ func (s *Server) Dial(t testing.TB, r *http.Request) *Socket {
 	if err != nil {
 		t.Fatalf("webtest: open a WebSocket at %s: %v", r.URL, err)
 	}
-	t.Cleanup(c.CloseNow)
+	t.Cleanup(func() { c.Abort(nil) })
 	return &Socket{c, res, t}
 }
 

@@ -61,7 +61,7 @@ func (s *subscriber) follow() {
 	if err != nil {
 		return
 	}
-	defer conn.CloseNow()
+	defer conn.Abort(nil)
 	subscribe := fmt.Sprintf(`{"channel":%q}`, s.name(s.channel))
 	if s.epoch != "" {
 		subscribe = fmt.Sprintf(`{"channel":%q,"recover":true,"offset":%d,"epoch":%q}`, s.name(s.channel), s.offset,

@@ -71,7 +71,7 @@ func accepting(addr string, o *websocket.Options) (net.Addr, error) {
 
 func echo(c *websocket.Conn, op websocket.Op, p []byte) {
 	if err := c.Write(op, p); err != nil {
-		c.CloseNow()
+		c.Abort(nil)
 	}
 }
 
