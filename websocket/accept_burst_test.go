@@ -32,15 +32,11 @@ func TestAcceptLosesNoneOfABurst(t *testing.T) {
 	}))
 	defer s.Close()
 	held, release := make(chan struct{}), make(chan struct{})
-	if err := e.Loops()[0].Do(func() { close(held); <-release }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Loops()[0].Do(func() { close(held); <-release }))
 	<-held
 	for range all {
 		nc, err := net.Dial("tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer nc.Close()
 		if _, err := io.WriteString(nc, sampleRequest); err != nil {
 			t.Fatal(err)
@@ -50,8 +46,6 @@ func TestAcceptLosesNoneOfABurst(t *testing.T) {
 	taken.Wait()
 	close(release)
 	for range all {
-		if err := <-results; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-results)
 	}
 }

@@ -23,9 +23,7 @@ import (
 func requestOf(t *testing.T, wire string) *http.Request {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(wire)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -45,9 +43,7 @@ func accepting(t *testing.T, o *Options) http.HandlerFunc {
 			t.Logf("refused: %v", err)
 			return
 		}
-		if err := c.Write(OpText, []byte("welcome to "+r.URL.Path)); err != nil {
-			t.Error(err)
-		}
+		noError(t, c.Write(OpText, []byte("welcome to "+r.URL.Path)))
 	}
 }
 
@@ -66,17 +62,13 @@ func eachServer(t *testing.T, o *Options, f func(t *testing.T, addr string)) {
 func onWeb(t *testing.T, o *Options, d web.Dispatch, f func(t *testing.T, addr string)) {
 	s := &web.Server{Engine: startEngine(t, myriad.Config{}), Dispatch: d, Handler: accepting(t, o)}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln) }()
 	f(t, ln.Addr().String())
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	noError(t, s.Shutdown(ctx))
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
@@ -165,9 +157,7 @@ func TestBeforeOpened(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, heard := recorded(&Options{PingInterval: quiet, WriteLimit: 10_000, Overflow: OverflowFail})
 			s, err := o.settings()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c := newConn(s, deflateTerms{}, 0)
 			f(c)
 			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
@@ -206,9 +196,7 @@ func TestConnectionsWithoutGoroutines(t *testing.T) {
 	s := &web.Server{Engine: e,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = Accept(w, r, o) })}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln) }()
 	var peers []*rawPeer
@@ -243,9 +231,7 @@ func TestConnectionsWithoutGoroutines(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	noError(t, s.Shutdown(ctx))
 	<-done
 }
 
@@ -254,15 +240,11 @@ func TestAcceptOnSim(t *testing.T) {
 	for seed := range uint64(20) {
 		w := sim.New(seed, sim.Lossless())
 		e, err := myriad.Start(myriad.Config{Loops: 2, System: w})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o, heard := recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
 		s := &web.Server{Engine: e, Handler: accepting(t, o)}
 		ln, err := s.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		world := &world{World: w, t: t, e: e}
 		c := &client{w.Dial(ln.Addr())}
 		c.Write([]byte(sampleRequest + clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2")))
@@ -363,13 +345,9 @@ func eachHandler(t *testing.T, h http.Handler, logged *lockedLines, f func(t *te
 	t.Run("web", func(t *testing.T) {
 		s := &web.Server{Engine: startEngine(t, myriad.Config{}), Handler: h, ErrorLog: errorLog}
 		ln, err := s.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f(t, ln.Addr().String())
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		noError(t, s.Close())
 	})
 	t.Run("net/http", func(t *testing.T) {
 		s := httptest.NewUnstartedServer(h)

@@ -26,13 +26,9 @@ func autoPair(t *testing.T, onMessage func(c *Conn, op Op, p []byte)) (e *myriad
 			Engine: clients, Dispatch: web.DispatchInline,
 			OnMessage: func(_ *Conn, _ Op, p []byte) { hear[i] <- string(p) },
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		say[i] = func(s string) {
-			if err := c.Write(OpText, []byte(s)); err != nil {
-				t.Error(err)
-			}
+			noError(t, c.Write(OpText, []byte(s)))
 		}
 	}
 	return e, say, hear

@@ -58,9 +58,7 @@ func TestSlowCallbacksAreBounded(t *testing.T) {
 				if h.conn.backlog != nil {
 					t.Error("an idle connection has a backlog")
 				}
-				h.client.Close()
-				h.Run()
-				h.stop()
+				h.finish()
 			})
 		})
 	}
@@ -211,9 +209,7 @@ func TestCrewWaitsForRoom(t *testing.T) {
 // A pool that was closed under our feet: callbacks still come, in order.
 func TestCrewOutlivesItsPool(t *testing.T) {
 	pool := workers.New(workers.Config{})
-	if err := pool.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pool.Close(context.Background()))
 	e := startEngine(t, myriad.Config{Loops: 1})
 	heard := make(chan string, 100)
 	o := &Options{Workers: pool, Dispatch: web.DispatchPool,

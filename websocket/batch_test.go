@@ -47,9 +47,7 @@ func TestBatchOfATurn(t *testing.T) {
 		o := &Options{Dispatch: web.DispatchPool, OnOpen: func(c *Conn) { open <- c },
 			OnMessage: func(*Conn, Op, []byte) { wg.Done() }}
 		s, err := o.settings()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		pool := &counter{Pool: startPool(t), most: conns}
 		s.tasks.UsePool(pool)
 		addr := listen(t, e, Handler(o))
@@ -74,9 +72,7 @@ func TestBatchOfATurn(t *testing.T) {
 				}
 			}
 		}
-		if err := e.Loops()[0].Do(turn); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Loops()[0].Do(turn))
 		wg.Wait()
 		pool.mu.Lock()
 		if got := pool.together[before:]; !slices.Equal(got, []int{conns}) || pool.alone != conns-most {

@@ -129,9 +129,7 @@ func TestReadHoldsThePeerUp(t *testing.T) {
 	for range n {
 		wantMessage(t, c, line(OpBinary, message))
 	}
-	if err := <-sent; err != nil {
-		t.Error(err)
-	}
+	noError(t, <-sent)
 }
 
 // A program that does not read does not delay the end of the connection: the close frame is
@@ -213,9 +211,7 @@ func TestNetConn(t *testing.T) {
 func TestNetConnEnds(t *testing.T) {
 	e := startEngine(t, myriad.Config{})
 	a, b, stop, err := netPipe(t, e, Compression{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stop()
 	go func() {
 		_, _ = a.Write(bytes.Repeat([]byte("data "), 1000))

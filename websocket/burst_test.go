@@ -66,9 +66,7 @@ func burstMembers(t *testing.T) int {
 		return 20
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -132,9 +130,7 @@ func TestBurstByGroup(t *testing.T) {
 			n := total / burstMessage
 			done := b.readAll(n, burstMessage)
 			for i := range n {
-				if err := b.group.Send(OpBinary, burstPayload(i, burstMessage)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.group.Send(OpBinary, burstPayload(i, burstMessage)))
 			}
 			done()
 			b.wantAllOpen()
@@ -151,9 +147,7 @@ func TestBurstByLoopOfWrites(t *testing.T) {
 			for i := range n {
 				p := burstPayload(i, burstMessage)
 				for _, c := range b.conns {
-					if err := c.Write(OpBinary, p); err != nil {
-						t.Fatal(err)
-					}
+					must(t, c.Write(OpBinary, p))
 				}
 			}
 			done()

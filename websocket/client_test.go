@@ -69,12 +69,8 @@ func dialer(t *testing.T, e *myriad.Engine, heard chan string) *DialOptions {
 func wantEcho(t *testing.T, address string, o *DialOptions, heard chan string) *http.Response {
 	t.Helper()
 	c, resp, err := Dial(context.Background(), address, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Write(OpText, []byte("Hello "+address)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Write(OpText, []byte("Hello "+address)))
 	if got := <-heard; got != "Hello "+address {
 		t.Errorf("heard %q", got)
 	}
@@ -92,9 +88,7 @@ func TestDialSecure(t *testing.T) {
 	pair := s.TLS.Certificates
 	ln, err := e.Listen("tcp", "127.0.0.1:0", tlsloop.Handler(&tls.Config{Certificates: pair},
 		func(tls.ConnectionState) myriad.Handler { return Handler(own) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wantEcho(t, "wss://"+ln.Addr().String(), dialer(t, e, heard), heard)
 
 	distrustful := dialer(t, e, heard)
@@ -120,9 +114,7 @@ type proxy struct {
 func startProxy(t *testing.T, answer string) *proxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &proxy{Listener: ln}
 	var running sync.WaitGroup
 	t.Cleanup(func() { ln.Close(); running.Wait() })
@@ -193,9 +185,7 @@ func TestDialThroughTLSProxy(t *testing.T) {
 // relay takes TLS off connections, which go on to another address.
 func relay(t *testing.T, cfg *tls.Config, to string) (addr string) {
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: cfg.Certificates})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var running sync.WaitGroup
 	t.Cleanup(func() { ln.Close(); running.Wait() })
 	running.Go(func() {
@@ -319,9 +309,7 @@ func TestAcceptSecureWithoutGoroutines(t *testing.T) {
 	o := &Options{Engine: e, Workers: startPool(t), OnMessage: echoBack}
 	borrowed := startTold(t, e, true, nil)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := Accept(w, r, o); err != nil {
 			t.Error(err)

@@ -72,12 +72,8 @@ func (h *held) wantEnd(code StatusCode, is error) {
 func TestCloseByServer(t *testing.T) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		if err := h.conn.Write(OpText, []byte("last")); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.conn.Close(4001, "enough"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.conn.Write(OpText, []byte("last")))
+		must(t, h.conn.Close(4001, "enough"))
 		for what, err := range map[string]error{
 			"Write": h.conn.Write(OpText, nil), "Ping": h.conn.Ping(nil), "Close": h.conn.Close(1000, ""),
 		} {
@@ -116,9 +112,7 @@ func TestCloseAtTheSameTime(t *testing.T) {
 func TestCloseInsideCallbacks(t *testing.T) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnMessage: func(c *Conn, _ Op, _ []byte) {
-			if err := c.Close(StatusPolicyViolation, "one is enough"); err != nil {
-				t.Error(err)
-			}
+			noError(t, c.Close(StatusPolicyViolation, "one is enough"))
 		}}, myriad.Config{})
 		h.client.Write([]byte(clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2")))
 		h.Settle()
@@ -194,9 +188,7 @@ func TestCloseTimeoutOfMovingOutput(t *testing.T) {
 	for ; h.conn.Write(OpBinary, make([]byte, size)) == nil; sent++ {
 		h.Settle()
 	}
-	if err := h.conn.Close(1000, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.conn.Close(1000, ""))
 	steps := 0
 	for before := -1; h.conn.Queued() > 0; steps++ {
 		if queued := h.conn.Queued(); queued == before || h.ended != nil {
@@ -253,9 +245,7 @@ func TestCloseRefusesCodes(t *testing.T) {
 			t.Errorf("Close(%d): %v, want a refusal", code, err)
 		}
 	}
-	if err := h.conn.Close(0, "no code, so no reason"); err != nil {
-		t.Error(err)
-	}
+	noError(t, h.conn.Close(0, "no code, so no reason"))
 	h.Settle()
 	h.wantRead(`close ""`)
 	h.client.send(OpClose, "")
@@ -269,9 +259,7 @@ func TestLongReasonIsCut(t *testing.T) {
 	_ = h.conn.Close(1000, strings.Repeat("é", 100))
 	h.Settle()
 	h.wantRead(line(OpClose, closeWith(1000, strings.Repeat("é", 61))))
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 func TestPeerLeavesWithoutClose(t *testing.T) {
@@ -321,9 +309,7 @@ func TestClientWaitsForServer(t *testing.T) {
 				}
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var ended error
 		o := &DialOptions{Random: seeded(1)}
 		o.Engine, o.CloseTimeout, o.PingInterval = w.e, 3*time.Second, quiet
@@ -348,9 +334,7 @@ func TestClientWaitsForServer(t *testing.T) {
 		if CloseStatus(ended) != 4000 {
 			t.Errorf("OnClose got %v", ended)
 		}
-		if err := ln.Close(); err != nil {
-			t.Error(err)
-		}
+		noError(t, ln.Close())
 		w.stop()
 	}
 }

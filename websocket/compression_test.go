@@ -45,9 +45,7 @@ func unpackAll(t *testing.T, wire []byte, keeps bool) (texts []string) {
 	var window []byte
 	for len(wire) > 0 {
 		n, m, err := r.feed(wire)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		wire = wire[n:]
 		p := m.payload
 		if m.compressed {
@@ -130,9 +128,7 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 	if other := newConn(conn.settings(), conn.reader.rules.terms, 0); other.reader.rules != conn.reader.rules {
 		t.Error("two connections with the same terms do not share them")
 	}
-	c.Close()
-	w.Run()
-	w.stop()
+	w.finish(c)
 }
 
 // What is wrong with a compressed message ends its connection with the fitting code, behind what
@@ -195,9 +191,7 @@ func TestExtensionsOnTheWire(t *testing.T) {
 			want != "" && !strings.Contains(head, "\r\nSec-WebSocket-Extensions: "+want+"\r\n"):
 			t.Errorf("%s: %q", lineOf, head)
 		}
-		c.Close()
-		w.Run()
-		w.stop()
+		w.finish(c)
 	}
 }
 
@@ -216,18 +210,14 @@ func TestCompressedEndToEnd(t *testing.T) {
 			d.Engine, d.Workers, d.Compression, d.Dispatch = e, pool, client, web.Dispatch(j%3)
 			d.OnMessage = func(_ *Conn, _ Op, p []byte) { heard <- string(p) }
 			c, _, err := Dial(context.Background(), "ws://"+addr, d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if c.Compressed() != (i > 0 && j > 0) {
 				t.Errorf("server %d, client %d: compressed %v", i, j, c.Compressed())
 			}
 			rng := rand.New(rand.NewPCG(uint64(i), uint64(j)))
 			for range 30 {
 				text := string(sampleText(rng, rng.IntN(6000)))
-				if err := c.Write(OpText, []byte(text)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.Write(OpText, []byte(text)))
 				if got := <-heard; got != text {
 					t.Fatalf("server %d, client %d: %d bytes came back as other %d", i, j, len(text), len(got))
 				}
@@ -255,18 +245,14 @@ func TestPreparedForAllTerms(t *testing.T) {
 		d.Engine, d.Workers, d.Compression = e, pool, k
 		d.OnMessage = func(_ *Conn, _ Op, p []byte) { ch <- string(p) }
 		c, _, err := Dial(context.Background(), "ws://"+addr, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Abort(nil)
 		<-joined
 	}
 	rng := rand.New(rand.NewPCG(8, 8))
 	for range 50 {
 		text := string(sampleText(rng, rng.IntN(4000)))
-		if err := g.Send(OpText, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.Send(OpText, []byte(text)))
 		for i, ch := range heard {
 			if got := <-ch; got != text {
 				t.Fatalf("connection %d heard %d other bytes", i, len(got))

@@ -68,9 +68,7 @@ func TestContextCostsNothing(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = Accept(w, r, o) })
 	onWeb := &web.Server{Engine: startEngine(t, myriad.Config{}), Handler: h}
 	ln, err := onWeb.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer onWeb.Close()
 	dialRaw(t, ln.Addr().String()).open()
 	c := <-conns
@@ -130,9 +128,7 @@ func TestContextOfClosed(t *testing.T) {
 func TestContextAskedBesideTheEnd(t *testing.T) {
 	for _, pull := range []bool{false, true} {
 		s, err := (&Options{PingInterval: quiet, Pull: pull}).settings()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 20_000 {
 			c := newConn(s, deflateTerms{}, 0)
 			c.needCold().life = lifetime.Of(t.Context())

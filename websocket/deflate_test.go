@@ -210,9 +210,7 @@ func BenchmarkInflate(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		out, err := inflate(d.out, nil, 1<<20)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		out.Release()
 	}
 }

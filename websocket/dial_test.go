@@ -45,9 +45,7 @@ func TestDialOnSim(t *testing.T) {
 				t.Fatalf("seed %d: %v, %v", seed, resp, err)
 			}
 			m, err := Prepare(OpBinary, []byte("prepared"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, err := range []error{c.Write(OpText, []byte("Hello")), c.Write(OpText, nil), c.WritePrepared(m),
 				c.Ping([]byte("?"))} {
 				if err != nil {
@@ -144,9 +142,7 @@ func TestDialPeerThatMisbehaves(t *testing.T) {
 						p.CloseWrite()
 					}
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				o := &DialOptions{Random: seeded(seed)}
 				o.Engine, o.Subprotocols = w.e, []string{"chat"}
 				o.OnOpen = func(*Conn) { t.Error("opened") }
@@ -156,9 +152,7 @@ func TestDialPeerThatMisbehaves(t *testing.T) {
 				}
 				checkResponse(t, resp, c.status, c.body)
 				w.RunFor(time.Minute)
-				if err := ln.Close(); err != nil {
-					t.Error(err)
-				}
+				noError(t, ln.Close())
 				w.stop()
 			}
 		})
@@ -181,9 +175,7 @@ func checkResponse(t *testing.T, resp *http.Response, status int, body string) {
 func TestDialTimeout(t *testing.T) {
 	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{}))
 	ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(*sim.Peer) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := &DialOptions{}
 	o.Engine, o.HandshakeTimeout = w.e, 3*time.Second
 	before := w.Now()
@@ -193,17 +185,13 @@ func TestDialTimeout(t *testing.T) {
 		t.Errorf("after %v: %v", took, err)
 	}
 	w.Run()
-	if err := ln.Close(); err != nil {
-		t.Error(err)
-	}
+	noError(t, ln.Close())
 	w.stop()
 }
 
 func TestDialGivesUpWithItsContext(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
 	o := &DialOptions{}
 	o.Engine = startEngine(t, myriad.Config{Loops: 1})
@@ -263,9 +251,7 @@ func TestDialServers(t *testing.T) {
 		o.OnMessage = func(_ *Conn, op Op, p []byte) { heard <- describe(op, false, p) }
 		o.OnClose = func(_ *Conn, err error) { heard <- fmt.Sprint("end ", CloseStatus(err)) }
 		c, _, err := Dial(context.Background(), "ws://"+addr+"/x", o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if c.RemoteAddr().String() != addr {
 			t.Errorf("RemoteAddr is %v", c.RemoteAddr())
 		}
@@ -313,9 +299,7 @@ func TestDialByOtherMeans(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c, _, err := DialWith(ctx, "ws://somewhere.example/", o, "a value")
 		cancel() // it bounds DialWith, and not the connection
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if asked != "tcp somewhere.example:80" {
 			t.Errorf("DialContext was asked for %q", asked)
 		}

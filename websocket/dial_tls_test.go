@@ -65,17 +65,13 @@ func TestHandshakeTimeoutIsExact(t *testing.T) {
 	} {
 		w := sim.New(1, sim.Calm())
 		e, err := myriad.Start(myriad.Config{Loops: 1, System: w})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) {
 			if tt.connects {
 				p.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o := &DialOptions{Options: Options{Engine: e, HandshakeTimeout: timeout}, Random: seeded(1)}
 		if tt.proxy != "" {
 			proxy := &url.URL{Scheme: tt.proxy, Host: ln.Addr().String()}
@@ -90,9 +86,7 @@ func TestHandshakeTimeoutIsExact(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) || took < timeout || took > timeout+tick {
 			t.Errorf("%+v: after %v: %v", tt, took, err)
 		}
-		if err := errors.Join(ln.Close(), e.Shutdown(context.Background())); err != nil {
-			t.Error(err)
-		}
+		noError(t, errors.Join(ln.Close(), e.Shutdown(context.Background())))
 		w.Run()
 		w.Check(t)
 	}

@@ -199,9 +199,7 @@ func TestReaderIsSmall(t *testing.T) {
 	for _, piece := range oneByOne([]byte(clientFrame(false, OpText, "Hel") + clientFrame(true, OpPing, "?") +
 		clientFrame(true, opContinuation, "lo") + clientFrame(true, OpPing, "") + clientFrame(true, OpText, ""))) {
 		_, m, err := r.feed(piece)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m.release()
 	}
 	if r.part != nil {

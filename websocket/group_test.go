@@ -36,9 +36,7 @@ func newAudienceIn(t *testing.T, seed uint64, faults sim.Options, n int, o *Opti
 	o.PingInterval = quiet
 	o.OnOpen = func(c *Conn) {
 		m, err := a.group.Join(c)
-		if err != nil {
-			t.Error(err)
-		}
+		noError(t, err)
 		mu.Lock()
 		defer mu.Unlock()
 		a.members[c] = m
@@ -55,11 +53,7 @@ func newAudienceIn(t *testing.T, seed uint64, faults sim.Options, n int, o *Opti
 }
 
 func (a *audience) leave() {
-	for _, c := range a.clients {
-		c.Close()
-	}
-	a.Run()
-	a.stop()
+	a.finish(a.clients...)
 }
 
 // All messages, in order, for everybody, and no memory afterwards; more members than one slice of a
@@ -70,9 +64,7 @@ func TestGroupReachesEverybody(t *testing.T) {
 	var want []string
 	for i := range 40 {
 		text := fmt.Sprint("message ", i)
-		if err := a.group.Send(OpText, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.group.Send(OpText, []byte(text)))
 		want = append(want, line(OpText, text))
 		if i%16 == 0 {
 			a.Settle()
@@ -103,9 +95,7 @@ func TestGroupReachesEverybody(t *testing.T) {
 func mustPrepare(t *testing.T, text string) *Prepared {
 	t.Helper()
 	m, err := Prepare(OpText, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(m.Release)
 	return m
 }
@@ -131,16 +121,12 @@ func TestGroupCorksATick(t *testing.T) {
 		<-joined
 	}
 	busy, free := make(chan bool), make(chan bool)
-	if err := e.Loops()[0].Do(func() { busy <- true; <-free }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Loops()[0].Do(func() { busy <- true; <-free }))
 	<-busy
 	before := e.Stats().Writes
 	for i := range 5 {
 		for g := range groups {
-			if err := groups[g].Send(OpText, []byte(fmt.Sprint(g, " ", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, groups[g].Send(OpText, []byte(fmt.Sprint(g, " ", i))))
 		}
 	}
 	close(free)
@@ -168,9 +154,7 @@ func TestGroupSlowMember(t *testing.T) {
 	var want []string
 	for i := range 400 {
 		text := fmt.Sprintf("%d %s", i, strings.Repeat("x", 400))
-		if err := a.group.Send(OpText, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.group.Send(OpText, []byte(text)))
 		want = append(want, line(OpText, text))
 		a.Run()
 	}

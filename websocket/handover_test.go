@@ -38,17 +38,13 @@ func newWaitingRoom(t *testing.T) *waitingRoom {
 			echoBack(c, op, p)
 			return
 		}
-		if err := r.wait(r, c); err != nil {
-			t.Error(err)
-		}
+		noError(t, r.wait(r, c))
 		r.returned = true
 	}
 	r.world = newWorld(t, 1, sim.Calm(), myriad.Config{Loops: 1}, handlerOf(t, o))
 	pull := &Options{Pull: true, PingInterval: quiet, OnOpen: func(c *Conn) { r.silentConn = c }}
 	ln, err := r.e.Listen("tcp", "127.0.0.1:0", Handler(pull))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.slow = r.client(sampleRequest)
 	r.silent = &client{r.Dial(ln.Addr())}
 	r.silent.Write([]byte(sampleRequest))

@@ -181,9 +181,7 @@ func TestOriginAllowed(t *testing.T) {
 }
 
 func TestCheckOriginPatterns(t *testing.T) {
-	if err := checkOriginPatterns([]string{"*.example.com", "https://[ab].org", `\[::1\]:*`}); err != nil {
-		t.Error(err)
-	}
+	noError(t, checkOriginPatterns([]string{"*.example.com", "https://[ab].org", `\[::1\]:*`}))
 	err := checkOriginPatterns([]string{"fine.org", "[::1"})
 	if !errors.Is(err, path.ErrBadPattern) || !strings.Contains(err.Error(), `"[::1"`) {
 		t.Errorf("got %v, want the bad pattern named", err)

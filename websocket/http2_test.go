@@ -276,9 +276,7 @@ func TestHTTP2WriteWaits(t *testing.T) {
 	done := 0
 	h.World.Go(func() {
 		for i := range 100 {
-			if err := h.conn.Write(OpText, numbered(i)); err != nil {
-				t.Error(err)
-			}
+			noError(t, h.conn.Write(OpText, numbered(i)))
 			done++
 		}
 	})
@@ -317,9 +315,7 @@ func TestHTTP2Group(t *testing.T) {
 		w.Settle()
 		var want []string
 		for i := range messages {
-			if err := group.Send(OpText, numbered(i)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, group.Send(OpText, numbered(i)))
 			want = append(want, line(OpText, string(numbered(i))))
 			if i%50 == 0 {
 				w.Settle() // else many in one turn
@@ -384,12 +380,8 @@ func TestHTTP2Close(t *testing.T) {
 			func(err error) bool { return err != nil && strings.Contains(err.Error(), "reset by the peer") }},
 	} {
 		h := holdMux(t, plenty, &Options{CloseTimeout: 3 * time.Second})
-		if err := h.conn.Write(OpText, []byte("last")); err != nil {
-			t.Error(err)
-		}
-		if err := h.conn.Close(StatusNormalClosure, ""); err != nil {
-			t.Error(err)
-		}
+		noError(t, h.conn.Write(OpText, []byte("last")))
+		noError(t, h.conn.Close(StatusNormalClosure, ""))
 		h.Settle()
 		if got, want := h.c.lines(1), lines(`text "last"`, line(OpClose, closeWith(1000, ""))); !slices.Equal(got,
 			want) {

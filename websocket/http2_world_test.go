@@ -45,9 +45,7 @@ func newMuxWorld(t *testing.T, seed uint64, faults sim.Options, o *Options) *mux
 		})}
 	w.s.Protocols.SetUnencryptedHTTP2(true)
 	ln, err := w.s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.addr = func() net.Addr { return ln.Addr() }
 	return w
 }

@@ -45,9 +45,7 @@ func TestMethodsBehindTheEnd(t *testing.T) {
 				t.Fatalf("%s: OnClose was not called", name)
 			}
 			prepared, err := Prepare(OpText, []byte("text"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for range 3 {
 				w, err := h.conn.NextWriter(OpText)
 				if err == nil {
@@ -99,9 +97,7 @@ func TestCloseBesideUnread(t *testing.T) {
 func closeUnread(t *testing.T, h *held, many string) {
 	h.client.Write([]byte(many))
 	h.RunFor(100 * time.Millisecond)
-	if err := h.conn.Close(4000, "enough"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.conn.Close(4000, "enough"))
 	h.client.send(OpClose, closeWith(4000, ""))
 	h.RunFor(10 * time.Second)
 	h.wantEnd(4000, nil)
@@ -289,9 +285,7 @@ func TestWriteContextLeavesNothing(t *testing.T) {
 				t.Fatalf("%+v: %v", k, err)
 			}
 		}
-		if err := c.Close(1000, ""); err != nil {
-			t.Error(err)
-		}
+		noError(t, c.Close(1000, ""))
 		p.write(clientFrame(true, OpClose, closeWith(1000, "")))
 		if got := unpackAll(t, <-received, k.WriteWindowBits > 0); !slices.Equal(got, want) {
 			t.Errorf("%+v: %d of %d messages have come", k, len(got), len(want))
@@ -348,9 +342,7 @@ func TestEndsBesideWindows(t *testing.T) {
 				t.Errorf("%s: the connection keeps its windows", name)
 			}
 			conn.mu.Unlock()
-			c.Close()
-			w.Run()
-			w.stop()
+			w.finish(c)
 		})
 		t.Run("Read", func(t *testing.T) {
 			h := &held{}
@@ -400,16 +392,12 @@ func TestSmallMessagesWaitTheirTurn(t *testing.T) {
 				myriad.Config{})
 			h.client.StopReading()
 			for i := range 1000 { // the peer's system takes some
-				if err := h.conn.Write(OpText, numbered(i)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, h.conn.Write(OpText, numbered(i)))
 				h.Settle()
 			}
 			written := false
 			h.Go(func() {
-				if err := write(h.conn); err != nil {
-					t.Error(err)
-				}
+				noError(t, write(h.conn))
 				written = true
 			})
 			h.RunFor(time.Second)
@@ -441,16 +429,12 @@ func TestCloseBesideParts(t *testing.T) {
 		h.client = h.world.client(compressingRequest())
 		h.Settle()
 		w, err := h.conn.NextWriter(OpBinary)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		noise := randomBytes(rand.New(rand.NewPCG(1, 2)), 100_000)
 		if _, err := w.Write(noise); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.conn.Close(4000, "enough"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.conn.Close(4000, "enough"))
 		_, err = w.Write(noise)
 		if closing := w.Close(); !errors.Is(err, net.ErrClosed) || !errors.Is(closing, net.ErrClosed) {
 			t.Errorf("%+v: Write %v, Close %v", k, err, closing)
@@ -463,8 +447,6 @@ func TestCloseBesideParts(t *testing.T) {
 		h.RunFor(time.Minute)
 		h.t = t
 		h.wantEnd(4000, nil)
-		h.client.Close()
-		h.Run()
-		h.stop()
+		h.finish()
 	}
 }

@@ -113,9 +113,7 @@ func dialScripted(t *testing.T, o *DialOptions, answer func(key string) string) 
 			p.CloseWrite()
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = ln.Close() })
 	o.Random, o.Engine, o.PingInterval = seeded(1), w.e, quiet
 	c, _, err := Dial(context.Background(), "ws://"+ln.Addr().String(), o)
@@ -144,9 +142,7 @@ func TestFramesWithTheAnswer(t *testing.T) {
 			o.OnClose = func(_ *Conn, err error) { end = err }
 		}
 		w, c, err := dialScripted(t, o, answer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.RunFor(time.Second)
 		if pull {
 			w.Go(func() {
@@ -199,27 +195,17 @@ func TestMasksAreFresh(t *testing.T) {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := &DialOptions{}
 	o.Engine, o.PingInterval = w.e, quiet // Random is crypto/rand
 	c, _, err := Dial(context.Background(), "ws://"+ln.Addr().String(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const frames = 1000
 	prepared, err := Prepare(OpText, []byte("same"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range frames / 2 {
-		if err := c.Write(OpText, []byte("same")); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.WritePrepared(prepared); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Write(OpText, []byte("same")))
+		must(t, c.WritePrepared(prepared))
 	}
 	prepared.Release()
 	w.Settle()
@@ -277,16 +263,12 @@ func TestServerTimeoutsEndWithTheUpgrade(t *testing.T) {
 	})}
 	limit(s)
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	one := &client{w.Dial(ln.Addr())}
 	one.Write([]byte(sampleRequest))
 	check(w, func() { one.send(OpText, "x") })
 	if got := one.lines(t); len(got) != 5 {
 		t.Errorf("HTTP/1: read %q", got)
 	}
-	one.Close()
-	w.Run()
-	w.stop()
+	w.finish(one)
 }

@@ -36,9 +36,7 @@ func TestLabelsEndWithTheirCallback(t *testing.T) {
 						said <- string(p)
 					},
 				}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for i, text := range []string{"look", "set", "look", "set"} {
 					c.Write(OpText, []byte(text))
 					if got, want := heard(t, said), fmt.Sprint(i%2); got != want {

@@ -136,9 +136,7 @@ func TestLastAnswersOnSockets(t *testing.T) {
 			t.Cleanup(std.Close)
 			server := &web.Server{Engine: e, Handler: accept}
 			ln, err := server.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { server.Close() })
 			certified := httptest.NewUnstartedServer(nil)
 			certified.StartTLS()
@@ -168,9 +166,7 @@ func TestLastAnswersOnSockets(t *testing.T) {
 					nc, end := place.wrap(p.Conn)
 					p.Conn = nc
 					p.open().write(twoMessages)
-					if err := end(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, end())
 					if got := append([]string{}, p.frame(), p.frame(), p.frame()); !slices.Equal(got,
 						append(slices.Clone(twoAnswers), io.EOF.Error())) {
 						t.Fatalf("%s: the client got %q", name, got)
@@ -187,9 +183,7 @@ func TestLastAnswersOfClients(t *testing.T) {
 		e := startEngine(t, myriad.Config{})
 		pool := startPool(t)
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer ln.Close()
 		for range 20 {
 			o := &DialOptions{Options: Options{Engine: e, Workers: pool}}
@@ -197,9 +191,7 @@ func TestLastAnswersOfClients(t *testing.T) {
 			answers := make(chan []byte, 1)
 			go func() { answers <- serveTwoMessages(t, ln) }()
 			c, _, err := Dial(t.Context(), "ws://"+ln.Addr().String(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := transcript(t, &serverRules, <-answers); !slices.Equal(got, twoAnswers) {
 				t.Fatalf("%s: the server got %q", way.name, got)
 			}
@@ -229,9 +221,7 @@ func serveTwoMessages(t *testing.T, ln net.Listener) []byte {
 	}
 	_ = nc.(*net.TCPConn).CloseWrite()
 	p, err := io.ReadAll(nc)
-	if err != nil {
-		t.Error(err)
-	}
+	noError(t, err)
 	return p
 }
 
@@ -295,8 +285,7 @@ func TestLastAnswersAreBounded(t *testing.T) {
 				if ended.IsZero() || ended.Sub(began) > most {
 					t.Errorf("%s, %s, pull %v: OnClose after %v", name, mode, pull, ended.Sub(began))
 				}
-				c.Close()
-				w.stop()
+				w.finish(c)
 			}
 		}
 	}

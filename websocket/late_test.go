@@ -142,9 +142,7 @@ func TestLogIsBounded(t *testing.T) {
 	a.clients[2].StopReading()
 	began := a.Now()
 	for i := range 5 * maxLogBytes / 4 / size {
-		if err := a.group.Send(OpBinary, make([]byte, size)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.group.Send(OpBinary, make([]byte, size)))
 		if got := a.mostKept(); got > maxLogBytes+size {
 			t.Fatalf("the log has %d bytes, the limit is %d", got, maxLogBytes)
 		}
@@ -177,9 +175,7 @@ func (a *audience) mostKept() (most int) {
 func TestGroupSendInline(t *testing.T) {
 	a := newAudience(t, 5, 8, &Options{Dispatch: web.DispatchInline, WriteLimit: 16 << 10})
 	var want []string
-	if err := a.e.Loops()[0].Do(func() { want = a.sendNumbered(0, 3*maxTick, 500) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.e.Loops()[0].Do(func() { want = a.sendNumbered(0, 3*maxTick, 500) }))
 	a.Settle()
 	for i, c := range a.clients {
 		if got := c.lines(t); !slices.Equal(got, want) {
@@ -226,18 +222,12 @@ func TestGroupSendExceptAndAll(t *testing.T) {
 		break
 	}
 	for _, c := range all {
-		if err := c.Write(OpText, []byte("who?")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Write(OpText, []byte("who?")))
 	}
 	except := []*Conn{all[3], all[50]}
-	if err := a.group.SendExcept(OpText, []byte("most"), except...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.group.SendExcept(OpText, []byte("most"), except...))
 	except[0] = nil // it is the caller's
-	if err := a.group.Send(OpText, []byte("all")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.group.Send(OpText, []byte("all")))
 	a.Run()
 	missed := 0
 	for i, c := range a.clients {
@@ -267,9 +257,7 @@ func TestGroupClose(t *testing.T) {
 		t.Error("Close took a code that may not be sent")
 	}
 	want := append(a.sendNumbered(0, 300, 1000), line(OpClose, closeWith(StatusGoingAway, "bye")))
-	if err := a.group.Close(StatusGoingAway, "bye"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.group.Close(StatusGoingAway, "bye"))
 	a.RunFor(500 * time.Millisecond)
 	if got := a.group.Len(); got != 2 {
 		t.Errorf("%d members are left, want the two that do not read", got)
@@ -351,16 +339,12 @@ func TestSendDoesNotWaitForALoopThatIsHeldUp(t *testing.T) {
 	b := newBurst(t, 4, &Options{Overflow: OverflowFail, WriteLimit: 4 << 10})
 	loop := b.conns[0].conn().Loop()
 	held, free := make(chan bool), make(chan bool)
-	if err := loop.Do(func() { held <- true; <-free }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, loop.Do(func() { held <- true; <-free }))
 	<-held
 	const n, size = 3 * maxTick, 100 // the kernel has room for all
 	done := b.readAll(n, size)
 	for i := range n {
-		if err := b.group.Send(OpBinary, burstPayload(i, size)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.group.Send(OpBinary, burstPayload(i, size)))
 	}
 	close(free)
 	done()
@@ -375,18 +359,14 @@ func TestGroupWithFullMailbox(t *testing.T) {
 			b := newBurstIn(t, myriad.Config{Loops: 1, Mailbox: 1}, 4, &Options{Overflow: policy, WriteLimit: 16 << 10})
 			loop := b.conns[0].conn().Loop()
 			held, free := make(chan bool), make(chan bool)
-			if err := loop.Do(func() { held <- true; <-free }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, loop.Do(func() { held <- true; <-free }))
 			<-held
 			for loop.Do(func() {}) == nil {
 			}
 			const n = 50
 			done := b.readAll(n, 1000)
 			for i := range n {
-				if err := b.group.Send(OpBinary, burstPayload(i, 1000)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.group.Send(OpBinary, burstPayload(i, 1000)))
 			}
 			close(free)
 			done()
@@ -413,9 +393,7 @@ func TestLogsAreBoundedTogether(t *testing.T) {
 	others := a.group.all()[0].log.Total // what other groups keep
 	others.Add(maxLogsBytes)
 	for range 4 * maxTickBytes / size {
-		if err := a.group.Send(OpBinary, make([]byte, size)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.group.Send(OpBinary, make([]byte, size)))
 		if got := a.mostKept(); got > maxTickBytes+size {
 			t.Fatalf("the log has %d bytes, where %d are allowed", got, maxTickBytes)
 		}

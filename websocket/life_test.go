@@ -21,9 +21,7 @@ func TestPingsKeepAConnection(t *testing.T) {
 	if h.ended != nil {
 		t.Errorf("ended with %v", h.ended)
 	}
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 func TestSilentPeerIsGivenUp(t *testing.T) {
@@ -59,18 +57,14 @@ func TestAnyByteIsLife(t *testing.T) {
 	if got := h.heard.all(); !slices.Equal(got, lines("open", `text "slow"`)) {
 		t.Errorf("heard %q", got)
 	}
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 func TestPingsOff(t *testing.T) {
 	h := hold(t, &Options{PingInterval: -1}, myriad.Config{})
 	h.RunFor(24 * time.Hour)
 	h.wantRead()
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 
 	h = hold(t, &Options{PingInterval: time.Second, PongTimeout: -1}, myriad.Config{})
 	h.RunFor(5500 * time.Millisecond)
@@ -78,9 +72,7 @@ func TestPingsOff(t *testing.T) {
 	if h.ended != nil {
 		t.Errorf("ended with %v although there is no PongTimeout", h.ended)
 	}
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 func TestPingByHand(t *testing.T) {
@@ -88,14 +80,10 @@ func TestPingByHand(t *testing.T) {
 	if err := h.conn.Ping([]byte(strings.Repeat("p", 126))); err == nil {
 		t.Error("a ping of 126 bytes was taken")
 	}
-	if err := h.conn.Ping([]byte("hello?")); err != nil {
-		t.Error(err)
-	}
+	noError(t, h.conn.Ping([]byte("hello?")))
 	h.Settle()
 	h.wantRead(`ping "hello?"`)
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 // A peer that floods with pings and reads nothing gets few answers, and the last one is to its
@@ -129,9 +117,7 @@ func TestPingFlood(t *testing.T) {
 		if pongs > 40 || len(read) == 0 || read[len(read)-1] != `pong "latest"` {
 			t.Errorf("%d pongs of 1001, the last frame is %.40q", pongs, read[len(read)-1])
 		}
-		h.client.Close()
-		h.Run()
-		h.stop()
+		h.finish()
 	})
 }
 
@@ -141,7 +127,5 @@ func TestPingBurst(t *testing.T) {
 	h.client.Write([]byte(strings.Repeat(clientFrame(true, OpPing, "a"), 1000) + clientFrame(true, OpPing, "z")))
 	h.RunFor(time.Second)
 	h.wantRead(append(slices.Repeat(lines(`pong "a"`), maxPongs), `pong "z"`)...)
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }

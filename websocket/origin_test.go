@@ -49,8 +49,7 @@ func TestCheckOrigin(t *testing.T) {
 		p := w.client(c.request)
 		w.RunFor(time.Second)
 		judge("Handler", strings.HasPrefix(string(p.Received()), "HTTP/1.1 101 "))
-		p.Close()
-		w.stop()
+		w.finish(p)
 
 		rec := httptest.NewRecorder()
 		_, err = Accept(rec, requestOf(t, c.request), o) // a recorder cannot be hijacked: what is allowed fails later

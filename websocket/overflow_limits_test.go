@@ -84,15 +84,11 @@ func TestDroppableHalf(t *testing.T) {
 			o := &Options{PingInterval: quiet}
 			later := set(o)
 			h := hold(t, o, myriad.Config{})
-			if err := later(h.conn); err != nil {
-				t.Fatal(err)
-			}
+			must(t, later(h.conn))
 			h.client.StopReading()
 			h.Settle()
 			for i := range 400 {
-				if err := h.conn.Write(OpText, message(i)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, h.conn.Write(OpText, message(i)))
 				h.Settle()
 			}
 			if queued := h.conn.Queued(); queued > limit/2 || queued <= limit/2-size {
@@ -116,9 +112,7 @@ func TestLargestDroppable(t *testing.T) {
 		h := holdSlow(t, &Options{Overflow: policy})
 		h.flood(400)
 		large := append(numbered(1000), make([]byte, slowLimit)...)
-		if err := h.conn.Write(OpText, large); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.conn.Write(OpText, large))
 		if got := lastRun(h.numbers()); !slices.Equal(got, []int{1000}) {
 			t.Errorf("%v: behind the gap come %v", policy, got)
 		}
@@ -142,9 +136,7 @@ func TestRefusalsDoNotWait(t *testing.T) {
 			t.Errorf("%v: %d messages were refused, %d are counted", policy, refused, n)
 		}
 		held := h.NewParker()
-		if err := h.conn.conn().Loop().Do(held.Park); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.conn.conn().Loop().Do(held.Park))
 		h.RunFor(time.Millisecond)
 		began, dropped := h.Now(), h.conn.Dropped()
 		if err := h.conn.Write(OpText, numbered(0)); (policy == OverflowFail) != errors.Is(err, myriad.ErrFull) {
@@ -166,16 +158,12 @@ func TestLeaveLetsSendersGo(t *testing.T) {
 	a := newAudienceIn(t, 1, sim.Calm(), 1, &Options{})
 	for c, m := range a.members {
 		held := a.NewParker()
-		if err := c.conn().Loop().Do(held.Park); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.conn().Loop().Do(held.Park))
 		a.RunFor(time.Millisecond)
 		sent := 0
 		a.Go(func() {
 			for ; sent <= maxTick; sent++ {
-				if err := a.group.Send(OpText, []byte("x")); err != nil {
-					t.Error(err)
-				}
+				noError(t, a.group.Send(OpText, []byte("x")))
 			}
 		})
 		a.RunFor(time.Millisecond)
@@ -228,9 +216,7 @@ func TestDrainedOnlyForRefusals(t *testing.T) {
 		written := 0
 		h.Go(func() {
 			for ; written < 400; written++ {
-				if err := h.conn.WriteContext(t.Context(), OpText, numbered(written)); err != nil {
-					t.Error(err)
-				}
+				noError(t, h.conn.WriteContext(t.Context(), OpText, numbered(written)))
 			}
 		})
 		h.RunFor(time.Second)
@@ -278,18 +264,12 @@ func TestWriteWaitsAnew(t *testing.T) {
 // come before the close frame.
 func TestDroppableBeforeOpened(t *testing.T) {
 	s, err := (&Options{PingInterval: quiet, WriteLimit: 4 << 10, Overflow: OverflowDropOldest}).settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := newConn(s, deflateTerms{}, 0)
 	for i := range 20 {
-		if err := c.Write(OpText, numbered(i)); err != nil {
-			t.Error(err)
-		}
+		noError(t, c.Write(OpText, numbered(i)))
 	}
-	if err := c.Close(4000, ""); err != nil {
-		t.Error(err)
-	}
+	noError(t, c.Close(4000, ""))
 	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
 	p := w.client("")
 	w.Settle()
@@ -301,7 +281,5 @@ func TestDroppableBeforeOpened(t *testing.T) {
 	if got := serverLines(t, append([]byte("HTTP/1.1 101 \r\n\r\n"), p.Received()...)); !slices.Equal(got, want) {
 		t.Errorf("the client read %d frames: %.300q", len(got), got)
 	}
-	p.Close()
-	w.Run()
-	w.stop()
+	w.finish(p)
 }

@@ -60,11 +60,7 @@ func (h *held) numbers() (got []int) {
 	return got
 }
 
-func (h *held) finish() {
-	h.client.Close()
-	h.Run()
-	h.stop()
-}
+func (h *held) finish() { h.world.finish(h.client) }
 
 func upTo(n int) (all []int) {
 	for i := range n {
@@ -114,9 +110,7 @@ func TestOverflowDropNewest(t *testing.T) {
 	if dropped := h.conn.Dropped(); dropped != uint64(400-len(got)) || o.Stats().Dropped != dropped {
 		t.Errorf("%d are missing, %d and %d are counted as dropped", 400-len(got), dropped, o.Stats().Dropped)
 	}
-	if err := h.conn.Write(OpText, numbered(1000)); err != nil {
-		t.Error(err)
-	}
+	noError(t, h.conn.Write(OpText, numbered(1000)))
 	if got = h.numbers(); got[len(got)-1] != 1000 {
 		t.Errorf("when there is room again, the last is %d", got[len(got)-1])
 	}
@@ -162,9 +156,7 @@ func TestOverflowQueueAtTheEnd(t *testing.T) {
 		h := holdSlow(t, &Options{Overflow: OverflowDropOldest})
 		h.flood(400)
 		if orderly {
-			if err := h.conn.Close(StatusNormalClosure, ""); err != nil {
-				t.Error(err)
-			}
+			noError(t, h.conn.Close(StatusNormalClosure, ""))
 			if got := h.numbers(); got[len(got)-1] != 399 {
 				t.Errorf("the last before the close frame is %d", got[len(got)-1])
 			}
@@ -316,9 +308,7 @@ func TestSetOverflow(t *testing.T) {
 			t.Errorf("SetOverflow(%v, %d) was taken", bad.p, bad.limit)
 		}
 	}
-	if err := h.conn.SetOverflow(OverflowDropNewest, slowLimit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.conn.SetOverflow(OverflowDropNewest, slowLimit))
 	h.client.StopReading()
 	h.Settle()
 	h.flood(400)

@@ -215,9 +215,7 @@ func TestRawNegotiates(t *testing.T) {
 		if want != "" && !strings.Contains(string(c.Received()), "\r\nSec-WebSocket-Protocol: "+want+"\r\n") {
 			t.Errorf("%s: answered %q", header, c.Received())
 		}
-		c.Close()
-		w.Run()
-		w.stop()
+		w.finish(c)
 	}
 }
 

@@ -32,9 +32,7 @@ func TestConnectionsLeaveTheirGroups(t *testing.T) {
 		join := func(c *Conn) {
 			for i := range groups {
 				m, err := groups[i].Join(c)
-				if err != nil {
-					t.Error(err)
-				}
+				noError(t, err)
 				members[c] = append(members[c], m)
 			}
 		}
@@ -87,9 +85,7 @@ func TestJoinBesideTheEnd(t *testing.T) {
 		for i := range groups {
 			joins.Go(func() {
 				m, err := groups[i].Join(c)
-				if err != nil {
-					t.Error(err)
-				}
+				noError(t, err)
 				if i == 1 {
 					m.Leave()
 				}

@@ -29,9 +29,7 @@ func TestOnPong(t *testing.T) {
 		p := w.client(sampleRequest)
 		w.RunFor(time.Second)
 		for _, payload := range []string{"a", "b", "c", "c"} {
-			if err := conn.Ping([]byte(payload)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.Ping([]byte(payload)))
 			w.RunFor(time.Second)
 		}
 		p.send(OpText, "before")
@@ -49,8 +47,7 @@ func TestOnPong(t *testing.T) {
 			t.Errorf("with all pings answered the connection keeps %+v", conn.cold)
 		}
 		conn.mu.Unlock()
-		p.Close()
-		w.stop()
+		w.finish(p)
 	})
 }
 
@@ -66,8 +63,7 @@ func TestOnPongOfInterval(t *testing.T) {
 		!strings.HasPrefix(got[1], `pong "" 1.9`) {
 		t.Errorf("the callbacks were %q, want the pong after 2 s", got)
 	}
-	p.Close()
-	w.stop()
+	w.finish(p)
 }
 
 // A peer that answers no ping costs 16 of them, and only the latest 16 can be answered.
@@ -78,9 +74,7 @@ func TestSentPingsAreBounded(t *testing.T) {
 	p := w.client(sampleRequest)
 	w.RunFor(time.Second)
 	for i := range 3 * maxSentPings {
-		if err := conn.Ping(fmt.Append(nil, i)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Ping(fmt.Append(nil, i)))
 	}
 	conn.mu.Lock()
 	if n := len(*conn.cold.pings); n != maxSentPings {
@@ -94,21 +88,16 @@ func TestSentPingsAreBounded(t *testing.T) {
 	if got, want := heard.all(), []string{"open", `pong "32" 0.0`}; !slices.Equal(got, want) {
 		t.Errorf("the callbacks were %q, want %q", got, want)
 	}
-	p.Close()
-	w.stop()
+	w.finish(p)
 }
 
 // A ping from before the connection has arrived is measured from its arrival.
 func TestOnPongOfEarlyPing(t *testing.T) {
 	o, heard := timedPongs(&Options{PingInterval: quiet})
 	s, err := o.settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := newConn(s, deflateTerms{}, 0)
-	if err := c.Ping([]byte("early")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Ping([]byte("early")))
 	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
 	p := w.client("")
 	w.RunFor(3 * time.Second)
@@ -118,6 +107,5 @@ func TestOnPongOfEarlyPing(t *testing.T) {
 		!strings.HasPrefix(got[1], `pong "early" 2.9`) {
 		t.Errorf("the callbacks were %q, want the pong after 3 s", got)
 	}
-	p.Close()
-	w.stop()
+	w.finish(p)
 }

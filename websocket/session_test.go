@@ -230,7 +230,5 @@ func TestReadAheadIsKept(t *testing.T) {
 	if !bytes.Contains(c.Received(), []byte("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")) {
 		t.Errorf("the response has no accept key: %q", c.Received())
 	}
-	c.Close()
-	w.Run()
-	w.stop()
+	w.finish(c)
 }

@@ -138,23 +138,15 @@ type slowPeers struct {
 func startSlowPeers(t *testing.T, addr string, n int) *slowPeers {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), slowPeersAtEnv+"="+addr, fmt.Sprintf("%s=%d", slowPeersEnv, n))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	says := bufio.NewScanner(out)
 	t.Cleanup(func() {
 		_ = in.Close()

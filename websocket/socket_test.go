@@ -22,6 +22,22 @@ import (
 // measured.
 var hangs = soak.Patience(2 * time.Minute)
 
+// must ends a test that cannot go on with err.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noError reports err.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func testLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func startEngine(t testing.TB, cfg myriad.Config) *myriad.Engine {
@@ -30,9 +46,7 @@ func startEngine(t testing.TB, cfg myriad.Config) *myriad.Engine {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	e, err := myriad.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
@@ -54,9 +68,7 @@ func startPool(t testing.TB) *workers.Pool {
 func listen(t testing.TB, e *myriad.Engine, h myriad.Handler) string {
 	t.Helper()
 	ln, err := e.Listen("tcp", "127.0.0.1:0", h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ln.Addr().String()
 }
 
@@ -69,9 +81,7 @@ type rawPeer struct {
 func dialRaw(t testing.TB, addr string) *rawPeer {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = nc.SetDeadline(time.Now().Add(hangs))
 	t.Cleanup(func() { nc.Close() })
 	return &rawPeer{nc, t}

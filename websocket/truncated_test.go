@@ -24,13 +24,9 @@ func overTLS(t *testing.T, o *Options) *tls.Conn {
 	ln, err := startEngine(t, myriad.Config{}).Listen("tcp", "127.0.0.1:0", tlsloop.Handler(
 		&tls.Config{Certificates: borrowed.TLS.Certificates},
 		func(tls.ConnectionState) myriad.Handler { return Handler(o) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tc, err := tls.Dial("tcp", ln.Addr().String(), &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = tc.SetDeadline(time.Now().Add(hangs))
 	t.Cleanup(func() { tc.Close() })
 	return tc

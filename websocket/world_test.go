@@ -110,6 +110,16 @@ func (w *world) stop() {
 	w.Check(w.t)
 }
 
+// finish ends the world behind its clients.
+func (w *world) finish(clients ...*client) {
+	w.t.Helper()
+	for _, c := range clients {
+		c.Close()
+	}
+	w.Run()
+	w.stop()
+}
+
 // client is a peer that speaks frames.
 type client struct{ *sim.Peer }
 
@@ -165,9 +175,7 @@ func handlerOf(t testing.TB, o *Options) myriad.Handler {
 func learn(t testing.TB, o *Options) {
 	t.Helper()
 	s, err := o.settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := s.dispatching(o)
 	c.Learned = true
 	s.tasks = dispatch.New(c)

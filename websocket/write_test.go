@@ -25,9 +25,7 @@ func TestWriteSizes(t *testing.T) {
 	}
 	h.Settle()
 	h.wantRead(want...)
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 func TestWriteRefuses(t *testing.T) {
@@ -45,9 +43,7 @@ func TestWriteRefuses(t *testing.T) {
 	}
 	h.Settle()
 	h.wantRead()
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 // A peer that does not read costs its limit and no more, and what was refused was refused whole.
@@ -84,9 +80,7 @@ func TestSlowReaderIsBounded(t *testing.T) {
 	if err := h.conn.Write(OpText, nil); err != nil {
 		t.Errorf("Write when there is room again: %v", err)
 	}
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
 
 // One block for all connections, and it is freed when the last has sent it.
@@ -103,13 +97,9 @@ func TestPreparedIsShared(t *testing.T) {
 	payload := strings.Repeat("news ", 5000)
 	before := buf.InUse()
 	m, err := Prepare(OpText, []byte(payload))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range conns {
-		if err := c.WritePrepared(m); err != nil {
-			t.Error(err)
-		}
+		noError(t, c.WritePrepared(m))
 	}
 	m.Release()
 	if got := buf.InUse() - before; got != 1 {
@@ -138,17 +128,13 @@ func TestWriteDoesNotAllocate(t *testing.T) {
 	h := hold(t, &Options{PingInterval: quiet, WriteLimit: 1 << 30}, myriad.Config{})
 	small, large := make([]byte, 128), make([]byte, 3*copied)
 	m, err := Prepare(OpText, small)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, f := range map[string]func() error{
 		"small":    func() error { return h.conn.Write(OpText, small) },
 		"large":    func() error { return h.conn.Write(OpText, large) },
 		"prepared": func() error { return h.conn.WritePrepared(m) },
 	} {
-		if err := f(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f())
 		got := testing.AllocsPerRun(200, func() { _ = f() })
 		h.Settle()
 		if limit := map[string]float64{"small": 0, "large": 2, "prepared": 0}[name]; got > limit && !raceEnabled {
@@ -156,7 +142,5 @@ func TestWriteDoesNotAllocate(t *testing.T) {
 		}
 	}
 	m.Release()
-	h.client.Close()
-	h.Run()
-	h.stop()
+	h.finish()
 }
