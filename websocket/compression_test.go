@@ -131,42 +131,6 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 	w.finish(c)
 }
 
-// What is wrong with a compressed message ends its connection with the fitting code, behind what
-// came before it.
-func TestCompressedViolations(t *testing.T) {
-	for name, c := range map[string]struct {
-		wire string
-		code StatusCode
-	}{
-		"damaged": {string(appendFrame(nil, frameHeader{fin: true, rsv1: true, masked: true, op: OpBinary},
-			[]byte("\xff\xff"))), 1007},
-		"not text": {packedFrame(OpText, "\xff\xfe"+strings.Repeat("x", 50), nil, 1), 1007},
-		"a bomb":   {packedFrame(OpBinary, strings.Repeat("\x00", 2000), nil, 1), 1009},
-	} {
-		eachDispatch(t, func(t *testing.T, d web.Dispatch) {
-			o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, MaxMessage: 1000,
-				Compression: Compression{Enabled: true}, OnMessage: echoBack})
-			w := newWorld(t, 1, sim.Lossless(), myriad.Config{}, Handler(o))
-			p := w.client(compressingRequest() + clientFrame(true, OpText, "first") + c.wire +
-				clientFrame(true, OpText, "void"))
-			w.Run()
-			want := lines("open", `text "first"`, "end "+statusText(c.code))
-			if got := heard.all(); !slices.Equal(got, want) {
-				t.Errorf("%s: heard %q, want %q", name, got, want)
-			}
-			if got := p.lines(t); !strings.HasPrefix(got[len(got)-1], "close "+`"\x03`) {
-				t.Errorf("%s: the client read %q", name, got)
-			}
-			w.stop()
-		})
-	}
-}
-
-func statusText(code StatusCode) string {
-	text, _, _ := strings.Cut(code.String(), " ")
-	return text
-}
-
 // Malformed extension lines end the handshake; offers that cannot be accepted do not.
 func TestExtensionsOnTheWire(t *testing.T) {
 	for lineOf, want := range map[string]string{

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/myriad-go/myriad/buf"
@@ -370,52 +371,49 @@ func TestReaderGrowsLargeMessages(t *testing.T) {
 	}
 }
 
-func TestReaderLimit(t *testing.T) {
-	buf.CheckLeaks(t)
-	rules := readRules{fromClient: true, limit: 10}
+// 6.4.*: invalid text fails with its first bad byte, in whatever fragment and however much is
+// announced behind it.
+func TestTextFailsFast(t *testing.T) {
+	const valid, bad, rest = "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5", "\xf4\x90\x80\x80", "edited"
+	long := clientFrame(true, OpText, valid+bad+strings.Repeat("x", 4000))
 	for _, c := range []struct {
-		name string
+		id   string
 		wire string
-		want []string
+		at   int // the offset of the byte that decides
 	}{
-		{"just fits", clientFrame(true, OpText, "0123456789"), []string{`text "0123456789"`}},
-		{"one more", clientFrame(true, OpText, "0123456789a"), []string{"fail 1009"}},
-		{"refused at its header", clientFrame(true, OpText, "0123456789a")[:6], []string{"fail 1009"}},
-		{"fragments fit", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789"),
-			[]string{`text "0123456789"`}},
-		{"fragments do not", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789a"),
-			[]string{"fail 1009"}},
-		{"control frames do not count", clientFrame(false, OpText, "01234") + clientFrame(true, OpPing, "01234567890") +
-			clientFrame(true, opContinuation, "56789"), []string{`ping "01234567890"`, `text "0123456789"`}},
-		{"2^63-1", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x01\x02\x03\x04", []string{"fail 1009"}},
-		{"2^63-1 as a continuation", clientFrame(false, OpText, "01234") +
-			"\x80\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x01\x02\x03\x04", []string{"fail 1009"}},
+		{"6.4.1", clientFrame(false, OpText, valid) + clientFrame(false, opContinuation, bad) +
+			clientFrame(true, opContinuation, rest),
+			6 + len(valid) + 6 + 1},
+		{"6.4.2", clientFrame(false, OpText, valid+"\xf4") + clientFrame(false, opContinuation, "\x90") +
+			clientFrame(true, opContinuation, rest),
+			6 + len(valid) + 1 + 6},
+		{"6.4.3", clientFrame(true, OpText, valid+bad+rest), 6 + len(valid) + 1},
+		{"6.4.4 in a long frame", long, 8 + len(valid) + 1},
 	} {
-		t.Run(c.name, func(t *testing.T) { wantTranscript(t, &rules, []byte(c.wire), c.want) })
+		t.Run(c.id, func(t *testing.T) {
+			wantTranscript(t, &serverRules, []byte(c.wire[:c.at]), nil)
+			wantTranscript(t, &serverRules, []byte(c.wire[:c.at+1]), lines("fail 1007"))
+			wantTranscript(t, &serverRules, []byte(c.wire), lines("fail 1007"))
+		})
 	}
 }
 
-// With permessage-deflate the reader passes the payload on as it is; whether it is UTF-8 shows when
-// it is inflated.
-func TestReaderCompressed(t *testing.T) {
-	rules := readRules{fromClient: true, compression: true, limit: 100}
-	frame := func(fin, rsv1 bool, op Op, payload string) string {
-		return string(appendFrame(nil, frameHeader{fin: fin, rsv1: rsv1, op: op, masked: true, key: 9},
-			[]byte(payload)))
-	}
+// A client applies the rules of testdata/frames.txt to frames without a mask.
+func TestClientReadsServerFrames(t *testing.T) {
+	rules := readRules{limit: 100}
 	for _, c := range []struct {
-		name, wire string
-		want       []string
+		id, wire string
+		want     []string
 	}{
-		{"whole", frame(true, true, OpText, "\xf2\x48\xcd"), []string{`compressed text "\xf2H\xcd"`}},
-		{"fragmented", frame(false, true, OpText, "\xf2\x48") + frame(true, false, opContinuation, "\xcd"),
-			[]string{`compressed text "\xf2H\xcd"`}},
-		{"the next message is not", frame(true, true, OpText, "\xf2") + frame(true, false, OpText, "\xf2"),
-			[]string{`compressed text "\xf2"`, "fail 1007"}},
-		{"set again in a continuation", frame(false, true, OpText, "\xf2") + frame(true, true, opContinuation, ""),
-			[]string{"fail 1002"}},
+		{"fragmented with a ping", "\x01\x03Hel\x89\x01?\x80\x02lo", lines(`ping "?"`, `text "Hello"`)},
+		{"masked", clientFrame(true, OpText, "Hello"), lines("fail 1002")},
 	} {
-		t.Run(c.name, func(t *testing.T) { wantTranscript(t, &rules, []byte(c.wire), c.want) })
+		t.Run(c.id, func(t *testing.T) {
+			wantTranscript(t, &rules, []byte(c.wire), c.want)
+			if ref := reference([]byte(c.wire), rules); !slices.Equal(ref, c.want) {
+				t.Fatalf("the reference says %q", ref)
+			}
+		})
 	}
 }
 

@@ -18,52 +18,6 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// Every session of HTTP/1.1, over HTTP/2: several at a time on one connection, in worlds that cut
-// and delay bytes in every way but losing them, in DATA of all sizes.
-func TestHTTP2Sessions(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		for i, s := range sessions() {
-			for seed := range uint64(3) {
-				runMuxSession(t, s, d, seed+100*uint64(i))
-			}
-		}
-	})
-}
-
-func runMuxSession(t *testing.T, s session, d web.Dispatch, seed uint64) {
-	t.Helper()
-	const streams = 3
-	o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, MaxMessage: 1000, OnMessage: echoBack})
-	w := newMuxWorld(t, seed, sim.Lossless(), o)
-	c := w.dial(plenty)
-	for i := range streams {
-		c.open(uint32(2*i + 1))
-	}
-	for i := range streams {
-		c.frames(uint32(2*i+1), s.wire, 1+int(seed*7)%40, seed%2 == 0)
-	}
-	w.RunFor(20 * time.Second)
-	all := slices.Repeat(s.heard, streams)
-	slices.Sort(all)
-	if got := slices.Sorted(slices.Values(heard.all())); !slices.Equal(got, all) {
-		t.Errorf("%s, seed %d: heard %q, want %q", s.name, seed, got, all)
-	}
-	for i := range streams {
-		id := uint32(2*i + 1)
-		read, want := c.lines(id), s.read
-		if d == web.DispatchPool || d == quickly {
-			read, want = orderedByKind(read), orderedByKind(want)
-		}
-		if !slices.Equal(read, want) {
-			t.Errorf("%s, seed %d: stream %d has read %q, want %q", s.name, seed, id, read, want)
-		}
-		if got := c.stream(id); got.head != ":status=200 x-own=1 " || !strings.HasPrefix(got.end, "END_STREAM") {
-			t.Errorf("%s, seed %d: stream %d: head %q, end %q", s.name, seed, id, got.head, got.end)
-		}
-	}
-	w.stop(c)
-}
-
 // With every fault on, whatever happens to a connection or a stream, callbacks come in order: open,
 // a prefix of what was sent, one end.
 func TestHTTP2Chaos(t *testing.T) {

@@ -224,7 +224,7 @@ func TestEndsKeepNoMessage(t *testing.T) {
 			clientFrame(true, opContinuation, "\xff"),
 		"above the limit": clientFrame(false, OpText, strings.Repeat("x", 90_000)) +
 			clientFrame(true, opContinuation, strings.Repeat("x", 20_000)),
-		"damaged": split(OpText, true, "", "\xff\xff\xff"),
+		"damaged": bare(frameHeader{fin: true, rsv1: true, op: OpText}, "\xff\xff\xff"),
 	} {
 		for _, k := range []Compression{{Enabled: true}, {Enabled: true, WriteWindowBits: 15, ReadWindowBits: 15}} {
 			before := buf.InUse()
