@@ -1,14 +1,11 @@
 package websocket
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -299,17 +296,10 @@ func TestClientWaitsForServer(t *testing.T) {
 	for _, serverCloses := range []bool{true, false} {
 		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{}))
 		var peer *sim.Peer
-		ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) {
+		ln := w.listenPeer(func(p *sim.Peer, key string) {
 			peer = p
-			p.OnReceived = func([]byte) {
-				r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(p.Received())))
-				if err == nil {
-					p.OnReceived = nil
-					p.Write(appendSwitching(nil, r.Header.Get("Sec-WebSocket-Key"), "", deflateTerms{}, nil))
-				}
-			}
+			p.Write([]byte(switching(key)))
 		})
-		must(t, err)
 		var ended error
 		o := &DialOptions{Random: seeded(1)}
 		o.Engine, o.CloseTimeout, o.PingInterval = w.e, 3*time.Second, quiet

@@ -131,34 +131,6 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 	w.finish(c)
 }
 
-// Malformed extension lines end the handshake; offers that cannot be accepted do not.
-func TestExtensionsOnTheWire(t *testing.T) {
-	for lineOf, want := range map[string]string{
-		"permessage-deflate": "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
-		"permessage-deflate; unknown\r\nSec-WebSocket-Extensions: permessage-deflate": "permessage-deflate; " +
-			"server_no_context_takeover; client_no_context_takeover",
-		"permessage-deflate; unknown": "",
-		"permessage-deflate;":         "400",
-	} {
-		o := &Options{PingInterval: quiet, Compression: Compression{Enabled: true}}
-		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-		c := w.client(strings.Replace(sampleRequest, "Connection:",
-			"Sec-WebSocket-Extensions: "+lineOf+"\r\nConnection:", 1))
-		w.Settle()
-		head := string(c.Received())
-		switch {
-		case want == "400":
-			if !strings.HasPrefix(head, "HTTP/1.1 400 ") {
-				t.Errorf("%s: %q", lineOf, head)
-			}
-		case !strings.HasPrefix(head, "HTTP/1.1 101 ") || strings.Contains(head, "Extensions") != (want != "") ||
-			want != "" && !strings.Contains(head, "\r\nSec-WebSocket-Extensions: "+want+"\r\n"):
-			t.Errorf("%s: %q", lineOf, head)
-		}
-		w.finish(c)
-	}
-}
-
 // Our client and our server, with every pair of wishes, say the same thing to each other.
 func TestCompressedEndToEnd(t *testing.T) {
 	e := startEngine(t, myriad.Config{})

@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -75,88 +76,99 @@ func switching(key string) string {
 	return string(appendSwitching(nil, key, "", deflateTerms{}, nil))
 }
 
-// misbehaviours are answers to a client's handshake that open no connection. Dial returns the
-// response, if status says one, and an error that contains err.
-var misbehaviours = map[string]struct {
-	answer func(key string) string
-	status int    // of the response that is returned, 0: none
-	body   string // of it
+// A serverAnswer is a case of testdata/answers.txt.
+type serverAnswer struct {
+	name   string
+	parts  [2]string // of the answer; the accept line is between them, if the second is not empty
 	err    string
-}{
-	"refused": {func(string) string { return "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno" },
-		401, "no", "401"},
-	"refused at length": {func(string) string {
-		return "HTTP/1.1 404 Not Found\r\n\r\n" + strings.Repeat("x", 5000)
-	}, 404, strings.Repeat("x", 1024), "404"},
-	"refused in chunks": {func(string) string {
-		return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n5\r\n, you\r\n0\r\n\r\n"
-	}, 403, "no, you", "403"},
-	"cut in a chunk": {func(string) string {
-		return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nno"
-	}, 403, "no", "403"},
-	"early hints first": {func(string) string {
-		return "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n" +
-			"\r\nno"
-	}, 401, "no", "401"},
-	"endless hints": {func(string) string {
-		return strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000)
-	}, 0, "", "above"},
-	"two lengths": {func(string) string {
-		return "HTTP/1.1 401 x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nno"
-	}, 0, "", "not a response"},
-	"no http": {func(string) string { return "SSH-2.0-OpenSSH\r\n\r\n" }, 0, "", "not a response"},
-	"wrong accept": {func(string) string { return switching("AAAAAAAAAAAAAAAAAAAAAA==") }, 101, "",
-		"Sec-WebSocket-Accept"},
-	"no upgrade": {func(key string) string {
-		return strings.Replace(switching(key), "Upgrade: websocket", "Upgrade: h2c", 1)
-	}, 101, "", "does not upgrade"},
-	"extension": {func(key string) string {
-		return strings.Replace(switching(key), "\r\n\r\n", "\r\nSec-WebSocket-Extensions: x\r\n\r\n", 1)
-	}, 101, "", "extensions"},
-	"subprotocol": {func(key string) string {
-		return string(appendSwitching(nil, key, "other", deflateTerms{}, nil))
-	}, 101, "", "not offered"},
-	"opened after hints": {func(key string) string {
-		return "HTTP/1.1 103 Early Hints\r\n\r\n" +
-			strings.Replace(switching(key), "Upgrade: websocket", "Upgrade: h2c", 1)
-	}, 101, "", "does not upgrade"},
-	"endless": {func(string) string { return "HTTP/1.1 101 x\r\nX: " + strings.Repeat("x", maxResponse) }, 0, "",
-		"above"},
-	"hangs up": {func(string) string { return "" }, 0, "", "without a response"},
+	status int // of the response that is returned with the error; 0: none
+	body   string
+	opens  string
 }
 
-func TestDialPeerThatMisbehaves(t *testing.T) {
-	for name, c := range misbehaviours {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(4) {
-				w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(&Options{}))
-				ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) {
-					answered := false
-					p.OnReceived = func([]byte) {
-						r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(string(p.Received()))))
-						if err != nil || answered {
-							return
-						}
-						answered = true
-						p.Write([]byte(c.answer(r.Header.Get("Sec-WebSocket-Key"))))
-						p.CloseWrite()
-					}
-				})
-				must(t, err)
-				o := &DialOptions{Random: seeded(seed)}
-				o.Engine, o.Subprotocols = w.e, []string{"chat"}
-				o.OnOpen = func(*Conn) { t.Error("opened") }
-				conn, resp, err := Dial(context.Background(), "ws://"+ln.Addr().String(), o)
-				if conn != nil || err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("seed %d: %v, %v, want an error with %q", seed, conn, err, c.err)
-				}
-				checkResponse(t, resp, c.status, c.body)
-				w.RunFor(time.Minute)
-				noError(t, ln.Close())
-				w.stop()
+func serverAnswers(t *testing.T) (all []serverAnswer) {
+	t.Helper()
+	eachLine(t, "answers.txt", func(word string, p *script) {
+		if word == "case" {
+			all = append(all, serverAnswer{name: p.all()})
+			return
+		}
+		switch c := &all[len(all)-1]; word {
+		case "<":
+			if c.parts[0] = p.payload(0); p.skip("accept ") {
+				c.parts[1] = p.payload(0)
 			}
-		})
+		case "fails":
+			c.err = p.all()
+		case "response":
+			c.status, c.body = p.number(), p.payload(0)
+		case "opens":
+			c.opens = p.payload(0)
+		default:
+			p.wrong()
+		}
+	})
+	return all
+}
+
+func (c *serverAnswer) to(key string) string {
+	if c.parts[1] == "" {
+		return c.parts[0]
 	}
+	return c.parts[0] + "Sec-WebSocket-Accept: " + string(appendAcceptKey(nil, key)) + "\r\n" + c.parts[1]
+}
+
+// What a client makes of each answer. A connection that is opened has what came with the 101.
+func TestAnswersOfServers(t *testing.T) {
+	for _, c := range serverAnswers(t) {
+		for seed := range uint64(4) {
+			o := &DialOptions{Random: seeded(seed), Options: Options{Subprotocols: []string{"chat"}}}
+			heard, opened := "", false
+			o.OnOpen = func(*Conn) { opened = true }
+			o.OnMessage = func(_ *Conn, _ Op, p []byte) { heard += string(p) }
+			w, _, resp, err := dialScripted(t, seed, o, c.to)
+			w.RunFor(time.Minute)
+			if c.err == "" && (err != nil || heard != c.opens) || c.err != "" && (opened || err == nil ||
+				!strings.Contains(err.Error(), c.err)) {
+				t.Errorf("%s, seed %d: %v, heard %q; want %q or an error with %q", c.name, seed, err, heard, c.opens,
+					c.err)
+			}
+			if c.err != "" {
+				checkResponse(t, resp, c.status, c.body)
+			}
+			w.stop()
+		}
+	}
+}
+
+// dialScripted dials a server that answers the handshake with answer, and then ends the connection.
+func dialScripted(t *testing.T, seed uint64, o *DialOptions, answer func(key string) string) (*world, *Conn,
+	*http.Response, error) {
+	t.Helper()
+	w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(&Options{}))
+	ln := w.listenPeer(func(p *sim.Peer, key string) {
+		p.Write([]byte(answer(key)))
+		p.CloseWrite()
+	})
+	defer ln.Close()
+	o.Engine, o.PingInterval = w.e, quiet
+	c, resp, err := Dial(context.Background(), "ws://"+ln.Addr().String(), o)
+	return w, c, resp, err
+}
+
+// listenPeer has answered called with the key of each handshake.
+func (w *world) listenPeer(answered func(p *sim.Peer, key string)) *sim.Listener {
+	w.t.Helper()
+	ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) {
+		p.OnReceived = func([]byte) {
+			if r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(p.Received()))); err == nil {
+				p.OnReceived = nil
+				answered(p, r.Header.Get("Sec-WebSocket-Key"))
+			}
+		}
+	})
+	must(w.t, err)
+	return ln
 }
 
 func checkResponse(t *testing.T, resp *http.Response, status int, body string) {

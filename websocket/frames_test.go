@@ -29,19 +29,12 @@ type frameCase struct {
 
 func frameCases(t *testing.T) (all []frameCase) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/frames.txt")
-	must(t, err)
-	for _, l := range strings.Split(string(text), "\n") {
-		word, rest, _ := strings.Cut(l, " ")
+	eachLine(t, "frames.txt", func(word string, p *script) {
 		if word == "case" {
-			all = append(all, frameCase{name: rest, limit: DefaultMaxMessage})
-			continue
+			all = append(all, frameCase{name: p.all(), limit: DefaultMaxMessage})
+			return
 		}
-		if word == "" || word == "#" {
-			continue
-		}
-		c, p := &all[len(all)-1], &script{t, rest}
-		switch word {
+		switch c := &all[len(all)-1]; word {
 		case "limit":
 			c.limit = p.number()
 		case "deflate":
@@ -51,12 +44,9 @@ func frameCases(t *testing.T) (all []frameCase) {
 		case ">":
 			c.expect(p)
 		default:
-			t.Fatalf("frames.txt, %s: %q", c.name, l)
+			p.wrong()
 		}
-		if p.rest != "" {
-			t.Fatalf("frames.txt, %s: %q is left of %q", c.name, p.rest, l)
-		}
-	}
+	})
 	return all
 }
 
@@ -90,10 +80,36 @@ func opNamed(name string) Op {
 	panic("no opcode is called " + name)
 }
 
-// A script is the rest of a line of frames.txt.
+// A script is the rest of a line of a file in testdata.
 type script struct {
 	t    *testing.T
+	line string
 	rest string
+}
+
+// eachLine calls f for each line of a file in testdata that is not empty and no comment, with its
+// first word. f uses up the rest.
+func eachLine(t *testing.T, name string, f func(word string, p *script)) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	must(t, err)
+	for l := range strings.SplitSeq(string(text), "\n") {
+		if l == "" || l[0] == '#' {
+			continue
+		}
+		p := &script{t, name + ": " + l, l}
+		if f(p.word(), p); p.rest != "" {
+			p.wrong()
+		}
+	}
+}
+
+func (p *script) wrong() { p.t.Fatalf("%s: at %q", p.line, p.rest) }
+
+// all is the rest of the line.
+func (p *script) all() (text string) {
+	text, p.rest = p.rest, ""
+	return text
 }
 
 func (p *script) word() (w string) {
@@ -170,7 +186,7 @@ func (p *script) term() string {
 			window = p.payload(0)
 		}
 		if !p.skip(")") {
-			p.t.Fatalf("frames.txt: no bracket before %q", p.rest)
+			p.wrong()
 		}
 		d := deflate([]byte(text), []byte(window), 1, maxWindowBits)
 		defer d.put()

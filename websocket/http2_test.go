@@ -67,76 +67,56 @@ func TestHTTP2Chaos(t *testing.T) {
 	}
 }
 
-// What an extended CONNECT must be like, and the answer if it is not.
+// What an extended CONNECT must be like, and the answer if it is not. The connection goes on.
 func TestHTTP2Handshake(t *testing.T) {
-	with := func(changes ...string) (fields []string) {
-		fields = slices.Clone(connectFields)
-		for i := 0; i < len(changes); i += 2 {
-			at := slices.Index(fields, changes[i])
-			switch {
-			case at < 0:
-				fields = append(fields, changes[i], changes[i+1])
-			case changes[i+1] == "":
-				fields = slices.Delete(fields, at, at+2)
-			default:
-				fields[at+1] = changes[i+1]
-			}
-		}
-		return fields
-	}
-	for _, c := range []struct {
-		name   string
-		fields []string
-		end    bool
-		want   string // of the answer's head, or the code that resets the stream
-	}{
-		{"plain", with(), false, ":status=200 x-own=1 "},
-		{"a subprotocol", with("sec-websocket-protocol", "b, a"), false,
-			":status=200 sec-websocket-protocol=a x-own=1 "},
-		{"compression", with("sec-websocket-extensions", "permessage-deflate"), false,
-			":status=200 sec-websocket-extensions=permessage-deflate; server_no_context_takeover; " +
-				"client_no_context_takeover x-own=1 "},
-		{"a key is of no use", with("sec-websocket-key", "x"), false, ":status=200 x-own=1 "},
-		{"RFC 8441 4: no :scheme", with(":scheme", ""), false, "PROTOCOL_ERROR"},
-		{"RFC 8441 4: no :path", with(":path", ""), false, "PROTOCOL_ERROR"},
-		{"RFC 8441 4: GET", with(":method", "GET"), false, "PROTOCOL_ERROR"},
-		{"RFC 9113 8.3.1: no :authority", with(":authority", ""), false, ":status=400"},
-		{"RFC 9113 8.3: an empty :protocol", []string{":method", "CONNECT", ":protocol", "", ":scheme", "https",
-			":authority", "h", ":path", "/"}, false, "PROTOCOL_ERROR"},
-		{"RFC 9113 8.3: :protocol twice", append([]string{":protocol", "websocket"}, connectFields...), false,
-			"PROTOCOL_ERROR"},
-		{"RFC 9113 8.2.2: Upgrade", with("upgrade", "websocket"), false, "PROTOCOL_ERROR"},
-		{"another protocol", with(":protocol", "connect-udp"), false, ":status=501"},
-		{"an ordinary CONNECT", []string{":method", "CONNECT", ":authority", "h:1"}, false, ":status=405"},
-		{"GET", []string{":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/"}, true, ":status=426"},
-		{"no version", with("sec-websocket-version", ""), false,
-			":status=400 content-type=text/plain; charset=utf-8 sec-websocket-version=13"},
-		{"another version", with("sec-websocket-version", "8"), false,
-			":status=400 content-type=text/plain; charset=utf-8 sec-websocket-version=13"},
-		{"a foreign origin", with("origin", "https://evil.example"), false, ":status=403"},
-		{"wrong extensions", with("sec-websocket-extensions", ";"), false, ":status=400"},
-		{"the end", with(), true, ":status=400"},
-	} {
+	run := func(name string, fields []string, end bool, want string) {
 		o := &Options{PingInterval: quiet, Subprotocols: []string{"a"}, Compression: Compression{Enabled: true,
 			Threshold: -1}}
 		w := newMuxWorld(t, 1, sim.Calm(), o)
 		p := w.dial(plenty)
-		p.request(1, c.end, c.fields...)
+		p.request(1, end, fields...)
+		p.open(3)
 		w.Settle()
 		s := p.stream(1)
-		if got := s.head + s.end; !strings.HasPrefix(got, c.want) {
-			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		refused := !strings.HasPrefix(want, ":status=200")
+		if got := s.head + s.end; !strings.HasPrefix(got, want) || refused != (s.end != "") {
+			t.Errorf("%s: got %q and the end %q, want %q", name, got, s.end, want)
 		}
-		if refused := !strings.HasPrefix(c.want, ":status=200"); refused && s.end == "" || !refused && s.end != "" {
-			t.Errorf("%s: the stream's end is %q", c.name, s.end)
-		}
-		p.open(3) // the connection goes on
-		w.Settle()
 		if got := p.stream(3).head; !strings.HasPrefix(got, ":status=200") {
-			t.Errorf("%s: the next stream got %q", c.name, got)
+			t.Errorf("%s: the next stream got %q", name, got)
 		}
 		w.stop(p)
 	}
+	var name string
+	var fields []string
+	end := false
+	eachLine(t, "connect.txt", func(word string, p *script) {
+		switch word {
+		case "case":
+			name, fields, end = p.all(), slices.Clone(connectFields), false
+		case "only":
+			fields = strings.Fields(strings.ReplaceAll(p.all(), `""`, "\x00"))
+			for i := range fields {
+				fields[i] = strings.Trim(fields[i], "\x00")
+			}
+		case "field":
+			field := p.word()
+			at := slices.Index(fields, field)
+			if at < 0 {
+				at = len(fields)
+				fields = append(fields, field, "")
+			}
+			if fields[at+1] = p.all(); fields[at+1] == "" {
+				fields = slices.Delete(fields, at, at+2)
+			}
+		case "end":
+			end = true
+		case "answer":
+			run(name, fields, end, p.all())
+		default:
+			p.wrong()
+		}
+	})
 }
 
 // held is one WebSocket over HTTP/2 with a client that reads as much as its window allows.

@@ -16,105 +16,112 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A badOpening is a change to the sample request, and the status it is refused with.
-type badOpening struct {
-	name     string
-	old, new string
-	status   int
-	header   string // in the answer
+// An openingCase is a case of testdata/openings.txt.
+type openingCase struct {
+	name       string
+	request    string
+	status     int
+	header     string // in the answer
+	says       string
+	compressed bool
+	raw        bool
 }
 
-var badOpenings = []badOpening{
-	{"method", "GET /", "POST /", 405, "Allow: GET"},
-	{"HTTP/1.0", "HTTP/1.1", "HTTP/1.0", 426, "Upgrade: websocket"},
-	{"no Upgrade", "Upgrade: websocket\r\n", "", 426, "Upgrade: websocket"},
-	{"another Upgrade", "Upgrade: websocket", "Upgrade: h2c", 426, "Upgrade: websocket"},
-	{"no Connection", "Connection: Upgrade\r\n", "", 426, "Connection: Upgrade"},
-	{"no version", "Sec-WebSocket-Version: 13\r\n", "", 426, "Sec-WebSocket-Version: 13"},
-	{"version 8", "Version: 13", "Version: 8", 426, "Sec-WebSocket-Version: 13"},
-	{"two versions", "Sec-WebSocket-Version: 13\r\n", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Version: 8\r\n", 426,
-		"Sec-WebSocket-Version: 13"},
-	{"no key", "Sec-WebSocket-Key: " + sampleKey + "\r\n", "", 400, ""},
-	{"bad key", sampleKey, "c2hvcnQ=", 400, ""},
-	{"two keys", "Connection", "Sec-WebSocket-Key: " + sampleKey + "\r\nConnection", 400, ""},
-	{"foreign origin", "Connection", "Origin: https://evil.example\r\nConnection", 403, ""},
-	{"null origin", "Connection", "Origin: null\r\nConnection", 403, ""},
-	{"two origins", "Connection", "Origin: http://example.com\r\nOrigin: http://example.com\r\nConnection", 400, ""},
-	{"body", "Connection", "Content-Length: 1\r\nConnection", 400, ""},
-	{"chunked body", "Connection", "Transfer-Encoding: chunked\r\nConnection", 400, ""},
+func openingCases(t *testing.T) (all []openingCase) {
+	t.Helper()
+	eachLine(t, "openings.txt", func(word string, p *script) {
+		if word == "case" {
+			all = append(all, openingCase{name: p.all()})
+			return
+		}
+		switch c := &all[len(all)-1]; word {
+		case "replace":
+			old := p.term()
+			p.skip(" ")
+			c.request = strings.Replace(sampleRequest, old, p.payload(0), 1)
+		case "answer":
+			c.status, c.header = p.number(), p.all()
+		case "says":
+			c.says = p.all()
+		case "compressed":
+			c.compressed = true
+		case "raw":
+			c.raw = true
+		default:
+			p.wrong()
+		}
+	})
+	return all
 }
 
-func (b badOpening) request() string { return strings.Replace(sampleRequest, b.old, b.new, 1) }
-
-// malformed are requests that net/http's servers refuse before a handler sees them.
-var malformed = []badOpening{
-	{"no host", "Host: example.com\r\n", "", 400, ""},
-	{"two hosts", "Host: ", "Host: a\r\nHost: ", 400, ""},
-	{"empty host", "Host: example.com", "Host:", 400, ""},
-	{"folded line", "Connection", " folded\r\nConnection", 400, ""},
-	{"space before colon", "Host:", "Host :", 400, ""},
-	{"no colon", "Connection: Upgrade", "Connection", 400, ""},
-	{"empty name", "Connection", ": x\r\nConnection", 400, ""},
-	{"bare line feed", "example.com\r\n", "example.com\n", 400, ""},
-	{"bare carriage return", "example.com", "exam\rple.com", 400, ""},
-	{"NUL in a value", "example.com", "exam\x00ple.com", 400, ""},
-	{"two spaces", "GET /chat", "GET  /chat", 400, ""},
-	{"no target", "GET /chat ", "GET ", 400, ""},
-	{"control in target", "/chat", "/ch\x01at", 400, ""},
-	{"another protocol", "HTTP/1.1", "HTTQ/1.1", 400, ""},
-	{"HTTP/2", "HTTP/1.1", "HTTP/2.0", 505, ""},
-	{"empty lines", "GET", strings.Repeat("\r\n", 5) + "GET", 400, ""},
-	{"lower case", "GET", "get", 405, "Allow: GET"},
-	{"two lengths", "Connection", "Content-Length: 0\r\nContent-Length: 1\r\nConnection", 400, ""},
-	{"length and chunks", "Connection", "Content-Length: 0\r\nTransfer-Encoding: chunked\r\nConnection", 400, ""},
-	{"endless target", "/chat", "/" + strings.Repeat("x", maxHead), 414, ""},
-	{"TLS", "GET /chat HTTP/1.1", "\x16\x03\x01\x02\x00\x01\x00", 400, ""},
-	{"endless", "example.com", strings.Repeat("x", maxHead), 431, ""},
+func (c *openingCase) options() *Options {
+	return &Options{PingInterval: quiet, Subprotocols: []string{"v2", "v1"}, Compression: Compression{Enabled: true},
+		OriginPatterns: []string{"*.friend.example"}}
 }
 
-func TestRawRefuses(t *testing.T) {
-	for _, b := range append(slices.Clone(badOpenings), malformed...) {
-		t.Run(b.name, func(t *testing.T) {
-			for seed := range uint64(4) {
-				o, heard := recorded(&Options{})
-				w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(o))
-				c := w.client(b.request() + strings.Repeat("and goes on sending", 100))
-				c.CloseWrite()
-				w.Run()
-				got := string(c.Received())
-				if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d %s\r\n", b.status, http.StatusText(b.status))) ||
-					!strings.Contains(got, b.header) {
-					t.Errorf("seed %d: the client read %q, want status %d", seed, got, b.status)
-				}
-				if !c.Ended() || len(heard.all()) > 0 {
-					t.Errorf("seed %d: ended %v, heard %q", seed, c.Ended(), heard.all())
-				}
-				w.stop()
+// check looks at the answer's head.
+func (c *openingCase) check(t *testing.T, answer string) {
+	t.Helper()
+	head, _, _ := strings.Cut(answer, "\r\n\r\n")
+	head += "\r\n"
+	want := []string{fmt.Sprintf("HTTP/1.1 %d %s\r\n", c.status, http.StatusText(c.status)), c.header}
+	if c.says != "" {
+		want = append(want, "\r\nSec-WebSocket-Protocol: "+c.says+"\r\n")
+	}
+	if c.compressed {
+		want = append(want, "\r\nSec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; "+
+			"client_no_context_takeover\r\n")
+	}
+	for _, part := range want {
+		if !strings.Contains(head, part) {
+			t.Errorf("%s: the answer has no %q: %.300q", c.name, part, head)
+		}
+	}
+	if strings.Contains(head, "-Protocol:") != (c.says != "") ||
+		strings.Contains(head, "-Extensions:") != c.compressed {
+		t.Errorf("%s: the answer says too much: %.300q", c.name, head)
+	}
+}
+
+// Each opening on a raw connection that is cut anywhere, and gets no more than its answer.
+func TestRawOpenings(t *testing.T) {
+	for _, c := range openingCases(t) {
+		for seed := range uint64(4) {
+			o := c.options()
+			says := "not opened"
+			o.OnOpen = func(opened *Conn) { says = opened.Subprotocol() }
+			o, heard := recorded(o)
+			w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(o))
+			p := w.client(c.request)
+			if c.status != http.StatusSwitchingProtocols {
+				p.Write([]byte(strings.Repeat("and goes on sending", 100)))
 			}
-		})
+			p.CloseWrite()
+			w.Run()
+			c.check(t, string(p.Received()))
+			if opens := c.status == http.StatusSwitchingProtocols; opens != (len(heard.all()) > 0) ||
+				opens && says != c.says || !p.Ended() {
+				t.Errorf("%s, seed %d: heard %q, subprotocol %s, ended %v", c.name, seed, heard.all(), says, p.Ended())
+			}
+			w.stop()
+		}
 	}
 }
 
 func TestAcceptRefuses(t *testing.T) {
-	o, heard := recorded(&Options{})
-	for _, b := range badOpenings {
-		t.Run(b.name, func(t *testing.T) {
-			r := requestOf(t, b.request())
-			w := httptest.NewRecorder()
-			c, err := Accept(w, r, o)
-			if c != nil || err == nil || w.Code != b.status {
-				t.Fatalf("got %v, %v and status %d, want %d", c, err, w.Code, b.status)
-			}
-			if name, value, ok := strings.Cut(b.header, ": "); ok && w.Header().Get(name) != value {
-				t.Errorf("the header has no %s: %v", b.header, w.Header())
-			}
-			if !strings.Contains(err.Error(), fmt.Sprint(b.status)) {
-				t.Errorf("the error does not tell: %v", err)
-			}
-		})
-	}
-	if len(heard.all()) > 0 {
-		t.Errorf("heard %q", heard.all())
+	for _, c := range openingCases(t) {
+		if c.raw || c.status == http.StatusSwitchingProtocols {
+			continue
+		}
+		o, heard := recorded(c.options())
+		w := httptest.NewRecorder()
+		conn, err := Accept(w, requestOf(t, c.request), o)
+		if conn != nil || err == nil || !strings.Contains(err.Error(), fmt.Sprint(c.status)) || len(heard.all()) > 0 {
+			t.Errorf("%s: %v, %v; heard %q", c.name, conn, err, heard.all())
+		}
+		if name, value, ok := strings.Cut(c.header, ": "); w.Code != c.status || ok && w.Header().Get(name) != value {
+			t.Errorf("%s: status %d and %v, want %d and %s", c.name, w.Code, w.Header(), c.status, c.header)
+		}
 	}
 }
 
@@ -129,9 +136,10 @@ func TestAcceptWithoutHijacker(t *testing.T) {
 // Any split of the request gives the same answer.
 func TestRequestAnySplit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
+	cases := openingCases(t)
 	for range 300 {
-		b := append(slices.Clone(badOpenings), malformed...)[rng.IntN(len(badOpenings)+len(malformed))]
-		wire := []byte(b.request())
+		b := cases[rng.IntN(len(cases))]
+		wire := []byte(b.request)
 		if rng.IntN(2) == 0 {
 			wire = []byte(sampleRequest)
 		}
@@ -192,33 +200,6 @@ func TestRawHandshakeTimeout(t *testing.T) {
 	}
 }
 
-func TestRawNegotiates(t *testing.T) {
-	for header, want := range map[string]string{
-		"Origin: http://example.com":                              "",
-		"Origin: HTTPS://EXAMPLE.com":                             "",
-		"Origin: https://app.friend.example":                      "",
-		"Sec-WebSocket-Protocol: v1":                              "v1",
-		"Sec-WebSocket-Protocol: v1, v2":                          "v2",
-		"sec-websocket-protocol: x\r\nSec-WebSocket-Protocol: v1": "v1",
-		"Sec-WebSocket-Protocol: none":                            "",
-	} {
-		got := "not opened"
-		o := &Options{PingInterval: quiet, Subprotocols: []string{"v2", "v1"},
-			OriginPatterns: []string{"*.friend.example"},
-			OnOpen:         func(c *Conn) { got = c.Subprotocol() }}
-		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-		c := w.client(strings.Replace(sampleRequest, "Connection", header+"\r\nConnection", 1))
-		w.Settle()
-		if got != want {
-			t.Errorf("%s: subprotocol %q, want %q; %q", header, got, want, c.Received())
-		}
-		if want != "" && !strings.Contains(string(c.Received()), "\r\nSec-WebSocket-Protocol: "+want+"\r\n") {
-			t.Errorf("%s: answered %q", header, c.Received())
-		}
-		w.finish(c)
-	}
-}
-
 func TestOptionsAreChecked(t *testing.T) {
 	for text, o := range map[string]*Options{
 		"nil":            nil,
@@ -265,10 +246,12 @@ func TestAppendUpgrade(t *testing.T) {
 		"before HTTP/1.1 101 ") {
 		t.Errorf("%q, %+v, %v", got, h, err)
 	}
-	for _, b := range append(slices.Clone(badOpenings), malformed...) {
-		got, _, err := AppendUpgrade(nil, []byte(b.request()), o)
-		if err == nil || !strings.HasPrefix(string(got), fmt.Sprintf("HTTP/1.1 %d ", b.status)) {
-			t.Errorf("%s: %q, %v", b.name, got, err)
+	for _, c := range openingCases(t) {
+		got, h, err := AppendUpgrade(nil, []byte(c.request), c.options())
+		c.check(t, string(got))
+		if (err == nil) != (c.status == http.StatusSwitchingProtocols) || h.Subprotocol != c.says ||
+			h.Compressed != c.compressed {
+			t.Errorf("%s: %+v, %v", c.name, h, err)
 		}
 	}
 	if _, _, err := AppendUpgrade(nil, nil, nil); err == nil {
