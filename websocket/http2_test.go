@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/outbox"
@@ -146,62 +145,11 @@ func holdMux(t *testing.T, window int, o *Options) *muxHeld {
 	return h
 }
 
-// flood writes messages of about 500 bytes, each with its number.
-func (h *muxHeld) flood(n int) (errs []error) {
-	for i := range n {
-		errs = append(errs, h.conn.Write(OpText, numbered(i)))
-	}
-	return errs
-}
-
 // numbers lets the client read everything, and returns the numbers of what has come.
-func (h *muxHeld) numbers() (all []int) {
+func (h *muxHeld) numbers() []int {
 	h.c.Write(h2.AppendWindowUpdate(nil, 1, plenty))
 	h.Settle()
-	for _, l := range h.c.lines(1) {
-		var n int
-		if _, err := fmt.Sscanf(l, "text \"%d", &n); err == nil {
-			all = append(all, n)
-		}
-	}
-	return all
-}
-
-// Each policy for slow consumers does what it says when the client's window is used up. The loop
-// first gets a chance to offer what is queued.
-func TestHTTP2Overflow(t *testing.T) {
-	const messages, limit, window = 200, 16 << 10, 10 << 10
-	for policy := range outbox.Policies {
-		if policy == OverflowBlock {
-			continue // TestHTTP2WriteWaits
-		}
-		drains := 0
-		o := &Options{Overflow: policy, WriteLimit: limit, OnDrained: func(*Conn) { drains++ }}
-		h := holdMux(t, window, o)
-		errs := h.flood(messages)
-		if n := h.conn.Queued(); n < limit/2-1000 || n > limit {
-			t.Errorf("%v: %d bytes are queued", policy, n)
-		}
-		got := h.numbers()
-		h.RunFor(20 * time.Second)
-		first := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-		switch {
-		case len(got) < (limit/2+window)/520 || len(got) > (limit+limit+window)/500:
-			t.Errorf("%v: %d messages have come", policy, len(got))
-		case policy == OverflowFail && (!errors.Is(errs[messages-1], myriad.ErrFull) || len(got) != first):
-			t.Errorf("%v: %v; %d of %d have come", policy, errs[messages-1], len(got), first)
-		case policy == OverflowClose && (CloseStatus(h.ended) != StatusTryAgainLater || len(got) != first):
-			t.Errorf("%v: ended by %v; %d of %d have come", policy, h.ended, len(got), first)
-		case policy == OverflowDropNewest && !slices.Equal(got, upTo(len(got))):
-			t.Errorf("%v: %v", policy, got)
-		case (policy == OverflowDropOldest || policy == OverflowLatest) && got[len(got)-1] != messages-1:
-			t.Errorf("%v: the last is %d", policy, got[len(got)-1])
-		}
-		if want := map[bool]int{true: 0, false: 1}[policy == OverflowClose]; drains != want {
-			t.Errorf("%v: %d calls of OnDrained", policy, drains)
-		}
-		h.stop(h.c)
-	}
+	return numbersIn(h.c.lines(1))
 }
 
 // A Write that waits for room goes on when the client's window opens, and gives up in time.

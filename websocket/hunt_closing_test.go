@@ -105,11 +105,12 @@ func closeUnread(t *testing.T, h *held, many string) {
 }
 
 // A writer that waits for a peer that does not read is let go by each kind of end, and none of them
-// waits for the peer.
+// waits for the peer. TestWriteContextLeavesNothing has the end of a context.
 func TestEndsBesideWriters(t *testing.T) {
-	for name, end := range map[string]func(c *Conn){
-		"Close": func(c *Conn) { _ = c.Close(1000, "") },
-		"Abort": func(c *Conn) { c.Abort(nil) },
+	for name, end := range map[string]func(h *held){
+		"Close": func(h *held) { _ = h.conn.Close(1000, "") },
+		"Abort": func(h *held) { h.conn.Abort(nil) },
+		"reset": func(h *held) { h.client.Reset() },
 	} {
 		for _, k := range []Compression{{}, {Enabled: true, Threshold: -1, WriteWindowBits: 15}} {
 			h := hold(t, &Options{PingInterval: quiet, WriteLimit: 4 << 10, WriteTimeout: time.Hour, Compression: k,
@@ -133,7 +134,7 @@ func TestEndsBesideWriters(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatalf("%s: the writer does not wait: %v", name, errs)
 			}
-			end(h.conn)
+			end(h)
 			h.RunFor(100 * time.Millisecond)
 			if len(errs) != 2 || !errors.Is(errs[0], net.ErrClosed) || !errors.Is(errs[1], net.ErrClosed) {
 				t.Errorf("%s: the writer got %v", name, errs)

@@ -1,9 +1,7 @@
 package websocket
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +36,12 @@ func TestLateMemberCatchesUp(t *testing.T) {
 	a.clients[7].StopReading()
 	want := a.sendNumbered(0, 400, 1000)
 	a.Settle()
+	all := slices.Collect(a.group.All())
+	for c, m := range a.members {
+		if m.Conn() != c || !slices.Contains(all, c) || len(all) != a.group.Len() {
+			t.Errorf("All has %d connections of %d members, or others", len(all), a.group.Len())
+		}
+	}
 	for i, c := range a.clients {
 		if got := c.lines(t); i != 7 && !slices.Equal(got, want) {
 			t.Errorf("client %d read %d messages while one did not", i, len(got))
@@ -281,38 +285,6 @@ func TestGroupClose(t *testing.T) {
 	a.leave()
 }
 
-// A Write gives up after WriteTimeout. The next ones do not wait until there is room again.
-func TestWriteTimeout(t *testing.T) {
-	h := holdSlow(t, &Options{WriteTimeout: 3 * time.Second})
-	var err error
-	var began time.Time
-	for i := 0; err == nil; i++ {
-		began = h.Now()
-		err = h.conn.Write(OpText, numbered(i))
-	}
-	waited := h.Now().Sub(began)
-	if !errors.Is(err, myriad.ErrFull) || !errors.Is(err, os.ErrDeadlineExceeded) ||
-		!strings.Contains(err.Error(), "WriteTimeout") {
-		t.Errorf("Write: %v", err)
-	}
-	if waited < 3*time.Second || waited > 4*time.Second {
-		t.Errorf("Write has waited for %v", waited)
-	}
-	began = h.Now()
-	if err = h.conn.Write(OpText, numbered(0)); !errors.Is(err, myriad.ErrFull) || h.Now() != began {
-		t.Errorf("the next Write: %v after %v", err, h.Now().Sub(began))
-	}
-	h.client.Resume()
-	h.Settle()
-	for range 100 {
-		if err = h.conn.Write(OpText, numbered(0)); err != nil {
-			t.Fatalf("Write when the peer reads again: %v", err)
-		}
-		h.Settle()
-	}
-	h.finish()
-}
-
 // A member that reads, however slowly, keeps its place: WriteTimeout begins anew with each room.
 func TestLateMemberThatReadsStays(t *testing.T) {
 	a := newAudienceIn(t, 9, sim.Calm(), 2, &Options{WriteLimit: 4 << 10, WriteTimeout: time.Second})
@@ -406,5 +378,32 @@ func TestLogsAreBoundedTogether(t *testing.T) {
 		t.Errorf("%d bytes are counted at the end", got)
 	}
 	a.clients[2].Resume()
+	a.leave()
+}
+
+// A sender that waits for the loop goes on when the last member has left.
+func TestLeaveLetsSendersGo(t *testing.T) {
+	a := newAudienceIn(t, 1, sim.Calm(), 1, &Options{})
+	for c, m := range a.members {
+		held := a.NewParker()
+		must(t, c.conn().Loop().Do(held.Park))
+		a.RunFor(time.Millisecond)
+		sent := 0
+		a.Go(func() {
+			for ; sent <= maxTick; sent++ {
+				noError(t, a.group.Send(OpText, []byte("x")))
+			}
+		})
+		a.RunFor(time.Millisecond)
+		if sent != maxTick {
+			t.Fatalf("a sender has sent %d messages to a loop that is held up, want %d", sent, maxTick)
+		}
+		m.Leave()
+		a.RunFor(time.Millisecond)
+		if sent != maxTick+1 {
+			t.Error("a sender waits for a member that has left")
+		}
+		held.Unpark()
+	}
 	a.leave()
 }

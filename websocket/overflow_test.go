@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/web"
 )
@@ -51,7 +51,11 @@ func (h *held) numbers() (got []int) {
 	h.t.Helper()
 	h.client.Resume()
 	h.Settle()
-	for _, l := range h.client.lines(h.t) {
+	return numbersIn(h.client.lines(h.t))
+}
+
+func numbersIn(lines []string) (got []int) {
+	for _, l := range lines {
 		var n int
 		if _, err := fmt.Sscanf(l, `text "%d `, &n); err == nil {
 			got = append(got, n)
@@ -67,86 +71,6 @@ func upTo(n int) (all []int) {
 		all = append(all, i)
 	}
 	return all
-}
-
-func TestOverflowFail(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		drains := 0
-		h := holdSlow(t, &Options{Dispatch: d, Overflow: OverflowFail, OnDrained: func(*Conn) { drains++ }})
-		errs := h.flood(400)
-		full := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, myriad.ErrFull) })
-		if full < 0 {
-			t.Fatal("nothing was refused")
-		}
-		h.Settle()
-		if drains != 0 {
-			t.Errorf("%d calls of OnDrained before there was room", drains)
-		}
-		got := h.numbers()
-		for i, err := range errs {
-			if (err == nil) != slices.Contains(got, i) {
-				t.Fatalf("message %d: %v, and it has arrived: %v", i, err, slices.Contains(got, i))
-			}
-		}
-		if drains != 1 {
-			t.Errorf("%d calls of OnDrained", drains)
-		}
-		h.finish()
-	})
-}
-
-func TestOverflowDropNewest(t *testing.T) {
-	o := &Options{Overflow: OverflowDropNewest}
-	h := holdSlow(t, o)
-	for i, err := range h.flood(400) {
-		if err != nil {
-			t.Fatalf("message %d: %v", i, err)
-		}
-	}
-	got := h.numbers()
-	if len(got) == 400 || !slices.Equal(got, upTo(len(got))) {
-		t.Errorf("%d have arrived, not the first ones: %v", len(got), got)
-	}
-	if dropped := h.conn.Dropped(); dropped != uint64(400-len(got)) || o.Stats().Dropped != dropped {
-		t.Errorf("%d are missing, %d and %d are counted as dropped", 400-len(got), dropped, o.Stats().Dropped)
-	}
-	noError(t, h.conn.Write(OpText, numbered(1000)))
-	if got = h.numbers(); got[len(got)-1] != 1000 {
-		t.Errorf("when there is room again, the last is %d", got[len(got)-1])
-	}
-	h.finish()
-}
-
-// What arrives is a beginning, and then, behind one gap, the end.
-func TestOverflowDropOldestAndLatest(t *testing.T) {
-	for policy, least := range map[Overflow]int{OverflowDropOldest: slowLimit/2/520 - 2, OverflowLatest: 1} {
-		t.Run(policy.String(), func(t *testing.T) {
-			drains := 0
-			h := holdSlow(t, &Options{Overflow: policy, OnDrained: func(*Conn) { drains++ }})
-			for i, err := range h.flood(400) {
-				if err != nil {
-					t.Fatalf("message %d: %v", i, err)
-				}
-			}
-			if err := h.conn.Ping([]byte("between")); err != nil && !errors.Is(err, myriad.ErrFull) {
-				t.Error(err)
-			}
-			got := h.numbers()
-			gap := slices.IndexFunc(got, func(n int) bool { return n != slices.Index(got, n) })
-			tail := got[max(0, gap):]
-			if gap < 0 || tail[len(tail)-1] != 399 || tail[0] != 400-len(tail) || len(tail) < least ||
-				policy == OverflowLatest && len(tail) > 1 {
-				t.Errorf("arrived are %v", got)
-			}
-			if dropped := h.conn.Dropped(); dropped != uint64(400-len(got)) {
-				t.Errorf("%d are missing, %d are counted", 400-len(got), dropped)
-			}
-			if drains != 1 {
-				t.Errorf("%d calls of OnDrained", drains)
-			}
-			h.finish()
-		})
-	}
 }
 
 // What waits when the connection is closed is sent before the close frame; when it is dropped,
@@ -167,33 +91,6 @@ func TestOverflowQueueAtTheEnd(t *testing.T) {
 			h.conn.Abort(nil)
 		}
 		h.finish()
-	}
-}
-
-func TestOverflowClose(t *testing.T) {
-	for status, want := range map[StatusCode]StatusCode{0: StatusTryAgainLater,
-		StatusPolicyViolation: StatusPolicyViolation} {
-		o := &Options{Overflow: OverflowClose, OverflowStatus: status}
-		h := holdSlow(t, o)
-		errs := h.flood(400)
-		if err := errs[len(errs)-1]; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Write behind the end: %v", err)
-		}
-		taken := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-		got := h.numbers()
-		if !slices.Equal(got, upTo(taken)) {
-			t.Errorf("%d were taken, arrived are %v", taken, got)
-		}
-		if all := h.client.lines(t); all[len(all)-1] != line(OpClose, closeWith(want, "too slow")) {
-			t.Errorf("the end is %q", all[len(all)-1])
-		}
-		h.client.Close()
-		h.Run()
-		h.wantEnd(want, myriad.ErrFull)
-		if o.Stats().ClosedSlow != 1 {
-			t.Errorf("counted: %+v", o.Stats())
-		}
-		h.stop()
 	}
 }
 
@@ -254,49 +151,6 @@ func testOverflowBlockWaits(t *testing.T, d web.Dispatch) {
 	}
 }
 
-// A waiting call returns at the end of the connection and at the end of its context.
-func TestWriterIsLetGo(t *testing.T) {
-	e := startEngine(t, myriad.Config{Loops: 1})
-	conns := make(chan *Conn, 1)
-	o := &Options{Overflow: OverflowBlock, WriteLimit: slowLimit, Workers: startPool(t),
-		OnOpen: func(c *Conn) { conns <- c }}
-	addr := listen(t, e, Handler(o))
-	for name, c := range map[string]struct {
-		let  func(c *Conn, p *rawPeer, cancel func())
-		want error
-	}{
-		"context": {func(_ *Conn, _ *rawPeer, cancel func()) { cancel() }, context.Canceled},
-		"Close":   {func(c *Conn, _ *rawPeer, _ func()) { _ = c.Close(1000, "") }, net.ErrClosed},
-		"Abort":   {func(c *Conn, _ *rawPeer, _ func()) { c.Abort(nil) }, net.ErrClosed},
-		"peer":    {func(_ *Conn, p *rawPeer, _ func()) { p.Conn.Close() }, net.ErrClosed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := dialRaw(t, addr).open()
-			conn := <-conns
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			ended := make(chan error)
-			before := o.Stats().Waited
-			go func() {
-				for {
-					if err := conn.WriteContext(ctx, OpBinary, make([]byte, 8<<10)); err != nil {
-						ended <- err
-						return
-					}
-				}
-			}()
-			for o.Stats().Waited == before {
-				time.Sleep(time.Millisecond)
-			}
-			c.let(conn, p, cancel)
-			if err := <-ended; !errors.Is(err, c.want) {
-				t.Errorf("%v, want %v", err, c.want)
-			}
-			conn.Abort(nil)
-		})
-	}
-}
-
 // Before the connection has its loop the same policies hold.
 func TestSetOverflow(t *testing.T) {
 	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
@@ -318,4 +172,192 @@ func TestSetOverflow(t *testing.T) {
 	h.client.Resume()
 	h.Settle()
 	h.finish()
+}
+
+func TestOverflowNames(t *testing.T) {
+	for policy, want := range map[Overflow]string{OverflowBlock: "block", OverflowFail: "fail",
+		OverflowDropNewest: "drop newest", OverflowDropOldest: "drop oldest", OverflowLatest: "latest",
+		OverflowClose: "close", OverflowSample: "sample", outbox.Policies: "Overflow(7)", 200: "Overflow(200)"} {
+		if got := policy.String(); got != want {
+			t.Errorf("policy %d is %q, want %q", uint8(policy), got, want)
+		}
+	}
+}
+
+// A policy of one connection costs no memory, and neither does a message in parts when it is over.
+func TestPolicyCostsNothing(t *testing.T) {
+	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
+	if err := h.conn.SetOverflow(OverflowDropOldest, 0); err != nil || h.conn.cold != nil {
+		t.Errorf("after SetOverflow: %v, %+v", err, h.conn.cold)
+	}
+	w, err := h.conn.NextWriter(OpBinary)
+	if err == nil {
+		_, err = w.Write(make([]byte, 3*partBytes))
+	}
+	if err != nil || !h.conn.inParts() {
+		t.Fatalf("in parts: %v, %v", h.conn.inParts(), err)
+	}
+	err = w.Close()
+	h.Settle()
+	if err != nil || h.conn.cold != nil {
+		t.Errorf("behind a message in parts: %v, %+v", err, h.conn.cold)
+	}
+	h.finish()
+}
+
+// lastRun is the numbers behind the last gap.
+func lastRun(all []int) []int {
+	for i := len(all) - 1; i > 0; i-- {
+		if all[i] != all[i-1]+1 {
+			return all[i:]
+		}
+	}
+	return nil
+}
+
+// Half of the limit is for messages that may be dropped, to the byte, wherever the limit comes
+// from.
+func TestDroppableHalf(t *testing.T) {
+	const limit = 16 << 10
+	const size = 512 // of a frame, with its header of four bytes
+	message := func(i int) []byte { return append(numbered(i), make([]byte, size)...)[:size-4] }
+	for name, set := range map[string]func(o *Options) (later func(c *Conn) error){
+		"Options": func(o *Options) func(*Conn) error {
+			o.Overflow, o.WriteLimit = OverflowDropOldest, limit
+			return func(*Conn) error { return nil }
+		},
+		"SetOverflow": func(o *Options) func(*Conn) error {
+			o.WriteLimit = 4 * limit
+			return func(c *Conn) error { return c.SetOverflow(OverflowDropOldest, limit) }
+		},
+		"SetOverflow back to Options'": func(o *Options) func(*Conn) error {
+			o.WriteLimit = limit
+			return func(c *Conn) error {
+				return errors.Join(c.SetOverflow(OverflowFail, 5*limit), c.SetOverflow(OverflowDropOldest, 0))
+			}
+		},
+		"SetOverflow to the same limit": func(o *Options) func(*Conn) error {
+			o.WriteLimit = limit
+			return func(c *Conn) error {
+				return errors.Join(c.SetOverflow(OverflowFail, 5*limit), c.SetOverflow(OverflowDropOldest, limit))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &Options{PingInterval: quiet}
+			later := set(o)
+			h := hold(t, o, myriad.Config{})
+			must(t, later(h.conn))
+			h.client.StopReading()
+			h.Settle()
+			for i := range 400 {
+				must(t, h.conn.Write(OpText, message(i)))
+				h.Settle()
+			}
+			if queued := h.conn.Queued(); queued > limit/2 || queued <= limit/2-size {
+				t.Errorf("%d bytes are queued that cannot be dropped, of half of %d", queued, limit)
+			}
+			if dropped := o.Stats().DroppedBytes; dropped != h.conn.Dropped()*size {
+				t.Errorf("%d bytes of %d messages of %d are counted as dropped", dropped, h.conn.Dropped(), size)
+			}
+			tail := lastRun(h.numbers())
+			if want := limit / 2 / size; len(tail) != want || tail[len(tail)-1] != 399 {
+				t.Errorf("%d messages of %d bytes have waited in half of %d, want %d", len(tail), size, limit, want)
+			}
+			h.finish()
+		})
+	}
+}
+
+// A message that is refused is counted. The loop is asked only once whether the kernel takes what
+// is queued: it may be held up.
+func TestRefusalsDoNotWait(t *testing.T) {
+	for _, policy := range []Overflow{OverflowFail, OverflowDropNewest} {
+		o := &Options{Overflow: policy}
+		h := holdSlow(t, o)
+		refused := 0
+		for _, err := range h.flood(400) {
+			if errors.Is(err, myriad.ErrFull) {
+				refused++
+			}
+		}
+		if n := o.Stats().Refused; n != uint64(refused) || (policy == OverflowFail) != (n > 0) {
+			t.Errorf("%v: %d messages were refused, %d are counted", policy, refused, n)
+		}
+		held := h.NewParker()
+		must(t, h.conn.conn().Loop().Do(held.Park))
+		h.RunFor(time.Millisecond)
+		began, dropped := h.Now(), h.conn.Dropped()
+		if err := h.conn.Write(OpText, numbered(0)); (policy == OverflowFail) != errors.Is(err, myriad.ErrFull) {
+			t.Error(err)
+		}
+		if took := h.Now().Sub(began); took > outbox.FlushWait/2 {
+			t.Errorf("%v: a message waits %v for a loop that has been asked already", policy, took)
+		}
+		if policy == OverflowDropNewest && h.conn.Dropped() != dropped+1 {
+			t.Error("the message is not counted as dropped")
+		}
+		held.Unpark()
+		h.finish()
+	}
+}
+
+// OnDrained is called once for each time that messages were refused, and not for the room that a
+// call of WriteContext has waited for.
+func TestDrainedOnlyForRefusals(t *testing.T) {
+	drains := 0
+	o := &Options{Overflow: OverflowFail, OnDrained: func(*Conn) { drains++ }}
+	h := holdSlow(t, o)
+	for round := 1; round < 3; round++ {
+		h.flood(400)
+		h.numbers()
+		if drains != round {
+			t.Fatalf("%d calls of OnDrained after %d floods", drains, round)
+		}
+		h.client.StopReading()
+		h.Settle()
+		written := 0
+		h.Go(func() {
+			for ; written < 400; written++ {
+				noError(t, h.conn.WriteContext(t.Context(), OpText, numbered(written)))
+			}
+		})
+		h.RunFor(time.Second)
+		if written == 400 || o.Stats().Waited < uint64(round) {
+			t.Fatalf("%d messages are written, %d calls are counted that have waited", written, o.Stats().Waited)
+		}
+		h.client.Resume()
+		h.Settle()
+		if drains != round || written != 400 || h.conn.Queued() != 0 {
+			t.Errorf("%d calls of OnDrained after %d floods; %d messages are written", drains, round, written)
+		}
+		h.client.StopReading()
+		h.Settle()
+	}
+	h.client.Resume()
+	h.finish()
+}
+
+// Messages that wait before the connection has its loop may be dropped, too. Those that are left
+// come before the close frame.
+func TestDroppableBeforeOpened(t *testing.T) {
+	s, err := (&Options{PingInterval: quiet, WriteLimit: 4 << 10, Overflow: OverflowDropOldest}).settings()
+	must(t, err)
+	c := newConn(s, deflateTerms{}, 0)
+	for i := range 20 {
+		noError(t, c.Write(OpText, numbered(i)))
+	}
+	noError(t, c.Close(4000, ""))
+	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
+	p := w.client("")
+	w.Settle()
+	var want []string
+	for _, i := range []int{0, 1, 2, 3, 16, 17, 18, 19} { // four are output, four wait
+		want = append(want, line(OpText, string(numbered(i))))
+	}
+	want = append(want, line(OpClose, closeWith(4000, "")))
+	if got := serverLines(t, append([]byte("HTTP/1.1 101 \r\n\r\n"), p.Received()...)); !slices.Equal(got, want) {
+		t.Errorf("the client read %d frames: %.300q", len(got), got)
+	}
+	w.finish(p)
 }

@@ -3,9 +3,11 @@ package websocket
 import (
 	"bytes"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -46,40 +48,46 @@ func TestWriteRefuses(t *testing.T) {
 	h.finish()
 }
 
-// A peer that does not read costs its limit and no more, and what was refused was refused whole.
-func TestSlowReaderIsBounded(t *testing.T) {
-	const limit = 32 << 10
-	h := hold(t, &Options{PingInterval: quiet, WriteLimit: limit}, myriad.Config{})
-	h.client.StopReading()
-	h.Settle()
+// A peer that does not read costs its limit and no more. A Write gives up after WriteTimeout, whole;
+// the next ones do not wait until there has been room, and then wait anew.
+func TestWriteTimeout(t *testing.T) {
+	const timeout = 3 * time.Second
+	h := holdSlow(t, &Options{WriteTimeout: timeout})
 	var taken []string
-	refused := 0
-	for i := range 2000 {
-		p := strings.Repeat(string(rune('a'+i%26)), 100+i)
-		switch err := h.conn.Write(OpText, []byte(p)); {
-		case err == nil:
-			taken = append(taken, line(OpText, p))
-		case errors.Is(err, myriad.ErrFull):
-			refused++
-		default:
-			t.Fatal(err)
+	for range 2 {
+		var began time.Time
+		var err error
+		for i := 0; err == nil; i++ {
+			p := strings.Repeat(string(rune('a'+i%26)), 100+i)
+			began = h.Now()
+			if err = h.conn.Write(OpText, []byte(p)); err == nil {
+				taken = append(taken, line(OpText, p))
+			}
+			if queued := h.conn.Queued(); queued > slowLimit {
+				t.Fatalf("%d bytes are queued, the limit is %d", queued, slowLimit)
+			}
 		}
-		if h.conn.Queued() > limit {
-			t.Fatalf("%d bytes are queued, the limit is %d", h.conn.Queued(), limit)
+		if !errors.Is(err, myriad.ErrFull) || !errors.Is(err, os.ErrDeadlineExceeded) ||
+			!strings.Contains(err.Error(), "WriteTimeout") {
+			t.Errorf("Write: %v", err)
 		}
-		if i%10 == 0 {
-			h.Settle()
+		if waited := h.Now().Sub(began); waited < timeout || waited > timeout+time.Second {
+			t.Errorf("Write has waited for %v, want %v", waited, timeout)
 		}
-	}
-	if refused == 0 {
-		t.Fatal("nothing was refused")
+		if n := h.conn.slow().Waiters(); n > 0 {
+			t.Errorf("%d writers are to be woken that do not wait", n)
+		}
+		began = h.Now()
+		if err = h.conn.Write(OpText, numbered(0)); !errors.Is(err, myriad.ErrFull) || h.Now() != began {
+			t.Errorf("the next Write: %v after %v", err, h.Now().Sub(began))
+		}
+		h.client.Resume()
+		h.Settle()
+		h.wantRead(taken...)
+		h.client.StopReading()
+		h.Settle()
 	}
 	h.client.Resume()
-	h.Settle()
-	h.wantRead(taken...)
-	if err := h.conn.Write(OpText, nil); err != nil {
-		t.Errorf("Write when there is room again: %v", err)
-	}
 	h.finish()
 }
 
