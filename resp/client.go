@@ -112,6 +112,11 @@ type Client struct {
 	// Logger gets panics in callbacks. Nil: slog.Default().
 	Logger *slog.Logger
 
+	clientState
+}
+
+// A clientState is what a Client has once it is used.
+type clientState struct {
 	once    sync.Once
 	initErr error
 	closed  atomic.Bool
