@@ -208,13 +208,14 @@ func (v Value) String() string {
 	return v.Text()
 }
 
-// parseFloat parses the text of a Double. Servers before Redis 7.2 write infinities and what is not
-// a number as their C library does, in small or capital letters.
+// parseFloat parses the text of a Double. Servers before Redis 7.2 write what is not a number as
+// their C library does: "nan", which a sequence in parentheses may follow, in small or capital
+// letters.
 func parseFloat(p []byte) (float64, bool) {
-	text := string(p)
-	if strings.EqualFold(text, "-nan") {
-		return math.NaN(), true
+	f, err := strconv.ParseFloat(string(p), 64)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return f, !bytes.ContainsAny(p, "xX_")
 	}
-	f, err := strconv.ParseFloat(text, 64)
-	return f, (err == nil || errors.Is(err, strconv.ErrRange)) && !strings.ContainsAny(text, "xX_")
+	text := strings.ToLower(strings.TrimPrefix(string(p), "-"))
+	return math.NaN(), text == "nan" || strings.HasPrefix(text, "nan(") && strings.HasSuffix(text, ")")
 }
