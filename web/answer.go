@@ -22,8 +22,7 @@ import (
 )
 
 // A response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it,
-// except for what mu guards. response_head.go has the head's part of it, response_body.go the
-// body's.
+// except for what mu guards.
 type response struct {
 	x      *exchange
 	status int
@@ -147,10 +146,10 @@ const (
 // panics with is said in its words, because programs look for them.
 func (w *response) WriteHeader(status int) {
 	switch {
-	case w.x.ending() == upgraded || w.x.ending() == detached:
-		// Middleware that records the status calls it behind the head that has been sent.
-	case w.x.ending() == hijacked:
+	case w.x.progress() == hijacked:
 		w.x.lane.s.logf("http: response.WriteHeader on hijacked connection from %s", caller())
+	case w.x.progress() == detached || w.x.progress().taken():
+		// Middleware that records the status calls it behind the head that has been sent.
 	case w.head != headOpen:
 		w.x.lane.s.logSuperfluous()
 	case status < 100 || status > 999:
@@ -262,7 +261,7 @@ func (w *response) settleContinue() {
 
 // flush sends what has been gathered.
 func (w *response) flush() error {
-	if w.x.ending() != open {
+	if w.x.progress() != handling {
 		return http.ErrHijacked
 	}
 	if w.head == headOpen {
@@ -553,12 +552,12 @@ func writeBody[T []byte | string](w *response, p T) (int, error) {
 // body.
 func (w *response) mayWrite(n int) error {
 	switch {
-	case w.x.ending().taken():
+	case w.x.progress().taken():
 		if n > 0 {
 			w.x.lane.s.logf("http: response.Write on hijacked connection from %s", caller())
 		}
 		return http.ErrHijacked
-	case w.x.ending().over():
+	case w.x.progress().over():
 		return errHandlerOver
 	case w.failed != nil:
 		return w.failed
@@ -804,7 +803,7 @@ func (w *response) setReadDeadline(t time.Time) {
 
 func (w *response) setWriteDeadline(t time.Time) {
 	w.writeBy.Store(int64(w.x.lane.st.moment(t)))
-	w.x.want(wantDeadline | wantWriteBy)
+	w.x.demand(demandDeadline | demandWriteBy)
 }
 
 // outlive fixes the head of a response that is to outlive its handler: with the status that

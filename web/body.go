@@ -91,7 +91,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, tell, err := b.readOrWait(p)
 	if tell {
-		b.x.want(wantInput)
+		b.x.demand(demandInput)
 	}
 	if !b.windowed() && saysGone(err) { // a stream says so itself
 		b.x.given.ctx.depart()
@@ -284,7 +284,7 @@ func (b *body) awaitEnd() {
 		return
 	}
 	b.readBy = b.readBy.orEarlier(b.x.lane.st.now().after(stopTimeout))
-	b.x.want(wantInput | wantDeadline)
+	b.x.demand(demandInput | demandDeadline)
 	for b.in.Err() == nil && !b.in.Interrupted() {
 		b.wait(true)
 	}
@@ -356,7 +356,7 @@ func (b *body) setReadBy(by moment) {
 	b.readBy = by
 	b.in.Interrupt(nil)
 	b.mu.Unlock()
-	b.x.want(wantDeadline)
+	b.x.demand(demandDeadline)
 }
 
 // bound is until when the loop is to wait for the body.

@@ -61,9 +61,9 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 		return nil, err
 	}
 	switch {
-	case r.x.ending().taken():
+	case r.x.progress().taken():
 		return nil, http.ErrHijacked
-	case r.x.ending().over():
+	case r.x.progress().over():
 		return nil, errors.New("web: Detached twice, or after the handler has returned")
 	}
 	r.outlive(w)
@@ -95,7 +95,7 @@ func (w *response) detach(s *Stream) {
 	w.mu.Lock()
 	w.more().stream = s
 	w.mu.Unlock()
-	w.x.setEnding(detached)
+	w.x.enter(detached)
 }
 
 // ownContextKey finds a requestContext behind the contexts that middleware has derived from it.

@@ -30,14 +30,65 @@ type exchange struct {
 
 	writeBy moment // when the loop acts on the deadline of the answer; never: none, or it has passed
 	looked  bool   // that had passed when something had not been sent yet; the loop's
+	inlined bool   // the handler runs, or has run, as an inline task; written by the loop
 
 	dispatch.State
-	runs     runs          // written by the loop
-	gone     atomic.Bool   // its connection or stream has: set on the loop, which may have been handed off
-	released atomic.Bool   // one of loop and handler is done with it; see also keptReleased
-	end      atomic.Uint32 // an ending, the handler's
-	wants    atomic.Uint32 // what the loop is asked to do, as bits of want
+	at      atomic.Uint32 // a progress
+	demands atomic.Uint32 // what the loop is asked to do, as bits of demand
 }
+
+// A progress is how far an exchange is on its way.
+type progress uint32
+
+const (
+	waiting  progress = iota // its handler has not been dispatched
+	handling                 // its handler has been, and the answer is open
+
+	detached  // a Stream continues the answer
+	outlived  // it does, and the handler has returned
+	finishing // the handler has returned: what it has not sent is being sent, unless that fails
+	completed // the whole answer has been sent
+	answered  // likewise, and the exchange is the loop's again, which may use it for another request
+	declined  // the loop has answered instead of the handler
+
+	upgrading // Upgrade is sending its head
+	upgraded  // another handler speaks on the connection
+	hijacked  // the connection leaves the engine
+
+	progresses
+)
+
+// follows says behind what each step may come, and the comments who makes it. If its answer cannot be
+// completed, an exchange stays where it is, and its connection or stream ends.
+var follows = [progresses]uint32{
+	handling:  1 << waiting,  // the loop, or the goroutine that ran the one before in a chain
+	detached:  1 << handling, // Detached
+	outlived:  1 << detached, // the end of the handler
+	finishing: 1 << handling, // likewise
+	completed: 1 << finishing,
+	answered:  1 << completed,           // comesBack
+	declined:  1<<waiting | 1<<handling, // the loop, also if the pool has no room
+	upgrading: 1 << handling,            // Upgrade
+	upgraded:  1<<upgrading | 1<<handling,
+	hijacked:  1 << handling, // Hijack
+}
+
+func (x *exchange) progress() progress { return progress(x.at.Load()) }
+
+// enter makes a step, and reports whether it may come behind the one before.
+func (x *exchange) enter(to progress) bool {
+	at := x.at.Load()
+	return follows[to]&(1<<at) != 0 && x.at.CompareAndSwap(at, uint32(to))
+}
+
+// over reports whether the handler has nothing more to write.
+func (s progress) over() bool { return detached <= s && s <= declined }
+
+// taken reports whether the connection leaves HTTP.
+func (s progress) taken() bool { return s >= upgrading }
+
+// inline reports whether the handler runs, or has run, as an inline task.
+func (x *exchange) inline() bool { return x.inlined }
 
 // A carrier carries an exchange in one version of HTTP: *h1stream, *h2stream. What net/http
 // promises of an answer is decided above it, in response; a carrier only encodes it and sends it.
@@ -77,74 +128,45 @@ type carrier interface {
 
 	// invite sends 100 Continue: myriad.ErrFull.
 	invite() error
-	// ask has the loop look at what the exchange wants.
-	ask()
+	// notify has the loop look at what the exchange asks for.
+	notify()
 	// fail ends the answer, which cannot be completed, so that the client notices.
 	fail()
 
-	// These are called where dispatch.Task says.
+	// These take the exchange back from its handler: it has come to its last progress, and is the
+	// loop's. One of them is called, once.
 
-	next() dispatch.Task
-	// spent is called instead of next behind an inline task whose loop was handed off. The exchange
-	// is not used again.
-	spent()
-	// returned looks at what the exchange wants after it has run inline. On the loop.
+	// comesBack is called off the loop. It returns the next of a chain whose goroutine this is.
+	comesBack() dispatch.Task
+	// returned is called on the loop, behind an inline task.
 	returned()
-	// refuse answers instead of the handler. On the loop.
+	// refuse is called on the loop, and answers instead of the handler.
 	refuse(status int, reason string) error
-	// release says that one of loop and handler is done with the exchange. The second call may make
-	// it ready for another request.
-	release()
 }
 
-// runs says where the handler of an exchange runs.
-type runs uint8
-
-// inline reports whether the handler runs, or has run, as an inline task.
-func (x *exchange) inline() bool { return x.runs >= runsInline }
-
-// An ending is how an answer ends for its handler.
-type ending uint32
-
-func (x *exchange) ending() ending { return ending(x.end.Load()) }
-
-func (x *exchange) setEnding(e ending) { x.end.Store(uint32(e)) }
-
-// complete reports whether the loop may go on behind the answer.
-func (e ending) complete() bool { return e == answered || e == detached }
-
-// over reports whether the handler has nothing more to write.
-func (e ending) over() bool { return finishing <= e && e <= detached }
-
-// taken reports whether the connection leaves HTTP.
-func (e ending) taken() bool { return e >= upgraded }
+// A demand is what an exchange asks of its loop while its handler runs.
+type demand uint32
 
 const (
-	open      ending = iota
-	finishing        // the handler has returned: what it has not sent is being sent, unless that fails
-	answered         // the handler has returned, and its answer has been sent
-	detached         // a Stream continues the answer
-	upgraded         // another handler speaks on the connection
-	hijacked         // the connection leaves the engine
+	demandInput    demand = 1 << iota // the body has been read below its low mark
+	demandDeadline                    // ResponseController has set one, for the body or the answer
+	demandWriteBy                     // for the answer
+	demandGoAway                      // HTTP/2: the connection ends behind its streams
 )
 
-// want is what an exchange asks of its loop.
-type want uint32
+func (x *exchange) demand(d demand) {
+	x.demands.Or(uint32(d))
+	x.carrier.notify()
+}
 
-const (
-	wantInput    want = 1 << iota // the body has been read below its low mark
-	wantFinish                    // the answer is complete
-	wantTakeover                  // upgrade or hijack
-	wantDeadline                  // ResponseController has set one, for the body or the answer
-	wantWriteBy                   // for the answer
-	wantFail                      // HTTP/2: the answer cannot be completed
-	wantAbort                     // HTTP/2: the rest of it is of no use
-	wantGoAway                    // HTTP/2: the connection ends behind its streams
-)
-
-func (x *exchange) want(w want) {
-	x.wants.Or(uint32(w))
-	x.carrier.ask()
+// takeDemands returns what the loop is asked to do. It has made the deadline of the answer the loop's
+// already, if that has moved.
+func (x *exchange) takeDemands() (d demand) {
+	if x.demands.Load() != 0 {
+		d = demand(x.demands.Swap(0))
+		x.moveWriteBy(d)
+	}
+	return d
 }
 
 // attach makes x the exchange of a carrier on a connection.
@@ -162,127 +184,94 @@ type task interface {
 
 func (x *exchange) base() *exchange { return x }
 
-// Do implements dispatch.Task: it calls the handler and completes the answer. A handler does not
-// begin when its client has disconnected or, with HTTP/2, reset the stream: else a client could
-// make the server work for nothing, as fast as it can ask.
-func (x *exchange) Do() (returned bool) {
-	if x.inline() && x.gone.Load() || !x.inline() && !x.given.ctx.begin() {
-		x.given.ctx.end()
-		x.over()
-		return false
-	}
-	return x.run()
+// begin reports whether the handler is to run. It does not if its client has disconnected or, with
+// HTTP/2, reset the stream: else a client could make the server work for nothing, as fast as it can
+// ask. It may be called twice.
+func (x *exchange) begin() bool {
+	x.enter(handling)
+	return x.given.ctx.begin()
 }
 
-// run calls the handler and completes the answer. It reports whether the handler has returned
-// rather than panicked.
-func (x *exchange) run() (returned bool) {
+// Do implements dispatch.Task: it calls the handler and completes the answer. It reports whether
+// the handler has returned rather than panicked.
+func (x *exchange) Do() (returned bool) {
 	defer x.over()
-	if returned = x.callHandler(); returned {
-		x.finish()
+	if !x.begin() {
+		x.given.ctx.end()
+		return false
 	}
-	return returned
+	if returned = x.callHandler(); !returned {
+		return false
+	}
+	if x.enter(outlived) || !x.enter(finishing) {
+		return true
+	}
+	if err := x.out.finish(); err != nil {
+		x.carrier.fail()
+		return true
+	}
+	x.enter(completed)
+	return true
 }
 
 // callHandler reports whether the handler has returned rather than panicked. Its context ends
 // before its answer does, as with net/http: a client that has that whole may count on it.
 func (x *exchange) callHandler() (ok bool) {
+	r := &x.given.request
 	defer func() {
 		driver.Unlabel() // the goroutine runs other handlers next
 		if x.given.ctx.end(); ok {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
-			x.lane.s.logf("http: panic serving %s: %v\n%s", x.given.request.RemoteAddr, v, debug.Stack())
+			x.lane.s.logf("http: panic serving %s: %v\n%s", r.RemoteAddr, v, debug.Stack())
 		}
 		x.carrier.fail()
 	}()
-	defer x.removeFiles()
-	x.lane.s.handlerOf(&x.given.request).ServeHTTP(x.carrier.writer(), &x.given.request)
+	defer func() {
+		if form := r.MultipartForm; form != nil {
+			_ = form.RemoveAll() // its files are the handler's only while it runs
+		}
+	}()
+	x.lane.s.handlerOf(r).ServeHTTP(x.carrier.writer(), r)
 	return true
 }
 
-// removeFiles removes those of a multipart form: they are the handler's only while it runs.
-func (x *exchange) removeFiles() {
-	if form := x.given.request.MultipartForm; form != nil {
-		_ = form.RemoveAll()
-	}
-}
-
-// finish completes the answer after the handler has returned.
-func (x *exchange) finish() {
-	switch x.ending() {
-	case open:
-		x.setEnding(finishing)
-		if err := x.out.finish(); err != nil {
-			x.carrier.fail()
-			return
-		}
-		x.setEnding(answered)
-		x.complete()
-	case detached:
-		x.complete()
-	}
-}
-
-// over ends the exchange for its handler, also for one that has ended its goroutine.
+// over is the end of the handler, also of one that has ended its goroutine.
 func (x *exchange) over() {
-	if x.gone.Load() && x.given.ctx.outlivedConn() {
-		defer x.outlived()
+	if x.given.ctx.outlivedConn() {
+		defer x.connGone()
 	}
 	x.out.drop()
 	x.body.release()
-	if !x.inline() {
-		x.offPool()
+	switch {
+	case x.inline():
+	case x.Excused():
+		x.lane.st.tasks.Widen(-1)
+	default:
+		x.lane.st.load.end()
 	}
 }
 
-// complete says that the answer is. It is the handler's last. Behind an inline task the loop looks
-// by itself.
-func (x *exchange) complete() {
-	if !x.inline() {
-		x.want(wantFinish)
-	}
-}
-
-// Next implements dispatch.Task: it returns the next exchange of a chain, if x has ended in such a
-// way that it may follow. Behind an inline task whose loop was handed off, the loop goes on with
-// the connection.
+// Next implements dispatch.Task: it gives the exchange back to the loop, and returns the next one of
+// a chain if that may follow.
 func (x *exchange) Next() dispatch.Task {
-	if x.inline() {
-		if x.ending().complete() {
-			x.wants.Or(uint32(wantFinish))
-		}
-		x.carrier.ask()
-		x.carrier.spent()
-		return nil
-	}
-	return x.carrier.next()
+	return x.carrier.comesBack()
 }
 
 // Kept implements dispatch.Task: the loop goes on with the connection at once.
 func (x *exchange) Kept() {
-	x.runs = kept
+	x.complete()
 	x.carrier.returned()
-	x.carrier.release()
 }
 
-// takeWants returns what the loop is asked to do. It has made the deadline of the answer the loop's
-// already, if that has moved.
-func (x *exchange) takeWants() (w want) {
-	if x.wants.Load() != 0 {
-		w = want(x.wants.Swap(0))
-		x.moveWriteBy(w)
-	}
-	if x.runs >= kept && x.ending().complete() {
-		w |= wantFinish
-	}
-	return w
-}
+// complete gives the exchange back to the loop, and reports whether that goes on with it. It does not
+// if the answer cannot be completed, or the connection has a new owner.
+func (x *exchange) complete() bool { return x.enter(answered) || x.progress() == outlived }
 
 // stream is what continues the answer, nil if nothing does.
 func (x *exchange) stream() *Stream {
-	if x.ending() != detached {
+	if s := x.progress(); s != detached && s != outlived {
 		return nil
 	}
 	x.out.mu.Lock()
@@ -303,16 +292,14 @@ func (x *exchange) conn() *myriad.Conn { return x.given.ctx.link.c }
 
 // refuse answers an exchange whose handler does not run. On the loop.
 func (x *exchange) refuse(status int, reason string) {
-	x.runs = runsNot
+	x.enter(declined)
 	if x.given.ctx.end(); x.given.ctx.outlivedConn() {
-		defer x.outlived()
+		defer x.connGone()
 	}
 	x.body.release()
 	if err := x.carrier.refuse(status, reason); err != nil {
 		x.carrier.fail() // a conn that takes no more needs no answer, but an end
-		return
 	}
-	x.want(wantFinish)
 }
 
 // errorText is the body of an answer that the server gives itself.
@@ -331,15 +318,6 @@ func (x *exchange) leavesPool() {
 	}
 	x.lane.st.load.end()
 	x.lane.st.tasks.Widen(1)
-}
-
-// offPool is the end of a handler that ran on the pool.
-func (x *exchange) offPool() {
-	if x.Excused() {
-		x.lane.st.tasks.Widen(-1)
-		return
-	}
-	x.lane.st.load.end()
 }
 
 // awaitClient parks the goroutine of a handler until something has come from its client, or gone to
@@ -363,18 +341,14 @@ type takeover struct {
 	nc      net.Conn                                    // what Hijack has returned
 }
 
-func (x *exchange) take(t takeover) error {
+// take begins a takeover, unless there is one.
+func (x *exchange) take(t takeover, to progress) error {
 	x.out.mu.Lock()
 	defer x.out.mu.Unlock()
-	if x.ending().taken() {
+	if !x.enter(to) {
 		return http.ErrHijacked
 	}
 	x.out.more().takeover = t
-	if t.handler != nil {
-		x.setEnding(upgraded)
-	} else {
-		x.setEnding(hijacked)
-	}
 	return nil
 }
 
@@ -396,7 +370,7 @@ func (x *exchange) endTakeover() (t takeover) {
 
 // hijacked is the connection if it has been hijacked, or nil.
 func (x *exchange) hijacked() net.Conn {
-	if x.ending() != hijacked {
+	if x.progress() != hijacked {
 		return nil
 	}
 	x.out.mu.Lock()
@@ -422,7 +396,6 @@ func (x *exchange) lose(err error, end *lastState, drop func()) {
 	if err == nil {
 		err = myriad.ErrClosed
 	}
-	x.gone.Store(true)
 	x.out.lose(err) // first: a goroutine woken by its body may write
 	if x.body != nil {
 		x.body.fail(x.netError("read", err))
@@ -432,7 +405,7 @@ func (x *exchange) lose(err error, end *lastState, drop func()) {
 		x.out.setLastState(end)
 		end.left.Add(1)
 	}
-	if x.given.ctx.loseConn(x.runs != runsNot) {
+	if at := x.progress(); x.given.ctx.loseConn(at != waiting && at != declined) {
 		x.lane.st.conns.Add(1) // until the handler has ended
 	} else {
 		end.release()
@@ -443,8 +416,8 @@ func (x *exchange) lose(err error, end *lastState, drop func()) {
 	}
 }
 
-// outlived is the end of a handler that its connection has not outlived.
-func (x *exchange) outlived() {
+// connGone is the end of a handler that its connection has not outlived.
+func (x *exchange) connGone() {
 	defer x.lane.st.connGone()
 	x.out.lastState().release()
 }
@@ -498,11 +471,11 @@ func (x *exchange) setWriteBy(by moment) {
 
 // takeWriteBy makes the deadline of the answer the loop's if it has moved. On the loop.
 func (x *exchange) takeWriteBy() {
-	x.moveWriteBy(want(x.wants.And(^uint32(wantWriteBy))))
+	x.moveWriteBy(demand(x.demands.And(^uint32(demandWriteBy))))
 }
 
-func (x *exchange) moveWriteBy(w want) {
-	if w&wantWriteBy != 0 {
+func (x *exchange) moveWriteBy(d demand) {
+	if d&demandWriteBy != 0 {
 		x.writeBy, x.looked = moment(x.out.writeBy.Load()), false
 	}
 }
@@ -510,19 +483,11 @@ func (x *exchange) moveWriteBy(w want) {
 // keptFields is how many fields a header may have had whose map is kept: maps do not shrink.
 const keptFields = 64
 
-// alone reports whether the other holder has released x already.
-func (x *exchange) alone() (yes bool) {
-	if x.runs < kept {
-		return x.released.Swap(true)
-	}
-	yes, x.runs = x.runs == keptReleased, keptReleased // both are the loop
-	return yes
-}
-
-// reusable reports whether nothing else that was made for this request, by the server or at a
-// handler's wish, refers to x.
+// reusable reports whether nothing else refers to x: neither what was made for this request, by the
+// server or at a handler's wish, nor the engine.
 func (x *exchange) reusable() bool {
-	return x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil && x.body == nil
+	return x.progress() == answered && !x.Spent() &&
+		x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil && x.body == nil
 }
 
 func emptied(h http.Header) http.Header {
@@ -534,11 +499,3 @@ func emptied(h http.Header) http.Header {
 	}
 	return h
 }
-
-const (
-	runsNot      runs = iota // nowhere: it is refused, or waits in a chain
-	runsOnPool               // or it has run there, or is going to
-	runsInline               // as an inline task, at once
-	kept                     // it has run inline and the loop goes on: only the loop touches the exchange now
-	keptReleased             // like kept, and one of loop and handler is done with it
-)

@@ -186,7 +186,7 @@ type requestContext struct {
 	err error // guarded by mu; that of the base context matters, too
 
 	// How the handler stands to its connection, guarded by mu.
-	begun    bool // it runs; not known of an inline task
+	begun    bool // it runs
 	over     bool // it has ended
 	lost     bool // the connection has
 	away     bool // the client had gone before: CloseNotify says so
@@ -295,8 +295,8 @@ func (c *requestContext) closeNotify() <-chan bool {
 	return w.gone
 }
 
-// begin is called before a handler of the pool, for those of a chain twice. It reports false if the
-// connection had gone before.
+// begin is called before a handler, for those of a chain twice. It reports false if the connection
+// had gone before.
 func (c *requestContext) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,19 +318,17 @@ func (c *requestContext) end() {
 }
 
 // outlivedConn reports whether the connection was lost before the handler had ended. It is called
-// after end.
-func (c *requestContext) outlivedConn() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.connGone
-}
+// after end, which that no longer changes.
+func (c *requestContext) outlivedConn() bool { return c.connGone }
 
 // loseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
 // without it: it has begun or is due, and has not ended.
 func (c *requestContext) loseConn(due bool) (connGone bool) {
 	c.mu.Lock()
-	connGone = !c.lost && (due || c.begun) && !c.over
-	c.lost, c.connGone = true, c.connGone || connGone
+	if connGone = !c.lost && (due || c.begun) && !c.over; connGone {
+		c.connGone = true
+	}
+	c.lost = true
 	c.sayGone()
 	c.cancelAndUnlock()
 	return connGone

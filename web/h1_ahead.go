@@ -301,15 +301,14 @@ func (h *conn) lineUp(tail, x *h1stream) {
 	h.dispatch(x, true)
 }
 
-// promote makes x the first of the line. plain: so was the answer before, and its goroutine
-// continues with x.
-func (h *conn) promote(x *h1stream, plain bool) {
+// promote makes x the first of the line.
+func (h *conn) promote(x *h1stream) {
 	h.x = x
 	if x.follows {
 		if s := h.lane.s; s.WriteTimeout > 0 {
 			x.writeBy = h.now().after(s.WriteTimeout)
 		}
-		if !plain { // its goroutine has not gone on
+		if x.progress() == waiting { // the goroutine of the one before has not gone on with it
 			h.setTimes(x)
 			h.dispatch(x, true)
 		}

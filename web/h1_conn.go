@@ -43,6 +43,7 @@ const (
 	phaseBody                 // reading a body
 	phaseAnswer               // the handler runs, the body is complete
 	phaseDiscard              // discarding a body that the handler did not read
+	phaseLeaving              // another handler or owner is to have the connection
 	phaseClosing
 )
 
@@ -278,38 +279,47 @@ func (h *conn) dispatch(x *h1stream, complete bool) {
 	}
 }
 
-// Notified is called after the exchange has asked for something from another goroutine.
+// Notified is called after the exchange has asked for something from another goroutine, or has come
+// back from its handler.
 func (h *conn) Notified(c *myriad.Conn) {
 	if h.x == nil && h.stream != nil {
 		h.settle(h.stream)
 	}
-	h.serveLine()
+	h.serve()
 }
 
-// serveLine serves what the current exchange wants and, when that was its end, what the next does.
-func (h *conn) serveLine() {
-	for x := h.x; x != nil && x.hasTurn(); x = h.x {
-		h.serveWants(x)
+// serve does what the current exchange asks for. When it has come back from its handler, the
+// connection goes on behind it, and with what the next has asked for.
+func (h *conn) serve() {
+	for x := h.x; x != nil && x.hasTurn() && h.phase != phaseLeaving; x = h.x {
+		demands := x.takeDemands()
+		at := x.progress()
+		if at == upgraded || at == hijacked {
+			h.giveAway(x)
+			return
+		}
+		if demands&demandInput != 0 && !x.body.full() {
+			h.resume(pauseBody)
+		}
+		if demands&demandDeadline != 0 {
+			if !x.body.isLate() {
+				h.resume(pauseLate)
+			}
+			if h.phase == phaseBody || h.phase == phaseAnswer {
+				h.armDeadlines(x)
+			}
+		}
+		switch at {
+		case outlived:
+			h.goOnBeside(x)
+		case answered, declined:
+			if h.phase != phaseDiscard {
+				h.answered(x)
+			}
+		}
 		if h.x == x {
 			return
 		}
-	}
-}
-
-func (h *conn) serveWants(x *h1stream) {
-	want := x.takeWants()
-	if want&wantTakeover != 0 {
-		h.giveAway(x)
-		return
-	}
-	if want&wantInput != 0 && !x.body.full() {
-		h.resume(pauseBody)
-	}
-	if want&wantDeadline != 0 {
-		h.takeDeadlines(x)
-	}
-	if want&wantFinish != 0 {
-		h.answered(x)
 	}
 }
 
@@ -319,7 +329,7 @@ func (h *conn) Drained(c *myriad.Conn) {
 	if x := h.x; x != nil {
 		if !x.hasTurn() {
 			h.release(x)
-			h.serveLine()
+			h.serve()
 			return
 		}
 		x.out.wake()
@@ -330,28 +340,34 @@ func (h *conn) Drained(c *myriad.Conn) {
 	}
 }
 
+// goOnBeside leaves the connection to the Stream that x has become.
+func (h *conn) goOnBeside(x *h1stream) {
+	s := x.stream()
+	h.x, h.stream, h.shared, h.last = nil, s, true, h.last || x.enc.closeAfter
+	if x.behind != nil {
+		s.from = x
+	}
+	h.c.SetTimer(0)
+	if x.follows || x.hold != nil {
+		s.drained() // that may have been told to an exchange before it
+	}
+	h.settle(s)
+}
+
 // answered goes on when the answer is complete and queued.
 func (h *conn) answered(x *h1stream) {
-	if s := x.stream(); s != nil {
-		h.x, h.stream, h.last = nil, s, h.last || x.enc.closeAfter
-		if x.behind != nil {
-			s.from = x
-		}
-		h.c.SetTimer(0)
-		if x.follows || x.hold != nil {
-			s.drained() // that may have been told to an exchange before it
-		}
-		h.settle(s)
-		return
-	}
 	h.last = h.last || h.endsBehind(x)
 	switch {
 	case h.last:
 		h.close()
 	case x.body.complete():
 		h.finished()
-	default:
-		h.discardBody(x)
+	case x.dec.remaining > maxDiscard:
+		h.close()
+	default: // the rest of the body that its handler has left is read away
+		h.phase = phaseDiscard
+		h.c.SetTimer(firstOf(h.lane.s.ReadTimeout, stopTimeout))
+		h.resume(pauseRequest)
 	}
 }
 
@@ -366,18 +382,6 @@ func (h *conn) endsBehind(x *h1stream) bool {
 	return x.behind == nil && (h.leaving() || h.lane.s.noAlive.Load())
 }
 
-// discardBody reads a body away that its handler has left, if that is not too much.
-func (h *conn) discardBody(x *h1stream) {
-	if x.dec.remaining > maxDiscard {
-		h.close()
-		return
-	}
-	x.body.release() // its handler's goroutine may not have come to it, and would let the body fill up
-	h.phase = phaseDiscard
-	h.c.SetTimer(firstOf(h.lane.s.ReadTimeout, stopTimeout))
-	h.resume(pauseRequest)
-}
-
 // finished makes the connection ready for the next request, which may have come already.
 func (h *conn) finished() {
 	x := h.x
@@ -389,11 +393,11 @@ func (h *conn) finished() {
 // answer has to have gone.
 func (h *conn) goOn(x *h1stream, by moment) {
 	if x != nil {
-		next, plain := x.behind, x.goesOn() && x.chain != nil
+		next := x.behind
 		h.lately = x.out.written > lateBytes
-		x.release()
+		h.lane.recycle(x)
 		if next != nil {
-			h.promote(next, plain)
+			h.promote(next)
 			return
 		}
 	}

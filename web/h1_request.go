@@ -43,8 +43,11 @@ func newStream(h *conn, raw []byte, head *h1.Head) (x *h1stream, status int, rea
 	req.TLS = h.tlsState()
 	x.sequel = sequelOf(head)
 	x.setBody(req, head)
-	x.begin(req, head)
-	h.unreleased.Add(1)
+	x.out.noBody = req.Method == http.MethodHead
+	if head.Major <= 1 && head.Minor == 0 {
+		x.out.framing = framingPlain
+	}
+	x.enc.closeAfter = !head.KeepAlive
 	h.blank, h.posted = 0, req.Method == http.MethodPost
 	return x, 0, ""
 }

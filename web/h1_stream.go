@@ -55,15 +55,8 @@ func (x *h1stream) write(p []byte) error {
 	return err
 }
 
-func (x *h1stream) ask() { x.h.c.Notify() }
-
-// returned serves what an inline task has asked for at once, so that the answers to pipelined
-// requests leave together.
-func (x *h1stream) returned() {
-	if x.h.x == x { // else the connection was lost before Run
-		x.h.serveLine()
-	}
-}
+// notify implements carrier.
+func (x *h1stream) notify() { x.h.c.Notify() }
 
 // fail ends the connection behind what was written: in order if the answer has not begun. Else TLS
 // must not say that this was all: an answer whose end is that of its connection would look whole
@@ -97,15 +90,26 @@ func (x *h1stream) awaitTurn() error {
 // writer implements carrier.
 func (x *h1stream) writer() http.ResponseWriter { return x.given }
 
-// goesOn reports whether the answer has ended in such a way that another request may follow.
-func (x *h1stream) goesOn() bool { return x.ending() == answered && !x.enc.closeAfter }
+// returned implements carrier: the loop goes on at once, so that the answers to pipelined requests
+// leave together.
+func (x *h1stream) returned() {
+	if x.h.x == x { // else the connection was lost before Run
+		x.h.serve()
+	}
+}
 
-// next implements carrier: a goroutine of the pool goes on with the chain of a connection.
-func (x *h1stream) next() dispatch.Task {
-	next, plain := x.chain, x.goesOn()
-	x.release()
-	if next == nil || !plain || !next.given.ctx.begin() {
-		return nil // if the answer is late, the connection ends with its handler
+// comesBack implements carrier: a goroutine of the pool goes on with the chain of a connection,
+// unless that ends with the answer.
+func (x *h1stream) comesBack() dispatch.Task {
+	h, next := x.h, x.chain
+	if next != nil && (x.enc.closeAfter || x.progress() != completed || !next.begin()) {
+		next = nil
+	}
+	if x.complete() { // from now on x is the loop's, which finds next begun
+		h.c.Notify()
+	}
+	if next == nil {
+		return nil
 	}
 	st := next.lane.st
 	st.load.goOn() // over has taken the one before off
@@ -114,9 +118,6 @@ func (x *h1stream) next() dispatch.Task {
 	}
 	return next
 }
-
-// spent implements carrier: the loop alone goes on with x.
-func (x *h1stream) spent() {}
 
 // connectionLost ends whatever the handler may be waiting for.
 func (x *h1stream) connectionLost(err error, end *lastState) {
@@ -142,15 +143,6 @@ type h1encoder struct {
 }
 
 var h1Fields = &fieldCoder{h1.AppendField, h1.AppendLength}
-
-func (x *h1stream) begin(req *http.Request, head *h1.Head) {
-	w := &x.out
-	if head.Major <= 1 && head.Minor == 0 {
-		w.framing = framingPlain
-	}
-	w.noBody = req.Method == http.MethodHead
-	x.enc.closeAfter = !head.KeepAlive
-}
 
 // minor is of the version that is spoken.
 func (x *h1stream) minor() int {
@@ -254,7 +246,7 @@ func (x *h1stream) appendEnd(p []byte) []byte {
 // frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
 func (x *h1stream) frame() {
 	w, e := &x.out, &x.enc
-	e.closeAfter = x.ends() || x.body.blocksReuse(x.ending() == finishing, w.words().duplex)
+	e.closeAfter = x.ends() || x.body.blocksReuse(x.progress() == finishing, w.words().duplex)
 	switch {
 	case !w.needsFrame():
 	case x.minor() == 1 && w.words().coding != codingIdentity:
@@ -340,6 +332,7 @@ func (x *h1stream) file(f *os.File, off, n int64) error {
 // refuse implements carrier.
 func (x *h1stream) refuse(status int, reason string) error {
 	x.enc.closeAfter = true
+	x.notify()
 	return x.write(appendError(nil, x.given.request.Method, status, reason, x.h.date()))
 }
 
@@ -437,30 +430,23 @@ func (ln *lane) obtain() *h1stream {
 	return x
 }
 
-// release is called by the two users of an exchange when they touch x no more: by the loop, when it
-// continues after it in order, and by the goroutine of its handler. The second of them makes it
-// ready for another request.
-func (x *h1stream) release() {
-	if !x.alone() {
+// recycle makes an exchange that has come back ready for another request, if nothing else refers to
+// it. On the loop.
+func (ln *lane) recycle(x *h1stream) {
+	again := ln.s.ReuseRequests && x.given.ctx.unwatched()
+	front := x.enc.front
+	if !x.reusable() || x.hold != nil {
+		x.h.shared = true
+		x.given.out.Store(nil)
+		if len(front) == headRoom {
+			ln.st.fronts.Put((*[headRoom]byte)(front))
+		}
 		return
 	}
-	reusable := x.reusable() && x.hold == nil
-	again := reusable && x.lane.s.ReuseRequests && x.given.ctx.unwatched()
+	g, fields := x.given, x.fields
 	if !again {
-		x.given.out.Store(nil)
+		g.out.Store(nil)
 	}
-	if reusable {
-		k := x.given.ctx.link
-		x.reset(again)
-		k.unreleased.Add(-1)
-	} else {
-		x.lane.st.keepFront(x.enc.front)
-	}
-}
-
-// reset empties x, and what its handler was given if that is to be used again.
-func (x *h1stream) reset(again bool) {
-	ln, local, g, fields, front := x.lane, x.runs >= kept, x.given, x.fields, x.enc.front
 	*x = h1stream{}
 	if len(front) == headRoom {
 		x.enc.front = front
@@ -469,7 +455,7 @@ func (x *h1stream) reset(again bool) {
 		g.again()
 		x.given, x.fields = g, emptied(fields)
 	}
-	if local && ln.spare == nil {
+	if ln.spare == nil {
 		ln.spare = x
 		return
 	}
@@ -482,11 +468,4 @@ func (st *state) front() []byte {
 		return p[:]
 	}
 	return make([]byte, headRoom)
-}
-
-// keepFront keeps one whose exchange is not used again.
-func (st *state) keepFront(front []byte) {
-	if len(front) == headRoom {
-		st.fronts.Put((*[headRoom]byte)(front))
-	}
 }

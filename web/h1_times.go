@@ -117,6 +117,7 @@ func (h *conn) Expired(c *myriad.Conn) {
 		h.deadlinePassed(h.x)
 	case phaseIdle:
 		h.idledOut()
+	case phaseLeaving:
 	default:
 		h.close()
 	}
@@ -139,16 +140,6 @@ func (h *conn) idledOut() {
 		h.c.SetTimer(h.idleTime(never))
 	default:
 		h.close()
-	}
-}
-
-// takeDeadlines has the loop go by the deadlines that ResponseController was given.
-func (h *conn) takeDeadlines(x *h1stream) {
-	if !x.body.isLate() {
-		h.resume(pauseLate)
-	}
-	if h.phase == phaseBody || h.phase == phaseAnswer {
-		h.armDeadlines(x)
 	}
 }
 
@@ -215,7 +206,7 @@ func (h *conn) hibernate() {
 	case h.posted:
 		waits = afterPost
 	}
-	if h.c.HibernateAs(h.from.waiter, uint8(waits), h.unreleased.Load() == 0) {
+	if h.c.HibernateAs(h.from.waiter, uint8(waits), !h.shared) {
 		h.lane.depart(&h.link)
 	}
 }

@@ -111,9 +111,9 @@ func Tunnel(w http.ResponseWriter, h PipeHandler) error {
 	switch {
 	case !ok || x.pipe == nil:
 		return ErrNoTunnel
-	case x.ending().taken():
+	case x.progress().taken():
 		return http.ErrHijacked
-	case x.ending().over():
+	case x.progress().over():
 		return errHandlerOver
 	case r.head == headSent:
 		return errors.New("web: Tunnel after the answer has begun")
@@ -137,13 +137,13 @@ func (p *Pipe) take(h PipeHandler) error {
 		return fmt.Errorf("web: Tunnel: %w", p.cause)
 	}
 	x := p.x
-	x.setEnding(upgraded)
+	x.enter(upgraded)
 	p.ended = x.body.complete()
 	came := x.body.unread()
 	p.held.Append(came)
 	p.consumed = -len(came) // which the body has counted
 	p.handler, p.phase = h, pipeOpen
-	x.ask()
+	x.notify()
 	return nil
 }
 

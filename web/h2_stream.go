@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -27,8 +28,10 @@ type h2stream struct {
 	enc   h2encoder // the handler's goroutine's
 	pipe  *Pipe     // of an extended CONNECT; nil: it is none
 	begun bool      // there is a request
-	apart bool      // the loop has released the stream, which a Stream had kept
+	apart bool      // the loop is done with the stream, which a Stream had kept
 	beat  moment    // of the Stream's next keep-alive; never: none
+
+	parted atomic.Bool // one of loop and handler is done with a stream that a Stream or a Pipe has
 }
 
 var (
@@ -57,9 +60,6 @@ func (x *h2stream) Head(head *h2.Head, last bool) h2.Code {
 		x.exchange.refuse(http.StatusRequestEntityTooLarge, "")
 	default:
 		ln.dispatch(x, last)
-	}
-	if x.runs == runsNot {
-		x.s.Release() // it was refused
 	}
 	return h2.NoError
 }
@@ -141,19 +141,13 @@ func (x *h2stream) Ended(_ h2.Code, err error) {
 	}
 }
 
-// serve does what the exchange wants.
+// serve does what the exchange asks for.
 func (x *h2stream) serve() {
-	want := x.takeWants()
-	switch {
-	case want&wantFail != 0:
-		x.s.Cancel(h2.InternalError)
-	case want&wantAbort != 0:
-		x.s.Cancel(h2.Cancel)
-	}
-	if want&wantGoAway != 0 {
+	demands := x.takeDemands()
+	if demands&demandGoAway != 0 {
 		x.h.Shutdown()
 	}
-	if want&wantDeadline != 0 {
+	if demands&demandDeadline != 0 {
 		x.arm()
 	}
 	if s := x.stream(); s != nil && !x.apart {
@@ -192,34 +186,35 @@ func (x *h2stream) leave() {
 		x.beat = never
 		x.arm()
 	}
-	if x.alone() {
+	if x.parted.Swap(true) {
 		x.s.Release()
 	}
 }
 
-// release implements carrier: the handler is over. If a Stream or a Pipe goes on, the loop releases
-// the mux.Stream.
-func (x *h2stream) release() {
-	if (x.stream() != nil || x.ending() == upgraded) && !x.given.ctx.isLost() && !x.alone() {
-		return
-	}
+// comesBack implements carrier. If a Stream or a Pipe goes on, the loop releases the mux.Stream.
+func (x *h2stream) comesBack() dispatch.Task {
+	x.complete()
 	x.given.out.Store(nil)
+	switch x.progress() {
+	case detached, outlived:
+		x.s.Notify()
+		fallthrough
+	case upgraded:
+		if !x.given.ctx.isLost() && !x.parted.Swap(true) {
+			return nil
+		}
+	}
 	x.s.Release()
-}
-
-func (x *h2stream) next() dispatch.Task {
-	x.release()
 	return nil
 }
 
-func (x *h2stream) spent() { x.release() }
-
 // returned implements carrier.
-func (x *h2stream) returned() { x.serve() }
+func (x *h2stream) returned() {
+	x.serve()
+	x.comesBack()
+}
 
-func (x *h2stream) ask() { x.s.Notify() }
-
-func (x *h2stream) fail() { x.want(wantFail) }
+func (x *h2stream) fail() { x.s.Cancel(h2.InternalError) }
 
 func (x *h2stream) hasTurn() bool { return true }
 
@@ -252,7 +247,7 @@ func (x *h2stream) queued() int { return x.s.Queued() }
 
 func (x *h2stream) setLimit(n int) { x.s.SetLimit(n) }
 
-func (x *h2stream) abort(error) { x.want(wantAbort) }
+func (x *h2stream) abort(error) { x.s.Cancel(h2.Cancel) }
 
 func (x *h2stream) notify() { x.s.Notify() }
 

@@ -65,15 +65,15 @@ func (ln *lane) addressOf(k *link) string {
 // A link is what requests, contexts and lanes know of a connection, whatever version of HTTP it
 // speaks. Its fields are the loop's, except those that never change.
 type link struct {
-	c          *myriad.Conn
-	lane       *lane
-	from       *origin
-	place      int32        // in lane.awake
-	unreleased atomic.Int32 // exchanges that still know the link: see exchange.release
-	state      uint8        // what ConnState was told last, an http.ConnState
-	secure     bool         // the conn's layer is TLS, or from.base has an accepted of TLS
-	greeted    bool         // ConnState was called for the conn before its handshake
-	stopping   bool         // the engine shuts down
+	c        *myriad.Conn
+	lane     *lane
+	from     *origin
+	place    int32 // in lane.awake
+	state    uint8 // what ConnState was told last, an http.ConnState
+	shared   bool  // an exchange that is not used again knows the link
+	secure   bool  // the conn's layer is TLS, or from.base has an accepted of TLS
+	greeted  bool  // ConnState was called for the conn before its handshake
+	stopping bool  // the engine shuts down
 }
 
 // A served connection is one on a lane's list: that of HTTP/1 or of HTTP/2. On the loop.
@@ -178,11 +178,11 @@ func (ln *lane) crowded() bool { return len(ln.awake) > ln.s.awakeConns() }
 // pool.
 func (ln *lane) dispatch(t task, complete bool) {
 	x := t.base()
+	x.enter(handling)
 	if complete && ln.tasks.TryInline(x.conn(), t, ln.recordOf(x)) {
-		x.runs = runsInline
+		x.inlined = true
 		return
 	}
-	x.runs = runsOnPool
 	if !ln.st.load.begin() {
 		x.refuse(503, fmt.Sprintf("%d requests are being served", ln.st.load.most))
 		return
