@@ -13,8 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 )
 
-// This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which
-// the loop compresses when it sends them, and the body as it is.
+// This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which the
+// loop compresses when it sends them, and the body as it is.
 
 // An h2encoder is what HTTP/2 knows of an answer.
 type h2encoder struct {
@@ -95,7 +95,7 @@ func (x *h2stream) coding([]string) coding { return codingNone }
 // it has, as in net/http.
 func (x *h2stream) ownField(name string, values []string) (skip bool) {
 	if name == "Connection" && httpguts.HeaderValuesContainsToken(values, "close") {
-		x.want(wantGoAway)
+		x.demand(demandGoAway)
 	}
 	return true
 }
@@ -178,5 +178,6 @@ func (x *h2stream) refuse(status int, reason string) error {
 	if x.given.request.Method == http.MethodHead {
 		body = ""
 	}
+	defer x.s.Release()
 	return x.put(p, []byte(body), true)
 }
