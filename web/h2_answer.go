@@ -13,8 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 )
 
-// This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which the
-// loop compresses when it sends them, and the body as it is.
+// This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which
+// the loop compresses when it sends them, and the body as it is.
 
 // An h2encoder is what HTTP/2 knows of an answer.
 type h2encoder struct {
