@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -32,7 +31,7 @@ type Call struct {
 	// Set before the call begins.
 	t        *Transport
 	original *http.Request // the caller's
-	trace    *httptrace.ClientTrace
+	trace    trace
 	addr     string // of the server, with its port
 	proxy    *url.URL
 	done     func(*http.Response, error) // nil: RoundTrip waits by parker

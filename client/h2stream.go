@@ -69,7 +69,7 @@ func (st *stream) begin(x *Call) {
 	}
 	st.call, st.up = x, up
 	x.setPhase(Sent)
-	x.traceGotConn(&conn{t: st.m.t, c: st.m.c, idled: reused}, reused)
+	x.trace.gotConn(st.m.c, reused, reused, 0)
 	switch {
 	case x.isHead:
 		st.WithoutBody()
@@ -176,9 +176,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 	}
 	if !x.gotByte.Swap(true) {
 		x.setPhase(Head)
-		if x.trace != nil && x.trace.GotFirstResponseByte != nil {
-			x.trace.GotFirstResponseByte()
-		}
+		x.trace.gotFirstByte()
 	}
 	if h.TooLarge {
 		return st.refuse(x, x.t.headTooLarge())
@@ -237,15 +235,13 @@ func (st *stream) refuse(x *Call, err error) h2.Code {
 // takeInterim is a response that another one follows.
 func (st *stream) takeInterim(x *Call, h *h2.Head) h2.Code {
 	if h.Status == http.StatusContinue {
-		if x.trace != nil && x.trace.Got100Continue != nil {
-			x.trace.Got100Continue()
-		}
+		x.trace.got100()
 		st.goAhead()
 	}
-	if x.trace != nil && x.trace.Got1xxResponse != nil {
-		if err := x.trace.Got1xxResponse(h.Status, textproto.MIMEHeader(headerOfPairs(h.Fields))); err != nil {
-			return st.refuse(x, err)
-		}
+	header := func() textproto.MIMEHeader { return textproto.MIMEHeader(headerOfPairs(h.Fields)) }
+	if called, err := x.trace.got1xx(h.Status, header); err != nil {
+		return st.refuse(x, err)
+	} else if called {
 		return h2.NoError
 	}
 	for _, f := range h.Fields {
@@ -427,9 +423,7 @@ func (x *Call) appendPairs(dst []byte, u *upload, to pseudo) []byte {
 }
 
 func (x *Call) pair(dst []byte, name, value string) []byte {
-	if x.trace != nil && x.trace.WroteHeaderField != nil {
-		x.trace.WroteHeaderField(name, []string{value})
-	}
+	x.trace.wroteField(name, value)
 	sensitive := name == "authorization" || name == "cookie" && len(value) < 20 // guessed by their length
 	return h2.AppendPair(dst, name, strings.TrimSpace(value), sensitive)
 }

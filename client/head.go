@@ -41,7 +41,7 @@ func (x *Call) appendHead(dst []byte, u *upload) []byte {
 	case u.length > 0, u.length == 0 && sendsZero(x.method()):
 		dst = x.field(dst, "Content-Length", strconv.FormatInt(u.length, 10))
 	}
-	dst = appendFields(dst, r.Header, x)
+	dst = appendFields(dst, r.Header, x.trace, true)
 	if x.gzip = x.wantsGzip(); x.gzip {
 		dst = x.field(dst, "Accept-Encoding", "gzip")
 	}
@@ -52,9 +52,7 @@ func (x *Call) appendHead(dst []byte, u *upload) []byte {
 }
 
 func (x *Call) field(dst []byte, name, value string) []byte {
-	if x.trace != nil && x.trace.WroteHeaderField != nil {
-		x.trace.WroteHeaderField(name, []string{value})
-	}
+	x.trace.wroteField(name, value)
 	return h1.AppendField(dst, name, value)
 }
 
@@ -143,13 +141,13 @@ func trailerNames(trailer http.Header) string {
 	return strings.Join(names, ",")
 }
 
-// appendFields appends a caller's fields in order of their names, without those of the connection
-// and the body if x is there.
-func appendFields(dst []byte, h http.Header, x *Call) []byte {
+// appendFields appends a caller's fields in order of their names. Those of a head are without the ones
+// that the Transport writes itself.
+func appendFields(dst []byte, h http.Header, t trace, ofHead bool) []byte {
 	var few [16]string
 	names := few[:0]
 	for name := range h {
-		if x == nil || !ours(name) {
+		if !ofHead || !ours(name) {
 			names = append(names, name)
 		}
 	}
@@ -158,9 +156,7 @@ func appendFields(dst []byte, h http.Header, x *Call) []byte {
 		for _, v := range h[name] {
 			dst = h1.AppendField(dst, name, v)
 		}
-		if x != nil && x.trace != nil && x.trace.WroteHeaderField != nil {
-			x.trace.WroteHeaderField(name, h[name])
-		}
+		t.wroteField(name, h[name]...)
 	}
 	return dst
 }

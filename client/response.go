@@ -94,7 +94,3 @@ func headerOf(fields []h1.Field) http.Header {
 	}
 	return h
 }
-
-func mimeHeader(head *h1.ResponseHead) textproto.MIMEHeader {
-	return textproto.MIMEHeader(headerOf(head.Fields))
-}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -270,7 +269,7 @@ func (t *Transport) other(r *http.Request) http.RoundTripper {
 // start begins a call. If the request is invalid, or its context has ended, the call has not begun
 // and has no phase: it fails with the plain error, as in net/http.
 func (t *Transport) start(x *Call) {
-	x.trace = httptrace.ContextClientTrace(x.req.Context())
+	x.trace = traceOf(x.req.Context())
 	t.figures.add(Queued)
 	key, err := x.prepare()
 	if err == nil {
@@ -282,9 +281,7 @@ func (t *Transport) start(x *Call) {
 		x.deliver(nil, err)
 		return
 	}
-	if x.trace != nil && x.trace.GetConn != nil {
-		x.trace.GetConn(x.addr)
-	}
+	x.trace.getConn(x.addr)
 	t.pool.acquire(x, key)
 }
 
