@@ -116,19 +116,6 @@ func (d *dialing) engine(at string, h myriad.Handler) {
 	}
 }
 
-// A dialer is a user's function that makes connections.
-type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
-
-func (t *Transport) dialer() dialer    { return either(t.DialContext, t.Dial) }
-func (t *Transport) tlsDialer() dialer { return either(t.DialTLSContext, t.DialTLS) }
-
-func either(f dialer, old func(network, addr string) (net.Conn, error)) dialer {
-	if f == nil && old != nil {
-		return func(_ context.Context, network, addr string) (net.Conn, error) { return old(network, addr) }
-	}
-	return f
-}
-
 // custom runs the user's function, and adopts what it has made.
 func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -252,7 +239,7 @@ func connectRequest(addr string, header http.Header) []byte {
 // judge decides whether a proxy's answer to CONNECT connects. As in net/http only 200 does, and the
 // reason is the error's text.
 func (d *dialing) judge(asked *http.Request, head *h1.ResponseHead) error {
-	r := newResponse(&Call{req: asked, original: asked}, head)
+	r := newResponse(asked, false, head)
 	r.Body = http.NoBody
 	if f := d.t.OnProxyConnectResponse; f != nil {
 		if err := f(d.ctx, d.proxy, asked, r); err != nil {

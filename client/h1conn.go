@@ -115,7 +115,7 @@ func (pc *conn) send(x *Call) {
 	up := &upload{x: x, pc: pc, payload: noPayload}
 	reused := pc.idled || pc.carried
 	pc.carried = true
-	if !x.attempt(pc, up, reused) { // cancelled
+	if !x.carried(pc, up, reused) { // cancelled
 		pc.free()
 		return
 	}
@@ -274,7 +274,7 @@ func (pc *conn) goAhead() {
 // respond is the final head of a response; rest came behind it.
 func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	pc.interim = 0
-	r := newResponse(x, head)
+	r := newResponse(x.original, x.isHead, head)
 	r.TLS = pc.tls
 	pc.last = !head.KeepAlive || x.closes || pc.t.DisableKeepAlives || pc.stops || pc.ended
 	if head.Status == http.StatusSwitchingProtocols {

@@ -63,7 +63,7 @@ func (u *upload) begin() {
 	u.mu.Lock()
 	if !u.probe {
 		u.buffer = x.t.heads.Get().(*[]byte)
-		u.pending = x.appendHead((*u.buffer)[:0], u)
+		u.pending = u.appendHead((*u.buffer)[:0])
 	}
 	switch {
 	case u.body == nil:
@@ -256,9 +256,9 @@ func (u *upload) waits() bool { return len(u.pending) > 0 || u.st != nil && u.st
 func (u *upload) makeHead() {
 	if u.st != nil {
 		to, _ := pseudoTarget(u.x.req) // it was checked when the stream began
-		u.st.head = u.x.appendPairs(nil, u, to)
+		u.st.head = u.appendPairs(nil, to)
 	} else {
-		u.pending = u.x.appendHead(nil, u)
+		u.pending = u.appendHead(nil)
 	}
 }
 
