@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -30,42 +29,21 @@ import (
 // the result behind that, because it may change the request then.
 type Call struct {
 	// Set before the call begins.
-	t        *Transport
-	original *http.Request // the caller's
-	trace    *httptrace.ClientTrace
-	addr     string // of the server, with its port
-	proxy    *url.URL
-	done     func(*http.Response, error) // nil: RoundTrip waits by parker
-	parker   driver.Parker
+	t                         *Transport
+	original                  *http.Request // the caller's
+	trace                     trace
+	addr                      string // of the server, with its port
+	proxy                     *url.URL
+	done                      func(*http.Response, error) // nil: RoundTrip waits by parker
+	parker                    driver.Parker
+	isHead, isConnect, closes bool // of the request, for what comes later
 
 	phase atomic.Uint32
 	queuing
+	attempting
+	ending
 
-	// Of the current attempt: what begins it writes them, before the connection knows of the call.
-	req      *http.Request // with the attempt's body
-	refusals uint8         // attempts that a server of HTTP/2 has not processed
-	gzip     bool          // the Transport has asked for it
-	reused   bool          // the connection has been idle, or has carried another call
-	gotByte  atomic.Bool   // of a response
-
-	// Of the request, for what comes later. Set before the call begins.
-	isHead, isConnect, closes bool
-
-	mu       sync.Mutex
-	settled  bool        // guarded by mu: the result is decided
-	late     bool        // guarded by mu: it waits for release
-	ended    bool        // guarded by mu: the request is not read any more
-	isOver   bool        // guarded by mu: over was called
-	noted    bool        // guarded by mu: CancelRequest finds it
-	held     int32       // guarded by mu: how often
-	exchange exchange    // guarded by mu: of the current attempt
-	up       *upload     // guarded by mu: likewise
-	body     *body       // guarded by mu: of the response
-	stop     func() bool // guarded by mu: ends the watch of the context
-
-	response *http.Response // guarded by mu while held; then the result, as err
-	err      error          // guarded by mu while held
-	finished atomic.Bool    // RoundTrip may take the result
+	finished atomic.Bool // RoundTrip may take response and err
 }
 
 // queuing is a call's place in the queue of its host. It is guarded by pool.mu.
@@ -76,6 +54,50 @@ type queuing struct {
 	next, prev *Call
 	delay      *delay // behind a refusal
 }
+
+// attempting is what there is of the current attempt beside its exchange. What begins it writes the
+// fields, before the connection knows of the call.
+type attempting struct {
+	req      *http.Request // with the attempt's body
+	refusals uint8         // attempts that a server of HTTP/2 has not processed
+	gzip     bool          // the Transport has asked for it
+	reused   bool          // the connection has been idle, or has carried another call
+	gotByte  atomic.Bool   // of a response
+}
+
+// ending is how far the call is on the way to its end. mu guards all of it; but response and err are
+// the caller's when it has been told.
+type ending struct {
+	mu       sync.Mutex
+	result   resultState
+	request  requestState
+	held     int32    // how often
+	exchange exchange // of the current attempt
+	up       *upload  // likewise
+	body     *body    // of the response
+	stop     func()   // ends the watch of the context and of Request.Cancel
+
+	response *http.Response
+	err      error
+}
+
+// A resultState is what is known of the call's result.
+type resultState uint8
+
+const (
+	undecided resultState = iota
+	decided               // by settle or cancel; the caller is told, or has been told
+	late                  // it is known, and waits for release
+)
+
+// A requestState is whether the caller's request may still be read. It only rises.
+type requestState uint8
+
+const (
+	readable requestState = iota
+	unread                // its caller is about to be told an error
+	over                  // Call.over was called
+)
 
 // An exchange carries one attempt of a call. Any goroutine may call its methods.
 type exchange interface {
@@ -89,6 +111,19 @@ func (x *Call) Phase() Phase { return Phase(x.phase.Load()) }
 
 // Cancel ends the call, as the end of its context does. Any goroutine.
 func (x *Call) Cancel() { x.cancel(context.Canceled) }
+
+// roundTripBy has another RoundTripper serve the request. If that declines with
+// http.ErrSkipAltProtocol, it may have read the body, so the Transport gets it anew where it can.
+func (x *Call) roundTripBy(other http.RoundTripper) (*http.Response, error) {
+	r, err := other.RoundTrip(x.original)
+	if !errors.Is(err, http.ErrSkipAltProtocol) || x.original.GetBody == nil {
+		return r, err
+	}
+	if fault := x.rewind(); fault != nil {
+		return nil, fault
+	}
+	return nil, err
+}
 
 // setPhase has no effect on a call that is over.
 func (x *Call) setPhase(p Phase) {
@@ -176,7 +211,8 @@ func (x *Call) watch() error {
 	}
 	if ctx.Done() != nil {
 		x.mu.Lock()
-		x.stop = context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
+		stop := context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
+		x.stop = func() { stop() }
 		x.mu.Unlock()
 	}
 	if x.original.Cancel != nil {
@@ -190,28 +226,29 @@ func (x *Call) watch() error {
 func (x *Call) watchCancel(ctx context.Context) {
 	_, bounded := ctx.Deadline()
 	x.mu.Lock()
-	if x.isOver { // its context has ended since it is watched
+	if x.request == over { // its context has ended since it is watched
 		x.mu.Unlock()
 		return
 	}
-	x.noted = true
-	x.t.noteCancel(x)
-	if bounded {
-		x.mu.Unlock()
-		return
-	}
-	over := make(chan struct{})
+	ended := make(chan struct{})
 	stop := x.stop
-	x.stop = func() bool {
-		close(over)
-		return stop == nil || stop()
+	x.stop = func() {
+		close(ended)
+		x.t.forgetCancel(x.original)
+		if stop != nil {
+			stop()
+		}
 	}
+	x.t.noteCancel(x)
 	x.mu.Unlock()
+	if bounded {
+		return
+	}
 	x.t.sys.Go(func() {
 		select {
 		case <-x.original.Cancel:
 			x.cancel(x.canceled())
-		case <-over:
+		case <-ended:
 		}
 	})
 }
@@ -228,14 +265,14 @@ func (x *Call) canceled() error {
 // both have come to their ends. Any goroutine.
 func (x *Call) cancel(err error) {
 	x.mu.Lock()
-	settled, e, b := x.settled, x.exchange, x.body
-	x.settled = true
+	before, e, b := x.result, x.exchange, x.body
+	x.result = max(before, decided)
 	x.mu.Unlock()
 	switch {
-	case !settled && e == nil:
+	case before == undecided && e == nil:
 		x.t.pool.withdraw(x)
 		x.finish(nil, err)
-	case !settled:
+	case before == undecided:
 		e.drop(x, err)
 		x.finish(nil, err)
 	case e != nil:
@@ -260,17 +297,17 @@ func (x *Call) fail(err error) {
 func (x *Call) settle(b *body) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.settled {
+	if x.result != undecided {
 		return false
 	}
-	x.settled, x.body = true, b
+	x.result, x.body = decided, b
 	return true
 }
 
 func (x *Call) isSettled() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.settled
+	return x.result != undecided
 }
 
 // isRead reports whether the caller has come to the end of the response.
@@ -299,7 +336,7 @@ func (x *Call) wrap(err error) error {
 func (x *Call) hold() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.ended {
+	if x.request != readable {
 		return false
 	}
 	x.held++
@@ -310,21 +347,19 @@ func (x *Call) hold() bool {
 func (x *Call) release() {
 	x.mu.Lock()
 	x.held--
-	if !x.late || x.held > 0 {
+	if x.result != late || x.held > 0 {
 		x.mu.Unlock()
 		return
 	}
-	r, err := x.response, x.err
-	x.late, x.ended = false, x.ended || err != nil
-	x.mu.Unlock()
-	x.conclude(r, err)
+	x.result = decided
+	x.conclude(x.response, x.err)
 }
 
-// attempt is hold for an attempt that e carries. It returns false if the call is settled.
-func (x *Call) attempt(e exchange, up *upload, reused bool) bool {
+// carried is hold for an attempt that e carries. It returns false if the call is settled.
+func (x *Call) carried(e exchange, up *upload, reused bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.settled {
+	if x.result != undecided {
 		return false
 	}
 	x.held++
@@ -336,17 +371,19 @@ func (x *Call) attempt(e exchange, up *upload, reused bool) bool {
 func (x *Call) finish(r *http.Response, err error) {
 	x.mu.Lock()
 	if x.held > 0 {
-		x.late, x.response, x.err = true, r, err
+		x.result, x.response, x.err = late, r, err
 		x.mu.Unlock()
 		return
 	}
-	x.ended = x.ended || err != nil
-	x.mu.Unlock()
 	x.conclude(r, err)
 }
 
-// conclude delivers the result.
+// conclude delivers the result. It is called with mu, which it releases.
 func (x *Call) conclude(r *http.Response, err error) {
+	if err != nil {
+		x.request = max(x.request, unread)
+	}
+	x.mu.Unlock()
 	if err != nil {
 		err = x.wrap(err)
 		x.over(err)
@@ -371,8 +408,8 @@ func (x *Call) deliver(r *http.Response, err error) {
 // goroutine, any number of times.
 func (x *Call) over(err error) {
 	x.mu.Lock()
-	stop, up, again, noted := x.stop, x.up, x.isOver, x.noted
-	x.stop, x.exchange, x.ended, x.isOver = nil, nil, true, true
+	stop, up, again := x.stop, x.up, x.request == over
+	x.stop, x.exchange, x.request = nil, nil, over
 	x.mu.Unlock()
 	if up != nil {
 		up.stopFor(err)
@@ -381,9 +418,6 @@ func (x *Call) over(err error) {
 	}
 	if stop != nil {
 		stop()
-	}
-	if noted {
-		x.t.forgetCancel(x.original)
 	}
 	if old := Phase(x.phase.Swap(uint32(Done))); old != Done {
 		x.t.figures.remove(old)
@@ -488,6 +522,14 @@ func (x *Call) method() string {
 		return "GET"
 	}
 	return x.req.Method
+}
+
+// wantsGzip is net/http's rule: not for HEAD, nor for a part, nor if the caller has a wish of its
+// own. Do is left out, whose caller may not be able to wait in a Read.
+func (x *Call) wantsGzip() bool {
+	h := x.req.Header
+	return !x.t.DisableCompression && x.done == nil && first(h["Accept-Encoding"]) == "" && first(h["Range"]) == "" &&
+		x.req.Method != "HEAD"
 }
 
 // upgrades reports whether the request asks for another protocol.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"os"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/tunnel"
 	"github.com/myriad-go/myriad/tlsloop"
@@ -30,7 +28,7 @@ import (
 type dialing struct {
 	t     *Transport
 	ctx   context.Context // with the values of the call's; it ends only where a program is given it
-	trace *httptrace.ClientTrace
+	trace trace
 	proxy *url.URL
 	addr  string // of the server
 	https bool
@@ -106,7 +104,7 @@ func (d *dialing) start() {
 
 // engine has the engine dial.
 func (d *dialing) engine(at string, h myriad.Handler) {
-	cancel := d.t.engine.DialFunc(d.traced(), "tcp", at, h, d.connected)
+	cancel := d.t.engine.DialFunc(d.trace.dial(d.ctx), "tcp", at, h, d.connected)
 	d.mu.Lock()
 	left := d.left
 	if d.stop == nil { // else it ends ctx, and by that the dial
@@ -118,48 +116,6 @@ func (d *dialing) engine(at string, h myriad.Handler) {
 	}
 }
 
-// traced is the context of the engine's dial. The resolver is given the hooks for names alone: it
-// would call those for connections with its own to a name server.
-func (d *dialing) traced() context.Context {
-	t := d.trace
-	if t == nil {
-		return d.ctx
-	}
-	names := &httptrace.ClientTrace{DNSStart: t.DNSStart, DNSDone: t.DNSDone}
-	ctx := httptrace.WithClientTrace(withoutValues{d.ctx}, names)
-	return driver.WithDialTrace(ctx, &driver.DialTrace{
-		Start: func(network, addr string) {
-			if t.ConnectStart != nil {
-				t.ConnectStart(network, addr)
-			}
-		},
-		Done: func(network, addr string, err error) {
-			if t.ConnectDone != nil {
-				t.ConnectDone(network, addr, err)
-			}
-		},
-	})
-}
-
-// withoutValues is a context that has only the end of another one.
-type withoutValues struct{ context.Context }
-
-// Value implements context.Context.
-func (withoutValues) Value(any) any { return nil }
-
-// A dialer is a user's function that makes connections.
-type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
-
-func (t *Transport) dialer() dialer    { return either(t.DialContext, t.Dial) }
-func (t *Transport) tlsDialer() dialer { return either(t.DialTLSContext, t.DialTLS) }
-
-func either(f dialer, old func(network, addr string) (net.Conn, error)) dialer {
-	if f == nil && old != nil {
-		return func(_ context.Context, network, addr string) (net.Conn, error) { return old(network, addr) }
-	}
-	return f
-}
-
 // custom runs the user's function, and adopts what it has made.
 func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -169,12 +125,10 @@ func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
 		err = errors.New("client: DialContext returned neither a connection nor an error")
 	}
 	if tc, ok := nc.(*tls.Conn); ok && err == nil && h == myriad.Handler(d.pc) {
-		if d.trace != nil && d.trace.TLSHandshakeStart != nil {
-			d.trace.TLSHandshakeStart()
-		}
+		d.trace.handshakeStart()
 		if err = tc.HandshakeContext(ctx); err != nil {
 			_ = nc.Close()
-			d.traceTLS(tls.ConnectionState{}, err)
+			d.trace.handshakeDone(tls.ConnectionState{}, err)
 			d.fail(err)
 			return
 		}
@@ -279,13 +233,13 @@ func connectRequest(addr string, header http.Header) []byte {
 	} else if agent := header.Get("User-Agent"); agent != "" {
 		p = h1.AppendField(p, "User-Agent", agent)
 	}
-	return append(appendFields(p, header, &Call{}), "\r\n"...)
+	return append(appendFields(p, header, noTrace, true), "\r\n"...)
 }
 
 // judge decides whether a proxy's answer to CONNECT connects. As in net/http only 200 does, and the
 // reason is the error's text.
 func (d *dialing) judge(asked *http.Request, head *h1.ResponseHead) error {
-	r := newResponse(&Call{req: asked, original: asked}, head)
+	r := newResponse(asked, false, head)
 	r.Body = http.NoBody
 	if f := d.t.OnProxyConnectResponse; f != nil {
 		if err := f(d.ctx, d.proxy, asked, r); err != nil {
@@ -357,8 +311,8 @@ type handshaking struct {
 
 // Opened tells httptrace of the beginning.
 func (h *handshaking) Opened(c *myriad.Conn) {
-	if d := h.d.Load(); d != nil && d.trace != nil && d.trace.TLSHandshakeStart != nil {
-		d.trace.TLSHandshakeStart()
+	if d := h.d.Load(); d != nil {
+		d.trace.handshakeStart()
 	}
 	c.SetHandler(h.next, nil)
 }
@@ -382,24 +336,18 @@ func (h *handshaking) failed(_ *myriad.Conn, err error) {
 		err = errHandshakeTimeout
 	}
 	err = asRead(err)
-	d.traceTLS(tls.ConnectionState{}, err)
+	d.trace.handshakeDone(tls.ConnectionState{}, err)
 	if h.proxy {
 		err = d.toProxy(err)
 	}
 	d.fail(err)
 }
 
-func (d *dialing) traceTLS(state tls.ConnectionState, err error) {
-	if t := d.trace; t != nil && t.TLSHandshakeDone != nil {
-		t.TLSHandshakeDone(state, err)
-	}
-}
-
 // stands is the end of a dial: pc is ready for its first call. On the loop.
 func (d *dialing) stands(pc *conn) {
 	pc.dial = nil
 	if pc.tls != nil {
-		d.traceTLS(*pc.tls, nil)
+		d.trace.handshakeDone(*pc.tls, nil)
 	}
 	if d.t.IdleConnTimeout > 0 {
 		pc.c.SetTimer(d.t.IdleConnTimeout)
@@ -419,7 +367,7 @@ func (d *dialing) stands(pc *conn) {
 // false if the dial was given up. On the loop.
 func (d *dialing) standsMux(m *muxConn) (x *Call, ok bool) {
 	if m.tls != nil {
-		d.traceTLS(*m.tls, nil)
+		d.trace.handshakeDone(*m.tls, nil)
 	}
 	x, ok = d.t.pool.stoodMux(d, m)
 	d.release()

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/mux"
 )
@@ -129,13 +128,6 @@ var (
 	errAbandoned     = errors.New("client: the connection is not needed any more")
 )
 
-// headTooLarge is the error of a response whose head is beyond its limit. A head with too many
-// fields has it, too.
-func (t *Transport) headTooLarge() error {
-	return fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted (Transport.MaxResponseHeaderBytes)",
-		t.limits(0).HeadBytes)
-}
-
 // closedError is why a connection ended, for what it carried. An orderly end is an io.EOF before a
 // response, and io.ErrUnexpectedEOF within one. What the system says is a *net.OpError, as in
 // net/http.
@@ -183,20 +175,6 @@ func (e streamError) Error() string {
 
 // Unwrap gives the error of the frame, and by that its cause.
 func (e streamError) Unwrap() error { return e.frame }
-
-// headError is the error of a head that cannot be parsed, behind interim responses or not.
-func (t *Transport) headError(err error, interim bool) error {
-	e, ok := errors.AsType[*h1.Error](err)
-	switch {
-	case !ok:
-		return err
-	case e.Status != http.StatusRequestHeaderFieldsTooLarge && e.Status != http.StatusRequestURITooLong:
-		return errors.New("client: malformed HTTP response: " + e.Reason)
-	case interim:
-		return ErrInterim
-	}
-	return t.headTooLarge()
-}
 
 // dialError is the error of the engine's dial in the form that package net gives it. Of several
 // addresses it is that of the first.

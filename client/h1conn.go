@@ -4,7 +4,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
-	"net/http/httptrace"
+	"net/textproto"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -115,7 +115,7 @@ func (pc *conn) send(x *Call) {
 	up := &upload{x: x, pc: pc, payload: noPayload}
 	reused := pc.idled || pc.carried
 	pc.carried = true
-	if !x.attempt(pc, up, reused) { // cancelled
+	if !x.carried(pc, up, reused) { // cancelled
 		pc.free()
 		return
 	}
@@ -126,19 +126,12 @@ func (pc *conn) send(x *Call) {
 		return
 	}
 	x.setPhase(Sent)
-	x.traceGotConn(pc, reused)
+	var idleFor time.Duration
+	if pc.idled && !pc.idleSince.IsZero() {
+		idleFor = pc.t.sys.Now().Sub(pc.idleSince)
+	}
+	x.trace.gotConn(pc.c, reused, pc.idled, idleFor)
 	up.begin()
-}
-
-func (x *Call) traceGotConn(pc *conn, reused bool) {
-	if x.trace == nil || x.trace.GotConn == nil {
-		return
-	}
-	info := httptrace.GotConnInfo{Conn: pc.c, Reused: reused}
-	if info.WasIdle = pc.idled; pc.idled && !pc.idleSince.IsZero() {
-		info.IdleTime = pc.t.sys.Now().Sub(pc.idleSince)
-	}
-	x.trace.GotConn(info)
 }
 
 // free passes the connection on to another call, keeps it idle, or closes it. It must be between
@@ -246,9 +239,7 @@ func (pc *conn) begins(x *Call) bool {
 	}
 	x.gotByte.Store(true)
 	x.setPhase(Head)
-	if x.trace != nil && x.trace.GotFirstResponseByte != nil {
-		x.trace.GotFirstResponseByte()
-	}
+	x.trace.gotFirstByte()
 	return true
 }
 
@@ -256,13 +247,12 @@ func (pc *conn) begins(x *Call) bool {
 // that a Got1xxResponse is called with do not count.
 func (pc *conn) takeInterim(x *Call, head *h1.ResponseHead, n int) {
 	if head.Status == http.StatusContinue {
-		if x.trace != nil && x.trace.Got100Continue != nil {
-			x.trace.Got100Continue()
-		}
+		x.trace.got100()
 		pc.goAhead()
 	}
-	if x.trace != nil && x.trace.Got1xxResponse != nil {
-		if err := x.trace.Got1xxResponse(head.Status, mimeHeader(head)); err != nil {
+	header := func() textproto.MIMEHeader { return textproto.MIMEHeader(headerOf(head.Fields)) }
+	if called, err := x.trace.got1xx(head.Status, header); called {
+		if err != nil {
 			pc.broken(err)
 		}
 		return
@@ -284,7 +274,7 @@ func (pc *conn) goAhead() {
 // respond is the final head of a response; rest came behind it.
 func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	pc.interim = 0
-	r := newResponse(x, head)
+	r := newResponse(x.original, x.isHead, head)
 	r.TLS = pc.tls
 	pc.last = !head.KeepAlive || x.closes || pc.t.DisableKeepAlives || pc.stops || pc.ended
 	if head.Status == http.StatusSwitchingProtocols {
@@ -488,7 +478,7 @@ func (pc *conn) exchangeOver(x *Call) {
 	x.over(errAbandoned)
 	if !reuse {
 		pc.close()
-		x.tracePut(errKeepIdle)
+		pc.tracePut(x, errKeepIdle)
 		return
 	}
 	pc.c.Resume()
@@ -496,15 +486,15 @@ func (pc *conn) exchangeOver(x *Call) {
 		pc.c.SetTimer(pc.t.IdleConnTimeout)
 	}
 	err := pc.t.pool.offer(pc)
-	x.tracePut(err)
+	pc.tracePut(x, err)
 	if err != nil {
 		pc.close()
 	}
 }
 
-func (x *Call) tracePut(err error) {
-	if x.trace != nil && x.trace.PutIdleConn != nil && !x.t.DisableKeepAlives {
-		x.trace.PutIdleConn(err)
+func (pc *conn) tracePut(x *Call, err error) {
+	if !pc.t.DisableKeepAlives {
+		x.trace.putIdle(err)
 	}
 }
 

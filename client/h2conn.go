@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/tls"
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -29,39 +28,6 @@ const (
 	silentTimer
 	barredTimer
 )
-
-// speaks are the protocols that Transport.Protocols allows, or its default.
-func (t *Transport) speaks() http.Protocols {
-	if t.Protocols != nil {
-		return *t.Protocols
-	}
-	var p http.Protocols
-	p.SetHTTP1(true)
-	if t.TLSNextProto != nil {
-		p.SetHTTP2(t.TLSNextProto["h2"] != nil)
-		return p
-	}
-	p.SetHTTP2(t.ForceAttemptHTTP2 || t.TLSClientConfig == nil && t.dialer() == nil && t.tlsDialer() == nil)
-	return p
-}
-
-// mayH2 reports whether connections of a key may speak HTTP/2. A proxy that takes requests itself
-// is spoken to in HTTP/1.
-func (t *Transport) mayH2(k hostKey) bool {
-	p := t.speaks()
-	switch {
-	case k.onlyH1 || k.addr == "":
-		return false
-	case k.scheme == "https":
-		return p.HTTP2()
-	}
-	return p.UnencryptedHTTP2() && !p.HTTP1()
-}
-
-// creditAt is how much of a body's window has been consumed when the server is credited: a half.
-func (t *Transport) creditAt() int {
-	return max(1, min(orDefault(t.mux.Window, maxBodyBuffer), maxBodyBuffer)/2)
-}
 
 // A muxConn is an HTTP/2 connection. It takes the calls that wait for its host from the pool, as
 // many at a time as the server allows.

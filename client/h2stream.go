@@ -1,13 +1,9 @@
 package client
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"net/textproto"
-	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +48,7 @@ func (st *stream) begin(x *Call) {
 	up := &upload{x: x, st: st, payload: noPayload}
 	reused := st.m.carried
 	st.m.carried = true
-	if !x.attempt(st, up, reused) { // cancelled
+	if !x.carried(st, up, reused) { // cancelled
 		st.Cancel(h2.Cancel)
 		return
 	}
@@ -69,7 +65,7 @@ func (st *stream) begin(x *Call) {
 	}
 	st.call, st.up = x, up
 	x.setPhase(Sent)
-	x.traceGotConn(&conn{t: st.m.t, c: st.m.c, idled: reused}, reused)
+	x.trace.gotConn(st.m.c, reused, reused, 0)
 	switch {
 	case x.isHead:
 		st.WithoutBody()
@@ -77,7 +73,7 @@ func (st *stream) begin(x *Call) {
 		st.Tunnel()
 	}
 	if !up.probe {
-		st.head = x.appendPairs(nil, up, to)
+		st.head = up.appendPairs(nil, to)
 	}
 	up.final = up.body == nil
 	switch {
@@ -176,9 +172,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 	}
 	if !x.gotByte.Swap(true) {
 		x.setPhase(Head)
-		if x.trace != nil && x.trace.GotFirstResponseByte != nil {
-			x.trace.GotFirstResponseByte()
-		}
+		x.trace.gotFirstByte()
 	}
 	if h.TooLarge {
 		return st.refuse(x, x.t.headTooLarge())
@@ -206,7 +200,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		x.finish(r, nil)
 		return h2.NoError
 	}
-	b := &body{exchange: st, call: x, response: r, credit: st.m.t.creditAt()}
+	b := &body{exchange: st, call: x, response: r, credit: max(1, min(st.m.t.mux.Window, maxBodyBuffer)/2)}
 	r.Body = b
 	decompress(x, r)
 	if !x.settle(b) {
@@ -237,15 +231,13 @@ func (st *stream) refuse(x *Call, err error) h2.Code {
 // takeInterim is a response that another one follows.
 func (st *stream) takeInterim(x *Call, h *h2.Head) h2.Code {
 	if h.Status == http.StatusContinue {
-		if x.trace != nil && x.trace.Got100Continue != nil {
-			x.trace.Got100Continue()
-		}
+		x.trace.got100()
 		st.goAhead()
 	}
-	if x.trace != nil && x.trace.Got1xxResponse != nil {
-		if err := x.trace.Got1xxResponse(h.Status, textproto.MIMEHeader(headerOfPairs(h.Fields))); err != nil {
-			return st.refuse(x, err)
-		}
+	header := func() textproto.MIMEHeader { return textproto.MIMEHeader(headerOfPairs(h.Fields)) }
+	if called, err := x.trace.got1xx(h.Status, header); err != nil {
+		return st.refuse(x, err)
+	} else if called {
 		return h2.NoError
 	}
 	for _, f := range h.Fields {
@@ -367,109 +359,4 @@ func (st *stream) Ended(code h2.Code, err error) {
 	default:
 		x.fail(st.m.endError(err, false))
 	}
-}
-
-// A pseudo is what the pseudo-fields of a request say of its target (RFC 9113 section 8.3.1).
-type pseudo struct{ authority, path string }
-
-// pseudoTarget is the target of a request, with the errors of net/http. A host in URL.Opaque is cut
-// off: it is the authority.
-func pseudoTarget(r *http.Request) (to pseudo, err error) {
-	if to.authority = hostOf(r); to.authority == "" {
-		return to, errors.New("http2: invalid Host header")
-	}
-	if r.Method == "CONNECT" {
-		return to, nil
-	}
-	uri := r.URL.RequestURI()
-	if to.path = uri; !isPath(uri) {
-		to.path = strings.TrimPrefix(uri, r.URL.Scheme+"://"+to.authority)
-	}
-	switch {
-	case isPath(to.path):
-		return to, nil
-	case r.URL.Opaque != "":
-		return to, fmt.Errorf("http2: invalid request :path %q from URL.Opaque = %q", uri, r.URL.Opaque)
-	}
-	return to, fmt.Errorf("http2: invalid request :path %q", uri)
-}
-
-func isPath(s string) bool { return strings.HasPrefix(s, "/") || s == "*" }
-
-// appendPairs is appendHead for HTTP/2.
-func (x *Call) appendPairs(dst []byte, u *upload, to pseudo) []byte {
-	r := x.req
-	dst = h2.AppendPair(dst, ":method", x.method(), false)
-	if r.Method == "CONNECT" {
-		dst = h2.AppendPair(dst, ":authority", to.authority, false)
-	} else {
-		dst = h2.AppendPair(dst, ":scheme", r.URL.Scheme, false)
-		dst = h2.AppendPair(dst, ":authority", to.authority, false)
-		dst = h2.AppendPair(dst, ":path", to.path, false)
-	}
-	if agent, set := r.Header["User-Agent"]; !set {
-		dst = x.pair(dst, "user-agent", "Go-http-client/2.0")
-	} else if len(agent) > 0 && agent[0] != "" {
-		dst = x.pair(dst, "user-agent", agent[0])
-	}
-	if u.length > 0 || u.length == 0 && sendsZero(x.method()) {
-		dst = x.pair(dst, "content-length", strconv.FormatInt(u.length, 10))
-	}
-	if names := trailerNames(r.Trailer); names != "" && u.body != nil {
-		dst = x.pair(dst, "trailer", names)
-	}
-	dst = x.appendFieldPairs(dst, r.Header)
-	x.gzip = x.wantsGzip() && len(r.Header["Accept-Encoding"]) == 0 && len(r.Header["Range"]) == 0
-	if x.gzip {
-		dst = x.pair(dst, "accept-encoding", "gzip")
-	}
-	return dst
-}
-
-func (x *Call) pair(dst []byte, name, value string) []byte {
-	if x.trace != nil && x.trace.WroteHeaderField != nil {
-		x.trace.WroteHeaderField(name, []string{value})
-	}
-	sensitive := name == "authorization" || name == "cookie" && len(value) < 20 // guessed by their length
-	return h2.AppendPair(dst, name, strings.TrimSpace(value), sensitive)
-}
-
-// appendFieldPairs leaves out what belongs to connections of HTTP/1 (section 8.2.2).
-func (x *Call) appendFieldPairs(dst []byte, header http.Header) []byte {
-	names := make([]string, 0, len(header))
-	for name := range header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		lower := strings.ToLower(name)
-		switch lower {
-		case "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive":
-			continue
-		}
-		if ours(name) {
-			continue
-		}
-		for _, v := range header[name] {
-			switch {
-			case lower != "te":
-				dst = x.pair(dst, lower, v)
-			case strings.EqualFold(v, "trailers"): // its only value here
-				dst = x.pair(dst, lower, "trailers")
-			}
-		}
-	}
-	return dst
-}
-
-func appendTrailer(dst []byte, trailer http.Header) []byte {
-	for name, values := range trailer {
-		if h2.OfConnection(strings.ToLower(name)) {
-			continue
-		}
-		for _, v := range values {
-			dst = h2.AppendPair(dst, strings.ToLower(name), strings.TrimSpace(v), false)
-		}
-	}
-	return dst
 }

@@ -185,6 +185,7 @@ func runRefused(t *testing.T, s *refuser, req *http.Request, cancelAt time.Durat
 	t.Helper()
 	s.w = sim.New(1, sim.Options{})
 	s.cfg.Now, s.began = s.w.Now, s.w.Now()
+	s.cfg.Take(nil)
 	e, failed := myriad.Start(myriad.Config{Loops: 1, System: s.w, Logger: slog.New(slog.DiscardHandler)})
 	if failed != nil {
 		t.Fatal(failed)

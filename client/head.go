@@ -1,6 +1,8 @@
 package client
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -9,6 +11,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/h2"
 )
 
 // userAgent is what net/http sends, which servers know.
@@ -16,45 +19,43 @@ const userAgent = "Go-http-client/1.1"
 
 // appendHead writes a request's head as net/http does: the fields of the connection and the body
 // first, then the caller's in order of their names.
-func (x *Call) appendHead(dst []byte, u *upload) []byte {
-	r := x.req
+func (u *upload) appendHead(dst []byte) []byte {
+	x, r := u.x, u.x.req
 	host := hostOf(r)
 	if dst == nil {
 		dst = make([]byte, 0, 512)
 	}
-	dst = h1.AppendRequestLine(dst, x.method(), x.target(host, u.pc))
-	dst = x.field(dst, "Host", host)
+	dst = h1.AppendRequestLine(dst, x.method(), u.target(host))
+	dst = u.field(dst, "Host", host)
 	if agent, set := r.Header["User-Agent"]; !set {
-		dst = x.field(dst, "User-Agent", userAgent)
+		dst = u.field(dst, "User-Agent", userAgent)
 	} else if len(agent) > 0 && agent[0] != "" {
-		dst = x.field(dst, "User-Agent", agent[0])
+		dst = u.field(dst, "User-Agent", agent[0])
 	}
 	if closes(r, x.t) {
-		dst = x.field(dst, "Connection", "close")
+		dst = u.field(dst, "Connection", "close")
 	}
 	switch {
 	case u.chunked:
-		dst = x.field(dst, "Transfer-Encoding", "chunked")
+		dst = u.field(dst, "Transfer-Encoding", "chunked")
 		if names := trailerNames(r.Trailer); names != "" {
-			dst = x.field(dst, "Trailer", names)
+			dst = u.field(dst, "Trailer", names)
 		}
 	case u.length > 0, u.length == 0 && sendsZero(x.method()):
-		dst = x.field(dst, "Content-Length", strconv.FormatInt(u.length, 10))
+		dst = u.field(dst, "Content-Length", strconv.FormatInt(u.length, 10))
 	}
-	dst = appendFields(dst, r.Header, x)
+	dst = appendFields(dst, r.Header, x.trace, true)
 	if x.gzip = x.wantsGzip(); x.gzip {
-		dst = x.field(dst, "Accept-Encoding", "gzip")
+		dst = u.field(dst, "Accept-Encoding", "gzip")
 	}
 	if u.pc.auth != "" && len(r.Header["Proxy-Authorization"]) == 0 {
-		dst = x.field(dst, "Proxy-Authorization", u.pc.auth)
+		dst = u.field(dst, "Proxy-Authorization", u.pc.auth)
 	}
 	return append(dst, "\r\n"...)
 }
 
-func (x *Call) field(dst []byte, name, value string) []byte {
-	if x.trace != nil && x.trace.WroteHeaderField != nil {
-		x.trace.WroteHeaderField(name, []string{value})
-	}
+func (u *upload) field(dst []byte, name, value string) []byte {
+	u.x.trace.wroteField(name, value)
 	return h1.AppendField(dst, name, value)
 }
 
@@ -89,15 +90,15 @@ func withoutZone(host string) string {
 }
 
 // target is the request's target (RFC 9112 section 3.2).
-func (x *Call) target(host string, pc *conn) string {
-	u := x.req.URL
-	target := u.RequestURI()
+func (u *upload) target(host string) string {
+	url := u.x.req.URL
+	target := url.RequestURI()
 	switch {
-	case pc.plain && u.Opaque == "":
-		return u.Scheme + "://" + host + target
-	case x.req.Method == "CONNECT" && u.Path == "":
-		if u.Opaque != "" {
-			return u.Opaque
+	case u.pc.plain && url.Opaque == "":
+		return url.Scheme + "://" + host + target
+	case u.x.isConnect && url.Path == "":
+		if url.Opaque != "" {
+			return url.Opaque
 		}
 		return host
 	}
@@ -119,14 +120,6 @@ func wantsClose(r *http.Request) bool {
 
 func sendsZero(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
 
-// wantsGzip is net/http's rule: not for HEAD, nor for a part, nor if the caller has a wish of its
-// own. Do is left out, whose caller may not be able to wait in a Read.
-func (x *Call) wantsGzip() bool {
-	h := x.req.Header
-	return !x.t.DisableCompression && x.done == nil && first(h["Accept-Encoding"]) == "" && first(h["Range"]) == "" &&
-		x.req.Method != "HEAD"
-}
-
 func first(values []string) string {
 	if len(values) == 0 {
 		return ""
@@ -143,13 +136,13 @@ func trailerNames(trailer http.Header) string {
 	return strings.Join(names, ",")
 }
 
-// appendFields appends a caller's fields in order of their names, without those of the connection
-// and the body if x is there.
-func appendFields(dst []byte, h http.Header, x *Call) []byte {
+// appendFields appends a caller's fields in order of their names. Those of a head are without the ones
+// that the Transport writes itself.
+func appendFields(dst []byte, h http.Header, t trace, ofHead bool) []byte {
 	var few [16]string
 	names := few[:0]
 	for name := range h {
-		if x == nil || !ours(name) {
+		if !ofHead || !ours(name) {
 			names = append(names, name)
 		}
 	}
@@ -158,9 +151,7 @@ func appendFields(dst []byte, h http.Header, x *Call) []byte {
 		for _, v := range h[name] {
 			dst = h1.AppendField(dst, name, v)
 		}
-		if x != nil && x.trace != nil && x.trace.WroteHeaderField != nil {
-			x.trace.WroteHeaderField(name, h[name])
-		}
+		t.wroteField(name, h[name]...)
 	}
 	return dst
 }
@@ -181,4 +172,107 @@ func ours(name string) bool {
 		return strings.EqualFold(name, "Transfer-Encoding")
 	}
 	return false
+}
+
+// A pseudo is what the pseudo-fields of a request say of its target (RFC 9113 section 8.3.1).
+type pseudo struct{ authority, path string }
+
+// pseudoTarget is the target of a request, with the errors of net/http. A host in URL.Opaque is cut
+// off: it is the authority.
+func pseudoTarget(r *http.Request) (to pseudo, err error) {
+	if to.authority = hostOf(r); to.authority == "" {
+		return to, errors.New("http2: invalid Host header")
+	}
+	if r.Method == "CONNECT" {
+		return to, nil
+	}
+	uri := r.URL.RequestURI()
+	if to.path = uri; !isPath(uri) {
+		to.path = strings.TrimPrefix(uri, r.URL.Scheme+"://"+to.authority)
+	}
+	switch {
+	case isPath(to.path):
+		return to, nil
+	case r.URL.Opaque != "":
+		return to, fmt.Errorf("http2: invalid request :path %q from URL.Opaque = %q", uri, r.URL.Opaque)
+	}
+	return to, fmt.Errorf("http2: invalid request :path %q", uri)
+}
+
+func isPath(s string) bool { return strings.HasPrefix(s, "/") || s == "*" }
+
+// appendPairs is appendHead for HTTP/2.
+func (u *upload) appendPairs(dst []byte, to pseudo) []byte {
+	x, r := u.x, u.x.req
+	dst = h2.AppendPair(dst, ":method", x.method(), false)
+	if r.Method == "CONNECT" {
+		dst = h2.AppendPair(dst, ":authority", to.authority, false)
+	} else {
+		dst = h2.AppendPair(dst, ":scheme", r.URL.Scheme, false)
+		dst = h2.AppendPair(dst, ":authority", to.authority, false)
+		dst = h2.AppendPair(dst, ":path", to.path, false)
+	}
+	if agent, set := r.Header["User-Agent"]; !set {
+		dst = u.pair(dst, "user-agent", "Go-http-client/2.0")
+	} else if len(agent) > 0 && agent[0] != "" {
+		dst = u.pair(dst, "user-agent", agent[0])
+	}
+	if u.length > 0 || u.length == 0 && sendsZero(x.method()) {
+		dst = u.pair(dst, "content-length", strconv.FormatInt(u.length, 10))
+	}
+	if names := trailerNames(r.Trailer); names != "" && u.body != nil {
+		dst = u.pair(dst, "trailer", names)
+	}
+	dst = u.appendFieldPairs(dst, r.Header)
+	x.gzip = x.wantsGzip() && len(r.Header["Accept-Encoding"]) == 0 && len(r.Header["Range"]) == 0
+	if x.gzip {
+		dst = u.pair(dst, "accept-encoding", "gzip")
+	}
+	return dst
+}
+
+func (u *upload) pair(dst []byte, name, value string) []byte {
+	u.x.trace.wroteField(name, value)
+	sensitive := name == "authorization" || name == "cookie" && len(value) < 20 // guessed by their length
+	return h2.AppendPair(dst, name, strings.TrimSpace(value), sensitive)
+}
+
+// appendFieldPairs leaves out what belongs to connections of HTTP/1 (section 8.2.2).
+func (u *upload) appendFieldPairs(dst []byte, header http.Header) []byte {
+	names := make([]string, 0, len(header))
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		lower := strings.ToLower(name)
+		switch lower {
+		case "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive":
+			continue
+		}
+		if ours(name) {
+			continue
+		}
+		for _, v := range header[name] {
+			switch {
+			case lower != "te":
+				dst = u.pair(dst, lower, v)
+			case strings.EqualFold(v, "trailers"): // its only value here
+				dst = u.pair(dst, lower, "trailers")
+			}
+		}
+	}
+	return dst
+}
+
+func appendTrailer(dst []byte, trailer http.Header) []byte {
+	for name, values := range trailer {
+		if h2.OfConnection(strings.ToLower(name)) {
+			continue
+		}
+		for _, v := range values {
+			dst = h2.AppendPair(dst, strings.ToLower(name), strings.TrimSpace(v), false)
+		}
+	}
+	return dst
 }

@@ -616,14 +616,6 @@ func (p *pool) settle(pc *conn) error {
 	return nil
 }
 
-// isStale reports whether a connection has been idle for longer than IdleConnTimeout, although its
-// timer has not ended: timers stand still while the system sleeps, or the process is stopped. So it
-// is the wall clock that counts.
-func (t *Transport) isStale(idleSince time.Time) bool {
-	return t.IdleConnTimeout > 0 && !idleSince.IsZero() &&
-		t.sys.Now().Round(0).Sub(idleSince.Round(0)) > t.IdleConnTimeout
-}
-
 func (p *pool) takeIdle(h *host, i int) *conn {
 	pc := h.idle[i]
 	copy(h.idle[i:], h.idle[i+1:])

@@ -10,11 +10,11 @@ import (
 )
 
 // newResponse is the response without its body.
-func newResponse(x *Call, head *h1.ResponseHead) *http.Response {
+func newResponse(req *http.Request, isHead bool, head *h1.ResponseHead) *http.Response {
 	r := &http.Response{
 		StatusCode: head.Status, Status: statusLine(head), ProtoMajor: 1, ProtoMinor: head.Minor,
 		Proto: "HTTP/1." + string(rune('0'+head.Minor)), Header: headerOf(head.Fields),
-		ContentLength: head.ContentLength, Close: !head.KeepAlive, Request: x.original,
+		ContentLength: head.ContentLength, Close: !head.KeepAlive, Request: req,
 	}
 	if head.Minor == 1 {
 		r.Proto = "HTTP/1.1"
@@ -24,7 +24,7 @@ func newResponse(x *Call, head *h1.ResponseHead) *http.Response {
 		delete(r.Header, "Transfer-Encoding")
 		announceTrailer(r)
 	}
-	if head.NoBody && !x.isHead {
+	if head.NoBody && !isHead {
 		r.ContentLength = 0
 	}
 	if v := r.Header["Content-Length"]; len(v) > 1 {
@@ -93,8 +93,4 @@ func headerOf(fields []h1.Field) http.Header {
 		h[name] = values[i : i+1 : i+1]
 	}
 	return h
-}
-
-func mimeHeader(head *h1.ResponseHead) textproto.MIMEHeader {
-	return textproto.MIMEHeader(headerOf(head.Fields))
 }

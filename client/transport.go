@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -122,21 +121,24 @@ type Transport struct {
 	// connections, and writes are not buffered.
 	ReadBufferSize, WriteBufferSize int
 
+	transportState
+}
+
+// transportState is what a Transport has once it has been used.
+type transportState struct {
 	once    sync.Once
-	started error
+	started error // of once
 	engine  *myriad.Engine
 	sys     driver.System
 	figures *figures
 	parkers sync.Pool // of driver.Parker
 	scratch sync.Pool // of *scratch
 	heads   sync.Pool // of *[]byte
+	mux     mux.Config
+	pool    pool
 
-	mux  mux.Config
-	pool pool
-
-	mu sync.Mutex
-	// cancels has requests with a Cancel channel, for CancelRequest. Guarded by mu.
-	cancels map[*http.Request]*Call
+	mu      sync.Mutex
+	cancels map[*http.Request]*Call                      // guarded by mu: those with a Cancel channel
 	others  atomic.Pointer[map[string]http.RoundTripper] // by scheme; written under mu
 }
 
@@ -181,7 +183,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, errRoundTripOnLoop
 	}
-	x := &Call{t: t, original: req, req: req}
+	x := &Call{t: t, original: req, attempting: attempting{req: req}}
 	if other := t.other(req); other != nil {
 		r, err := x.roundTripBy(other)
 		if !errors.Is(err, http.ErrSkipAltProtocol) {
@@ -205,7 +207,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // As a Body that is decompressed has to be read by a goroutine, Do does not ask for gzip by itself.
 // A request body that is not in memory costs a goroutine while it is sent. Any goroutine.
 func (t *Transport) Do(req *http.Request, done func(*http.Response, error)) *Call {
-	x := &Call{t: t, original: req, req: req, done: done}
+	x := &Call{t: t, original: req, attempting: attempting{req: req}, done: done}
 	if err := t.init(); err != nil {
 		closeBody(req)
 		done(nil, err)
@@ -225,19 +227,6 @@ func (t *Transport) Do(req *http.Request, done func(*http.Response, error)) *Cal
 	}
 	t.start(x)
 	return x
-}
-
-// roundTripBy has another RoundTripper serve the request. If that declines with
-// http.ErrSkipAltProtocol, it may have read the body, so the Transport gets it anew where it can.
-func (x *Call) roundTripBy(other http.RoundTripper) (*http.Response, error) {
-	r, err := other.RoundTrip(x.original)
-	if !errors.Is(err, http.ErrSkipAltProtocol) || x.original.GetBody == nil {
-		return r, err
-	}
-	if fault := x.rewind(); fault != nil {
-		return nil, fault
-	}
-	return nil, err
 }
 
 // RegisterProtocol has rt serve the requests of a scheme, such as "file" by http.NewFileTransport.
@@ -270,7 +259,7 @@ func (t *Transport) other(r *http.Request) http.RoundTripper {
 // start begins a call. If the request is invalid, or its context has ended, the call has not begun
 // and has no phase: it fails with the plain error, as in net/http.
 func (t *Transport) start(x *Call) {
-	x.trace = httptrace.ContextClientTrace(x.req.Context())
+	x.trace = traceOf(x.req.Context())
 	t.figures.add(Queued)
 	key, err := x.prepare()
 	if err == nil {
@@ -282,9 +271,7 @@ func (t *Transport) start(x *Call) {
 		x.deliver(nil, err)
 		return
 	}
-	if x.trace != nil && x.trace.GetConn != nil {
-		x.trace.GetConn(x.addr)
-	}
+	x.trace.getConn(x.addr)
 	t.pool.acquire(x, key)
 }
 
@@ -342,6 +329,76 @@ func (t *Transport) limits(interim int) h1.Limits {
 	}
 	n := int(max(1, min(most, h1.MaxHeadBytes)-int64(interim)))
 	return h1.Limits{HeadBytes: n, LineBytes: n, Fields: maxFields}
+}
+
+// headTooLarge is the error of a response whose head is beyond its limit. A head with too many
+// fields has it, too.
+func (t *Transport) headTooLarge() error {
+	return fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted (Transport.MaxResponseHeaderBytes)",
+		t.limits(0).HeadBytes)
+}
+
+// headError is the error of a head that cannot be parsed, behind interim responses or not.
+func (t *Transport) headError(err error, interim bool) error {
+	e, ok := errors.AsType[*h1.Error](err)
+	switch {
+	case !ok:
+		return err
+	case e.Status != http.StatusRequestHeaderFieldsTooLarge && e.Status != http.StatusRequestURITooLong:
+		return errors.New("client: malformed HTTP response: " + e.Reason)
+	case interim:
+		return ErrInterim
+	}
+	return t.headTooLarge()
+}
+
+// speaks are the protocols that Transport.Protocols allows, or its default.
+func (t *Transport) speaks() http.Protocols {
+	if t.Protocols != nil {
+		return *t.Protocols
+	}
+	var p http.Protocols
+	p.SetHTTP1(true)
+	if t.TLSNextProto != nil {
+		p.SetHTTP2(t.TLSNextProto["h2"] != nil)
+		return p
+	}
+	p.SetHTTP2(t.ForceAttemptHTTP2 || t.TLSClientConfig == nil && t.dialer() == nil && t.tlsDialer() == nil)
+	return p
+}
+
+// mayH2 reports whether connections of a key may speak HTTP/2. A proxy that takes requests itself
+// is spoken to in HTTP/1.
+func (t *Transport) mayH2(k hostKey) bool {
+	p := t.speaks()
+	switch {
+	case k.onlyH1 || k.addr == "":
+		return false
+	case k.scheme == "https":
+		return p.HTTP2()
+	}
+	return p.UnencryptedHTTP2() && !p.HTTP1()
+}
+
+// A dialer is a user's function that makes connections.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (t *Transport) dialer() dialer    { return either(t.DialContext, t.Dial) }
+func (t *Transport) tlsDialer() dialer { return either(t.DialTLSContext, t.DialTLS) }
+
+func either(f dialer, old func(network, addr string) (net.Conn, error)) dialer {
+	if f == nil && old != nil {
+		return func(_ context.Context, network, addr string) (net.Conn, error) { return old(network, addr) }
+	}
+	return f
+}
+
+// isStale reports whether a connection has been idle for longer than IdleConnTimeout, although its
+// timer has not ended: timers stand still while the system sleeps, or the process is stopped. So it
+// is the wall clock that counts.
+func (t *Transport) isStale(idleSince time.Time) bool {
+	return t.IdleConnTimeout > 0 && !idleSince.IsZero() &&
+		t.sys.Now().Round(0).Sub(idleSince.Round(0)) > t.IdleConnTimeout
 }
 
 // Clone returns a Transport with the same exported fields and no connections.

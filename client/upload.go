@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"reflect"
 	"strings"
 	"sync"
@@ -64,7 +63,7 @@ func (u *upload) begin() {
 	u.mu.Lock()
 	if !u.probe {
 		u.buffer = x.t.heads.Get().(*[]byte)
-		u.pending = x.appendHead((*u.buffer)[:0], u)
+		u.pending = u.appendHead((*u.buffer)[:0])
 	}
 	switch {
 	case u.body == nil:
@@ -100,9 +99,7 @@ func (u *upload) start() {
 		u.pump()
 	case u.expects:
 		u.pumpHead()
-		if x.trace != nil && x.trace.Wait100Continue != nil {
-			x.trace.Wait100Continue()
-		}
+		x.trace.wait100()
 	default:
 		x.t.sys.Go(u.stream)
 	}
@@ -259,9 +256,9 @@ func (u *upload) waits() bool { return len(u.pending) > 0 || u.st != nil && u.st
 func (u *upload) makeHead() {
 	if u.st != nil {
 		to, _ := pseudoTarget(u.x.req) // it was checked when the stream began
-		u.st.head = u.x.appendPairs(nil, u, to)
+		u.st.head = u.appendPairs(nil, to)
 	} else {
-		u.pending = u.x.appendHead(nil, u)
+		u.pending = u.appendHead(nil)
 	}
 }
 
@@ -327,7 +324,7 @@ func (u *upload) recycle() {
 // the response is complete.
 func (u *upload) done() {
 	u.close()
-	u.traceWrote(nil)
+	u.x.trace.wroteRequest(nil)
 	u.wrote.Store(true)
 	if u.st == nil && !u.whole {
 		u.pc.c.Notify()
@@ -338,7 +335,7 @@ func (u *upload) done() {
 func (u *upload) failed() {
 	err := *u.readErr.Load()
 	u.close()
-	u.traceWrote(err)
+	u.x.trace.wroteRequest(err)
 	if u.st != nil {
 		u.st.fail(u.x, err)
 		return
@@ -348,7 +345,7 @@ func (u *upload) failed() {
 
 // refused is for a connection that is closed, or closing.
 func (u *upload) refused(err error) {
-	u.traceWrote(err)
+	u.x.trace.wroteRequest(err)
 	if u.pc != nil && u.pc.gone.Load() && u.pc.x.CompareAndSwap(u.x, nil) { // else Closed is still to come
 		u.x.attemptFailed(closedError(u.pc.c, nil, false))
 	}
@@ -379,15 +376,9 @@ func (u *upload) close() {
 
 // traceHeaders is called by what writes the head, which may have to try again.
 func (u *upload) traceHeaders() {
-	if t := u.x.trace; t != nil && t.WroteHeaders != nil && !u.traced {
+	if !u.traced {
 		u.traced = true
-		t.WroteHeaders()
-	}
-}
-
-func (u *upload) traceWrote(err error) {
-	if t := u.x.trace; t != nil && t.WroteRequest != nil {
-		t.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+		u.x.trace.wroteHeaders()
 	}
 }
 
@@ -545,7 +536,7 @@ func (u *upload) encode(p []byte, err error) {
 		u.trailer = appendTrailer(nil, u.x.req.Trailer)
 	case u.chunked:
 		u.pending = append(u.pending, h1.LastChunk...)
-		u.pending = appendFields(u.pending, u.x.req.Trailer, nil)
+		u.pending = appendFields(u.pending, u.x.req.Trailer, noTrace, false)
 		u.pending = append(u.pending, "\r\n"...)
 	}
 }

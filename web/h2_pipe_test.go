@@ -506,6 +506,7 @@ func tunnelRun(t *testing.T, seed uint64) uint64 {
 	}
 	rng := rand.New(rand.NewPCG(seed, 3))
 	cfg := &mux.Config{Client: true, Now: w.Now, Window: 1 << (10 + rng.IntN(8))}
+	cfg.Take(nil)
 	var clients []*tunnelClient
 	for range 4 {
 		c := &tunnelClient{rng: rng, cfg: cfg}

@@ -115,7 +115,7 @@ func TestAttacks(t *testing.T) {
 			before := buf.InUse()
 			var all bytes.Buffer
 			rounds := 0
-			for ; !r.conn.is(failed) && rounds <= a.most+1000; rounds += 50 {
+			for ; r.conn.state != failed && rounds <= a.most+1000; rounds += 50 {
 				for i := range 50 {
 					all.Write(a.next(rounds + i))
 				}
@@ -123,12 +123,12 @@ func TestAttacks(t *testing.T) {
 				all.Reset()
 				r.RunFor(5 * time.Millisecond)
 				for n, s := range r.conn.streams { // handlers end when their streams do
-					if s.is(closed) {
+					if s.state == closed {
 						s.Release()
 						delete(r.conn.streams, n)
 					}
 				}
-				if n := len(r.conn.streams); n > 2*r.cfg.streams() {
+				if n := len(r.conn.streams); n > 2*r.cfg.Streams {
 					t.Fatalf("%d handlers", n)
 				}
 				if n := buf.InUse() - before; n > 200 {
@@ -171,7 +171,7 @@ func TestControlFramesPauseTheInput(t *testing.T) {
 		}
 		r.RunFor(2 * time.Millisecond)
 	}
-	if !r.conn.is(pausedInput) {
+	if !r.paused() {
 		t.Error("the connection is still read")
 	}
 	if n := len(r.conn.act.control); n > 17*(64<<10/17+maxControls) {
@@ -179,8 +179,8 @@ func TestControlFramesPauseTheInput(t *testing.T) {
 	}
 	r.peer.Resume()
 	r.RunFor(time.Second)
-	if n := len(r.sent()); n != 4000 || r.conn.is(pausedInput) {
-		t.Errorf("%d answers, paused %v", n, r.conn.is(pausedInput))
+	if n := len(r.sent()); n != 4000 || r.paused() {
+		t.Errorf("%d answers, paused %v", n, r.paused())
 	}
 }
 
@@ -360,7 +360,7 @@ func TestStreamsThatNeverEnd(t *testing.T) {
 	}
 	r.settle()
 	handled := 0
-	for i := 10; i < refused && !r.conn.is(failed); i += 50 {
+	for i := 10; i < refused && r.conn.state != failed; i += 50 {
 		var all []byte
 		for j := range 50 {
 			all = append(all, headers(id(i+j), getBlock, false)...)

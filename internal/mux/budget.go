@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"crypto/rand"
 	"io"
 
 	"github.com/myriad-go/myriad/internal/h2"
@@ -51,10 +50,10 @@ func (cfg *Config) firstCancels() int { return max(leastCancels, 4*cfg.paced()) 
 func (cfg *Config) savedCancels() int { return min(1000*cfg.paced(), h2.MaxBurst-cfg.firstCancels()) }
 
 // paced is Config.Streams, as far as the limits grow with it.
-func (cfg *Config) paced() int { return min(cfg.streams(), h2.MaxBurst/8) }
+func (cfg *Config) paced() int { return min(cfg.Streams, h2.MaxBurst/8) }
 
-// limits are in the order of the kinds.
-func (cfg *Config) limits() h2.Limits {
+// budgetLimits are in the order of the kinds.
+func (cfg *Config) budgetLimits() h2.Limits {
 	n := cfg.paced()
 	return h2.Limits{
 		{Burst: cfg.firstCancels() + cfg.savedCancels(), Rate: 10 * n},
@@ -63,65 +62,74 @@ func (cfg *Config) limits() h2.Limits {
 	}
 }
 
-// beginBudgets has saved nothing up.
-func (c *Conn) beginBudgets() {
-	if !c.cfg.Client {
-		limits := c.cfg.limits()
-		c.budgets.Spend(cancels, 0, &limits, c.now())
-		c.budgets.Spend(cancels, c.cfg.savedCancels(), &limits, c.now())
+// budgets are those of a connection.
+type budgets struct{ h2.Budgets }
+
+// begin has saved nothing up.
+func (b *budgets) begin(cfg *Config) {
+	if !cfg.Client {
+		now := cfg.Now().UnixMilli()
+		b.Spend(cancels, 0, &cfg.limits, now)
+		b.Spend(cancels, cfg.savedCancels(), &cfg.limits, now)
 	}
 }
 
-// glitch counts something without use for us.
-func (c *Conn) glitch(n int) error { return c.spend(glitches, n, "too many frames without use") }
+// glitch counts n frames without use for us.
+func (b *budgets) glitch(cfg *Config, n int) error {
+	return b.take(cfg, glitches, n, "too many frames without use")
+}
 
 // mistaken counts a stream that was reset for what the peer has done: a peer that makes us reset
 // streams is no better than one that resets them (CVE-2025-8671).
-func (c *Conn) mistaken() error {
-	if c.cfg.Client {
+func (b *budgets) mistaken(cfg *Config) error {
+	if cfg.Client {
 		return nil
 	}
-	return c.spend(mistakes, 1, "too many streams are reset for mistakes")
+	return b.take(cfg, mistakes, 1, "too many streams are reset for mistakes")
 }
 
-// cancelled counts a stream that the peer has given up. A client that waits for answers has at most
-// Config.Streams requests handled in a round trip, however fast it is; one that cancels could have
-// any number (CVE-2023-44487). So a PING leaves now and then, and its answer gives back twice what
-// was counted before it left.
-func (c *Conn) cancelled() error {
-	if c.cfg.Client {
+// cancelled counts a stream that the peer has given up.
+func (b *budgets) cancelled(cfg *Config) error {
+	if cfg.Client {
 		return nil
 	}
-	a := c.act
-	if a.cancels++; !c.is(paying) && a.cancels >= c.cfg.firstCancels()/4 {
-		source := c.cfg.Random
-		if source == nil {
-			source = rand.Reader
-		}
-		if _, err := io.ReadFull(source, a.receipt[:]); err == nil {
-			c.bits |= paying
-			a.paying, a.cancels = a.cancels, 0
-			a.control = h2.AppendPing(a.control, a.receipt, false)
-		}
-	}
-	return c.spend(cancels, 1, "too many streams are cancelled within a round trip")
+	return b.take(cfg, cancels, 1, "too many streams are cancelled within a round trip")
 }
 
-// paid reports whether a PING's ACK is the one that cancelled waits for. A client cannot know its
-// data before it has come.
-func (c *Conn) paid(data [8]byte) bool {
-	if !c.is(paying) || data != c.act.receipt {
+func (b *budgets) take(cfg *Config, kind, n int, reason string) error {
+	if !b.Spend(kind, n, &cfg.limits, cfg.Now().UnixMilli()) {
+		return connError(h2.EnhanceYourCalm, reason)
+	}
+	return nil
+}
+
+// A payment is how a peer pays for the streams that it cancels. A client that waits for answers has
+// at most Config.Streams requests handled in a round trip, however fast it is; one that cancels
+// could have any number (CVE-2023-44487). So a PING leaves now and then, and its answer gives back
+// twice what was counted before it left. The PING's data is random: a client cannot know it before
+// it has come.
+type payment struct {
+	due   int // cancelled streams that no PING is to pay for yet
+	under int // those that the PING which is under way pays for; 0: none is
+	ping  [8]byte
+}
+
+// cancelled counts a stream. It reports whether a PING with p.ping is to leave now.
+func (p *payment) cancelled(cfg *Config) (leaves bool) {
+	if p.due++; cfg.Client || p.under > 0 || p.due < cfg.firstCancels()/4 {
 		return false
 	}
-	c.bits &^= paying
-	c.budgets.Return(cancels, 2*c.act.paying)
+	if _, err := io.ReadFull(cfg.Random, p.ping[:]); err != nil {
+		return false
+	}
+	p.under, p.due = p.due, 0
 	return true
 }
 
-func (c *Conn) spend(kind, n int, reason string) error {
-	limits := c.cfg.limits()
-	if !c.budgets.Spend(kind, n, &limits, c.now()) {
-		return c.connError(h2.EnhanceYourCalm, reason)
+// acknowledged is how much the acknowledgement of a PING gives back.
+func (p *payment) acknowledged(data [8]byte) (back int) {
+	if data == p.ping {
+		back, p.under = 2*p.under, 0
 	}
-	return nil
+	return back
 }

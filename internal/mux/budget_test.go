@@ -31,7 +31,7 @@ func (r *rig) take(d time.Duration) (all []string) {
 // returnHandlers releases the streams that have ended.
 func (r *rig) returnHandlers() {
 	for id, s := range r.conn.streams {
-		if s.is(closed) {
+		if s.state == closed {
 			s.Release()
 			delete(r.conn.streams, id)
 		}
@@ -41,7 +41,7 @@ func (r *rig) returnHandlers() {
 // alive fails the test if the connection has been ended.
 func (r *rig) alive(when string) {
 	r.t.Helper()
-	if r.conn.is(failed) {
+	if r.conn.state == failed {
 		sent := r.sent()
 		r.t.Fatalf("the connection has been ended %s: %q", when, sent[max(0, len(sent)-1):])
 	}
@@ -226,7 +226,7 @@ func TestRapidResetIsBoundByRoundTrips(t *testing.T) {
 		}
 		r.take(trip)
 		r.alive(fmt.Sprint("in round ", round))
-		if n := len(r.conn.streams); n > 2*r.cfg.streams() {
+		if n := len(r.conn.streams); n > 2*r.cfg.Streams {
 			t.Fatalf("%d handlers", n)
 		}
 		r.returnHandlers()
@@ -236,10 +236,10 @@ func TestRapidResetIsBoundByRoundTrips(t *testing.T) {
 		r.write(headers(id(1<<20+i), getBlock, true), h2.AppendReset(nil, id(1<<20+i), h2.Cancel))
 	}
 	r.RunFor(trip)
-	if !r.conn.is(failed) {
+	if r.conn.state != failed {
 		t.Error("the connection goes on")
 	}
-	if n := r.cfg.Counters.Opened.Load() - before; n > 2*int64(r.cfg.streams()) {
+	if n := r.cfg.Counters.Opened.Load() - before; n > 2*int64(r.cfg.Streams) {
 		t.Errorf("%d handlers were started in a round trip", n)
 	}
 }
@@ -250,7 +250,7 @@ func TestForgedReceipts(t *testing.T) {
 		r := newRig(t, Config{})
 		r.greet()
 		rounds := 0
-		for ; rounds < 5000 && !r.conn.is(failed); rounds += 50 {
+		for ; rounds < 5000 && r.conn.state != failed; rounds += 50 {
 			for i := range 50 {
 				n := id(rounds + i)
 				r.write(headers(n, getBlock, true), h2.AppendReset(nil, n, h2.Cancel), h2.AppendPing(nil, data, true))
@@ -311,7 +311,7 @@ func TestResponsesWithEmptyData(t *testing.T) {
 		r.write(data(id(i), "x", true))
 		r.RunFor(20 * time.Millisecond)
 		s.Release()
-		if r.conn.is(failed) {
+		if r.conn.state == failed {
 			t.Fatalf("the connection has been ended after %d responses", i)
 		}
 	}
@@ -400,7 +400,7 @@ func TestResponsesThatCrossAReset(t *testing.T) {
 		r.peer.TakeReceived()
 		r.write(late)
 		r.RunFor(25 * time.Millisecond)
-		if r.conn.is(failed) {
+		if r.conn.state == failed {
 			t.Fatalf("the connection has been ended after %d responses", 100*i)
 		}
 	}

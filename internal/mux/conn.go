@@ -3,8 +3,11 @@ package mux
 import (
 	"io"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h2"
@@ -12,7 +15,8 @@ import (
 )
 
 // A Conn is an HTTP/2 connection. It is a myriad.Handler, with all optional methods but Truncated,
-// and is meant to be embedded in its owner. Init makes it ready for Opened.
+// and is meant to be embedded in its owner. Init makes it ready for Opened. All of it is the
+// loop's, but for asks.
 type Conn struct {
 	c     *myriad.Conn
 	cfg   *Config
@@ -23,65 +27,159 @@ type Conn struct {
 	// Timers are all timers of the conn; the owner's numbers begin at FirstTimer. L.
 	Timers myriad.Timers
 
-	send, recv int32  // windows of the connection, the peer's for us and ours for the peer
-	owed       int32  // consumed, and not yet in a WINDOW_UPDATE
-	peerWindow int32  // initial one of streams
-	peerMax    uint32 // streams at a time that a server allows
-	peerList   uint32 // largest list of fields that the peer accepts
-	last       uint32 // highest stream that has been opened
-	said       uint32 // stream that our GOAWAY named
-	ignored    uint32 // closed streams up to this one may have been reset by us
-	count      int32  // streams that are counted
-	done       int32  // of these, the streams that have ended and are not released
-	budgets    h2.Budgets
-	bits       connBits
+	window  window
+	peer    peer
+	last    uint32 // highest stream that has been opened; at a server that is draining, of those that it serves
+	places  places
+	ignored uint32 // closed streams up to this one may have been reset by us; active.resets has the later ones
+	budgets budgets
+	health  health
 
-	mu        sync.Mutex // innermost
-	heard     uint32     // L: when the peer has sent something, in ms; with Config.SendPing or probedTwice
-	over      bool       // guarded by mu: Closed was called; streams that ask are not kept
-	dirty     *Stream    // guarded by mu: streams that have asked for something, in order
-	dirtyTail *Stream    // guarded by mu
+	state      connState
+	dozes      bool // dozeTimer is set
+	lingers    bool // drainTimer is set for the last output
+	inCallback bool // output leaves when the callback ends
+
+	asks asks
 }
 
-type connBits uint32
+// A connState is how far the connection is on its way to its end. It never goes back.
+//
+//	state     | reached by                    | streams of the peer      | the connection
+//	serving   | Init                          | are taken                | stays
+//	announced | Shutdown of a server          | are taken, until the PING behind GOAWAY is answered
+//	draining  | its answer, or drainTimer;    | are ignored: GOAWAY has  | closes when those are over
+//	          | Shutdown of a client          | named the last one       | that were taken
+//	failed    | fail, Closed                  | are ignored, as all else | closes when GOAWAY has left
+type connState uint8
 
 const (
-	gotPreface   connBits = 1 << iota // also set at a client, which gets none
-	gotSettings                       // the peer's first
-	acked                             // the peer has acknowledged ours
-	owesForget                        // the next field block begins with a size update
-	peerConnect                       // the peer offers the extended CONNECT
-	draining                          // Shutdown was called
-	saidLast                          // our GOAWAY has named the last stream
-	peerGoesAway                      // the peer's GOAWAY has come
-	failed                            // input is ignored: the connection ends
-	inputEnded                        // the peer's FIN has come
-	pausedInput                       // control frames wait
-	pinged                            // the PING of Shutdown is under way
-	dozeArmed                         // dozeTimer is set
-	headArmed                         // headTimer is set
-	healthPinged                      // a PING of Config.SendPing waits for its answer
-	stallArmed                        // stallTimer is set
-	lingers                           // drainTimer is set for the last output
-	inCallback                        // output leaves when the callback ends
-	probing                           // a PING is out, and the peer has sent nothing since
-	probedOnce                        // Probe has sent a PING since HEADERS or DATA came
-	probedTwice                       // and another one
-	paying                            // the PING of cancelled waits for its answer
-	heardMore                         // something has come behind SETTINGS since handshakeTimer was set
+	serving connState = iota
+	announced
+	draining
+	failed
 )
 
-func (c *Conn) is(b connBits) bool { return c.bits&b != 0 }
+// A handshake is what the peer has still to send before the connection is as both sides want it.
+type handshake uint8
+
+const (
+	awaitsPreface  handshake = iota // at a server
+	awaitsSettings                  // the peer's first frame
+	awaitsAck                       // of our SETTINGS
+	handshakeDone
+)
+
+// A peer is what the other end has said of itself.
+type peer struct {
+	window  int32     // initial one of streams
+	streams uint32    // at a time that a server allows
+	list    uint32    // largest list of fields that it accepts
+	state   peerState // only rises
+	awaited handshake
+	connect bool // it offers the extended CONNECT
+	forgets bool // its decoder frees its table by the size update with which our next field block begins
+}
+
+type peerState uint8
+
+const (
+	peerOpen     peerState = iota
+	peerGoesAway           // its GOAWAY has come
+	peerEnded              // its FIN has come
+)
+
+// places are how many streams have one.
+type places struct {
+	count int32 // of all: open, or ended and not released
+	ended int32 // of these, the streams that have ended and are not released
+}
+
+// A window is what may be sent in one direction without another WINDOW_UPDATE, for a stream or for
+// the whole connection. That it is negative may be the peer's right (RFC 9113 section 6.9.2).
+type window struct {
+	send int32 // the peer's for us
+	recv int32 // ours for the peer
+	owed int32 // consumed, and not yet in a WINDOW_UPDATE
+}
+
+// grant is how much a WINDOW_UPDATE is to grant the peer: what has been consumed, when it is worth
+// a frame.
+func (w *window) grant(worth int) (n int) {
+	if w.owed == 0 || int(w.owed) < worth {
+		return 0
+	}
+	n = int(w.owed)
+	w.recv += w.owed
+	w.owed = 0
+	return n
+}
+
+// asks are the streams that have asked for something, in order. Any goroutine may add one.
+type asks struct {
+	mu   sync.Mutex // innermost; guards what follows, and what each stream asks for
+	last *Stream    // its nextAsks is the first one; nil: there is none
+	over bool       // Closed was called: streams that ask are not kept
+}
+
+// add notes what s asks for. It reports whether the loop has to be notified.
+func (q *asks) add(s *Stream, what asked, code h2.Code) (notify bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.over {
+		return false
+	}
+	if what == askReset && s.asked&askReset == 0 {
+		s.code = code
+	}
+	notify = s.asked == 0
+	s.asked |= what
+	if notify {
+		s.nextAsks = s
+		if q.last != nil {
+			s.nextAsks, q.last.nextAsks = q.last.nextAsks, s
+		}
+		q.last = s
+	}
+	return notify
+}
+
+// next takes the first stream and what it has asked for; nil: there is none.
+func (q *asks) next() (s *Stream, what asked, code h2.Code) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.last == nil {
+		return nil, 0, 0
+	}
+	s = q.last.nextAsks
+	if s == q.last {
+		q.last = nil
+	} else {
+		q.last.nextAsks = s.nextAsks
+	}
+	what, code = s.asked, s.code
+	s.asked, s.nextAsks = 0, nil
+	return s, what, code
+}
+
+// close drops what is asked, now and later.
+func (q *asks) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.over, q.last = true, nil
+}
 
 // drainPing is the data of the PING of Shutdown.
 var drainPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 1}
 
-// Init gives a connection its owner.
+// Init gives a connection its owner. Take has completed cfg.
 func (c *Conn) Init(cfg *Config, owner Owner) {
+	if cfg.limits == (h2.Limits{}) {
+		panic("mux: Config.Take was not called")
+	}
 	c.cfg, c.owner = cfg, owner
-	c.send, c.recv = h2.InitialWindow, h2.InitialWindow
-	c.peerWindow, c.peerMax, c.peerList = h2.InitialWindow, firstStreams, math.MaxUint32
-	c.bits = owesForget
+	c.window = window{send: h2.InitialWindow, recv: h2.InitialWindow}
+	c.peer = peer{window: h2.InitialWindow, streams: firstStreams, list: math.MaxUint32, forgets: true}
 }
 
 // Conn is the connection below; nil before Opened.
@@ -91,46 +189,23 @@ func (c *Conn) Conn() *myriad.Conn { return c.c }
 func (c *Conn) Opened(nc *myriad.Conn) {
 	defer c.leave(c.enter())
 	c.c = nc
-	nc.SetWriteLimit(orDefault(c.cfg.Ahead, sentAhead))
-	a := c.wake()
-	if c.cfg.Client {
-		c.bits |= gotPreface
+	nc.SetWriteLimit(c.cfg.Ahead)
+	a, cfg := c.wake(), c.cfg
+	if cfg.Client {
+		c.peer.awaited = awaitsSettings
 		a.control = append(a.control, h2.Preface...)
 	}
-	a.control = h2.AppendSettings(a.control, c.settings()...)
-	c.recv = int32(c.cfg.connWindow())
-	if by := c.cfg.connWindow() - h2.InitialWindow; by > 0 {
+	a.control = h2.AppendSettings(a.control, cfg.settings()...)
+	c.window.recv = int32(cfg.ConnWindow)
+	if by := cfg.ConnWindow - h2.InitialWindow; by > 0 {
 		a.control = h2.AppendWindowUpdate(a.control, 0, by)
 	}
 	c.Timers.Set(nc, handshakeTimer, handshakeTimeout)
-	c.beginBudgets()
-	if c.cfg.SendPing > 0 {
-		c.heardNow()
-		c.Timers.Set(nc, pingTimer, c.cfg.SendPing)
+	c.budgets.begin(cfg)
+	if cfg.SendPing > 0 {
+		c.health.heardNow(cfg)
+		c.Timers.Set(nc, pingTimer, cfg.SendPing)
 	}
-}
-
-// settings are ours.
-func (c *Conn) settings() []h2.Setting {
-	s := []h2.Setting{
-		{ID: h2.InitialWindowSize, Value: uint32(c.cfg.window())},
-		{ID: h2.MaxHeaderListSize, Value: uint32(c.cfg.headerList())},
-	}
-	if n := c.cfg.readFrame(); n != h2.MinFrameSize {
-		s = append(s, h2.Setting{ID: h2.MaxFrameSizeSetting, Value: uint32(n)})
-	}
-	if n := c.cfg.table(); n != hpack.TableSize {
-		s = append(s, h2.Setting{ID: h2.HeaderTableSize, Value: uint32(n)})
-	}
-	if c.cfg.Client {
-		return append(s, h2.Setting{ID: h2.EnablePush})
-	}
-	s = append(s, h2.Setting{ID: h2.MaxConcurrentStreams, Value: uint32(c.cfg.streams())},
-		h2.Setting{ID: h2.NoRFC7540Priorities, Value: 1})
-	if c.cfg.Connect {
-		s = append(s, h2.Setting{ID: h2.EnableConnectProtocol, Value: 1})
-	}
-	return s
 }
 
 // Ended implements myriad.Ender: the peer sends no more. Requests that are complete have
@@ -138,10 +213,10 @@ func (c *Conn) settings() []h2.Setting {
 // here, and could not open another window.
 func (c *Conn) Ended(*myriad.Conn) {
 	defer c.leave(c.enter())
-	c.bits |= inputEnded
+	c.peer.state = peerEnded
 	for _, s := range c.open() {
-		if !s.is(remoteDone) {
-			c.close(s, h2.Cancel, c.endedBy(io.ErrUnexpectedEOF))
+		if s.state < halfClosedRemote {
+			s.close(h2.Cancel, c.endedBy(io.ErrUnexpectedEOF))
 		}
 	}
 	c.wake().dropPartial()
@@ -154,7 +229,31 @@ func (c *Conn) Drained(*myriad.Conn) { c.leave(c.enter()) }
 // Notified implements myriad.Notified: streams have asked for something.
 func (c *Conn) Notified(*myriad.Conn) {
 	defer c.leave(c.enter())
-	c.visit()
+	c.answerAsks()
+}
+
+func (c *Conn) answerAsks() {
+	for {
+		s, what, code := c.asks.next()
+		if s == nil {
+			return
+		}
+		if what&askCredit != 0 && s.state != closed {
+			c.credit(s, s.owner.Credit())
+		}
+		if what&askOutput != 0 {
+			c.enqueue(s)
+		}
+		if what&askReset != 0 && s.state != closed {
+			c.flush()
+		}
+		if what&askReset != 0 && s.state != closed {
+			s.reset(code, streamError(s.id, code, "cancelled"))
+		}
+		if what&askRelease != 0 {
+			s.released()
+		}
+	}
 }
 
 // Expired implements myriad.Timed for a connection whose owner has no timers.
@@ -169,32 +268,60 @@ func (c *Conn) TimerExpired(number uint8) {
 	defer c.leave(c.enter())
 	switch number {
 	case handshakeTimer: // section 6.5.3
-		if c.is(inputEnded) {
+		if c.peer.state == peerEnded {
 			_ = c.c.Close()
 			return
 		}
-		if c.is(gotSettings) && c.is(heardMore) { // the ACK waits behind what a slow uplink carries
-			c.bits &^= heardMore
+		if c.peer.awaited > awaitsSettings && c.health.heardMore { // the ACK waits behind what a slow uplink carries
+			c.health.heardMore = false
 			c.Timers.Set(c.c, handshakeTimer, handshakeTimeout)
 			return
 		}
 		c.fail(h2.SettingsTimeout, "the preface or the acknowledgement of SETTINGS did not come in time", nil)
 	case drainTimer:
-		if c.is(lingers) {
-			c.lookAtLast()
-		} else {
-			c.sayLast()
+		if !c.lingers {
+			c.nameLast()
+			return
+		}
+		c.lingers = false
+		if c.places.count == 0 && c.act != nil && int32(c.hasLeft()-c.act.watchedAt) <= 0 {
+			c.countStall()
+			_ = c.c.Close() // what has been encoded is dropped
 		}
 	case headTimer:
-		c.bits &^= headArmed
+		if c.act != nil {
+			c.act.headTimed = false
+		}
 		c.fail(h2.EnhanceYourCalm, "a field block did not come in time", nil)
 	case pingTimer:
-		c.checkSilence()
+		left := c.cfg.SendPing - c.health.silent(c.cfg)
+		switch {
+		case c.health.ping == healthOut:
+			c.countStall()
+			if c.cfg.Client {
+				c.c.Abort(errLost)
+			} else {
+				c.c.Abort(errSilent)
+			}
+		case left > 0:
+			c.Timers.Set(c.c, pingTimer, left)
+		default:
+			c.sendPing(healthOut)
+			c.Timers.Set(c.c, pingTimer, c.cfg.PingTimeout)
+		}
 	case stallTimer:
-		c.checkStall()
+		if c.act == nil {
+			return
+		}
+		c.act.watched = false
+		if c.c.Queued() > 0 && int32(c.hasLeft()-c.act.watchedAt) <= 0 {
+			c.countStall()
+			c.c.Abort(errStalled)
+		}
 	case dozeTimer:
-		c.bits &^= dozeArmed
-		if c.count == 0 && !c.busy() && c.act != nil && !c.is(stallArmed|probing) {
+		c.dozes = false
+		if c.act != nil && c.places.count == 0 && !c.act.sending() && !c.act.receiving() && !c.act.watched &&
+			c.health.ping == noPing {
 			c.doze()
 		}
 	}
@@ -206,23 +333,21 @@ func (c *Conn) Stopping(*myriad.Conn) { c.Shutdown() }
 // Closed implements myriad.Handler.
 func (c *Conn) Closed(_ *myriad.Conn, err error) {
 	outermost := c.enter()
-	c.bits |= failed
+	c.state = failed
 	cause := c.endedBy(err)
 	for _, s := range c.open() {
-		c.close(s, h2.Cancel, cause)
+		s.close(h2.Cancel, cause)
 	}
-	c.visit()
-	c.mu.Lock()
-	c.over, c.dirty, c.dirtyTail = true, nil, nil
-	c.mu.Unlock()
+	c.answerAsks()
+	c.asks.close()
 	if c.act != nil {
 		c.act.free()
 		c.act = nil
 	}
-	c.table = ""
+	c.table, c.health = "", health{}
 	c.owner.Gone(err)
 	if outermost {
-		c.bits &^= inCallback
+		c.inCallback = false
 	}
 }
 
@@ -243,37 +368,39 @@ func (c *Conn) endedBy(err error) error {
 // then. A server first says so, and names the last stream when the peer knows it, so that no
 // request under way is lost (section 6.8). L.
 func (c *Conn) Shutdown() {
-	if c.is(draining | failed) {
+	if c.state != serving {
 		return
 	}
 	defer c.leave(c.enter())
-	c.bits |= draining
-	a := c.wake()
-	if c.cfg.Client || !c.is(gotSettings) {
-		c.sayLast()
-	} else {
-		c.bits |= pinged
-		a.control = h2.AppendGoAway(a.control, 1<<31-1, h2.NoError, "")
-		a.control = h2.AppendPing(a.control, drainPing, false)
-		c.Timers.Set(c.c, drainTimer, drainTimeout)
+	c.state = announced
+	if c.cfg.Client || c.peer.awaited <= awaitsSettings {
+		c.nameLast()
+		return
 	}
+	a := c.wake()
+	a.control = h2.AppendGoAway(a.control, 1<<31-1, h2.NoError, "")
+	a.control = h2.AppendPing(a.control, drainPing, false)
+	c.Timers.Set(c.c, drainTimer, drainTimeout)
 }
 
-// sayLast names the last stream that is answered.
-func (c *Conn) sayLast() {
-	if c.is(saidLast | failed) {
+// nameLast names the last stream that is answered.
+func (c *Conn) nameLast() {
+	if c.state >= draining {
 		return
 	}
 	defer c.leave(c.enter())
-	c.bits |= saidLast
-	c.bits &^= pinged
+	c.state = draining
 	c.Timers.Set(c.c, drainTimer, 0)
-	c.said = c.last
-	if c.cfg.Client {
-		c.said = 0 // of the server's streams
-	}
 	a := c.wake()
-	a.control = h2.AppendGoAway(a.control, c.said, h2.NoError, "")
+	a.control = h2.AppendGoAway(a.control, c.lastOfPeer(), h2.NoError, "")
+}
+
+// lastOfPeer is the peer's last stream that our end has served (section 6.8). A server opens none.
+func (c *Conn) lastOfPeer() uint32 {
+	if c.cfg.Client {
+		return 0
+	}
+	return c.last
 }
 
 // Abort ends the connection and all its streams with a code. L.
@@ -284,10 +411,10 @@ func (c *Conn) Abort(code h2.Code, reason string) {
 
 // fail ends the connection: GOAWAY says why, what was encoded before it still leaves.
 func (c *Conn) fail(code h2.Code, reason string, cause error) {
-	if c.is(failed) {
+	if c.state == failed {
 		return
 	}
-	c.bits |= failed
+	c.state = failed
 	if cause == nil {
 		cause = &h2.Error{Code: code, Reason: reason}
 	}
@@ -301,27 +428,20 @@ func (c *Conn) fail(code h2.Code, reason string, cause error) {
 			n.Calmed.Add(1)
 		}
 	}
-	last := c.last
-	switch { // section 6.8: the number must not rise again
-	case c.cfg.Client:
-		last = 0
-	case c.is(saidLast):
-		last = c.said
-	}
 	a := c.wake()
-	a.control = h2.AppendGoAway(a.control, last, code, reason)
+	a.control = h2.AppendGoAway(a.control, c.lastOfPeer(), code, reason)
 	if owner, ok := c.owner.(FailureOwner); ok {
 		owner.Failed()
 	}
 	for _, s := range c.open() {
-		c.close(s, code, cause)
+		s.close(code, cause)
 	}
 }
 
 // enter begins a callback, and leave ends it if it is not part of another one.
 func (c *Conn) enter() (outermost bool) {
-	outermost = !c.is(inCallback)
-	c.bits |= inCallback
+	outermost = !c.inCallback
+	c.inCallback = true
 	return outermost
 }
 
@@ -331,52 +451,267 @@ func (c *Conn) leave(outermost bool) {
 		return
 	}
 	c.flush()
-	c.timeWrites()
-	c.bits &^= inCallback
-	over := c.is(inputEnded | saidLast) // what is incomplete is of no interest any more
+	a := c.act
+	if c.cfg.WriteStall > 0 && a != nil && !a.watched && c.c.Queued() > 0 {
+		a.watched, a.watchedAt = true, c.hasLeft()
+		c.Timers.Set(c.c, stallTimer, c.cfg.WriteStall)
+	}
+	c.inCallback = false
+	over := c.peer.state == peerEnded || c.state == draining // what is incomplete is of no interest any more
 	switch {
-	case c.is(failed):
+	case c.state == failed:
 		_ = c.c.Close()
-	case c.count > 0:
-	case c.sending():
-		if over && !c.is(lingers) {
-			c.linger()
+	case c.places.count > 0:
+	case a != nil && a.sending():
+		if over && !c.lingers { // the last output waits for a peer that does not read
+			c.lingers, a.watchedAt = true, c.hasLeft()
+			c.Timers.Set(c.c, drainTimer, lastTimeout)
 		}
-	case over || c.is(peerGoesAway) && !c.receiving():
+	case over || c.peer.state == peerGoesAway && (a == nil || !a.receiving()):
 		_ = c.c.Close()
-	case c.receiving():
-	case c.act != nil && !c.is(dozeArmed):
-		c.bits |= dozeArmed
+	case a != nil && !a.receiving() && !c.dozes:
+		c.dozes = true
 		c.Timers.Set(c.c, dozeTimer, dozeAfter)
 	}
 }
 
-// linger bounds how long the last output may wait for a peer that does not read.
-func (c *Conn) linger() {
-	c.bits |= lingers
-	c.act.left = c.gone()
-	c.Timers.Set(c.c, drainTimer, lastTimeout)
+// wake gives the connection its active part.
+func (c *Conn) wake() *active {
+	if c.act != nil {
+		return c.act
+	}
+	a := actives.Get().(*active)
+	c.act = a
+	if c.table == "" {
+		a.decoder.Reset()
+	} else {
+		a.scratch = append(a.scratch[:0], c.table...)
+		a.decoder.Unpack(a.scratch)
+		c.table = ""
+	}
+	c.limitTable()
+	return a
 }
 
-// lookAtLast closes the connection if no output has left since linger; what has been encoded is
-// dropped.
-func (c *Conn) lookAtLast() {
-	c.bits &^= lingers
-	if c.count == 0 && c.act != nil && int32(c.gone()-c.act.left) <= 0 {
-		c.countStall()
-		_ = c.c.Close()
+// limitTable has the decoder hold the peer to our setting, a smaller one when the peer has
+// acknowledged it.
+func (c *Conn) limitTable() {
+	if n := c.cfg.HeaderTable; n > hpack.TableSize || c.peer.awaited == handshakeDone {
+		c.act.decoder.Limit(n)
+	} else {
+		c.act.decoder.Limit(hpack.TableSize)
+	}
+}
+
+// doze gives the active part back. The streams that were reset cannot be told from others any more:
+// what still comes for them is ignored.
+func (c *Conn) doze() {
+	a := c.act
+	if len(a.resets) > 0 {
+		c.ignored = max(c.ignored, slices.Max(a.resets))
+	}
+	if !a.decoder.Empty() {
+		a.scratch = a.decoder.Pack(a.scratch[:0])
+		c.table = string(a.scratch)
+	}
+	c.act = nil
+	a.free()
+}
+
+// open lists the streams that have not ended: those whose heads are not written, then the others in
+// the order of their numbers.
+func (c *Conn) open() (all []*Stream) {
+	if c.act == nil {
+		return nil
+	}
+	all = append(all, c.act.opening...)
+	for _, s := range c.act.streams {
+		all = append(all, s)
+	}
+	slices.SortFunc(all[len(c.act.opening):], func(a, b *Stream) int { return int(int64(a.id) - int64(b.id)) })
+	return all
+}
+
+// Open begins a stream; its owner puts the head then. It fails with ErrGoingAway if GoingAway says
+// so, and else with ErrStreams if Free is 0. L, at a client, after Opened.
+func (c *Conn) Open(s *Stream) error {
+	switch {
+	case c.GoingAway():
+		return ErrGoingAway
+	case c.Free() == 0:
+		return ErrStreams
+	}
+	a := c.wake()
+	s.begin(c, 0)
+	a.opening = append(a.opening, s)
+	return nil
+}
+
+// Free is how many streams Open can begin now: what the peer's SETTINGS_MAX_CONCURRENT_STREAMS
+// leaves. It is 0 if the connection is going away. L, at a client.
+func (c *Conn) Free() int {
+	if c.GoingAway() {
+		return 0
+	}
+	left := int64(c.peer.streams)
+	if a := c.act; a != nil {
+		left -= int64(len(a.streams) + len(a.opening))
+	}
+	return int(max(0, min(left, int64(c.idsLeft()))))
+}
+
+// Barred reports whether the peer of a client allows no stream, and none is open. Streams may wait
+// for their heads to leave. L.
+func (c *Conn) Barred() bool {
+	return c.peer.awaited > awaitsSettings && c.peer.streams == 0 && (c.act == nil || len(c.act.streams) == 0)
+}
+
+// Withdraw ends the streams of a client whose heads have not left, which the peer has not processed
+// therefore. L.
+func (c *Conn) Withdraw() {
+	if c.act == nil {
+		return
+	}
+	defer c.leave(c.enter())
+	for _, s := range slices.Clone(c.act.opening) {
+		s.close(h2.RefusedStream, &h2.Error{Code: h2.RefusedStream, Reason: "not sent: the server allows no stream"})
+	}
+}
+
+// GoingAway reports whether the connection takes no more streams. The peer has sent GOAWAY or its
+// FIN, Shutdown was called, an error ends the connection, or a client has no numbers for streams
+// left. L.
+func (c *Conn) GoingAway() bool {
+	return c.state != serving || c.peer.state != peerOpen || c.cfg.Client && c.idsLeft() == 0
+}
+
+// idsLeft is how many streams a client can still number (section 5.1.1).
+func (c *Conn) idsLeft() int {
+	left := (1<<31 - 1 - int(c.last)) / 2
+	if c.act != nil {
+		left -= len(c.act.opening)
+	}
+	return left
+}
+
+// allowed reports whether the peer's limit has room for another stream of ours. Open has seen to
+// it, but the limit may have fallen since, before the stream's head leaves.
+func (c *Conn) allowed() bool { return len(c.act.streams) < int(c.peer.streams) }
+
+// openAllowed lets heads leave that have waited for room.
+func (c *Conn) openAllowed() {
+	if c.act == nil || !c.cfg.Client || !c.allowed() {
+		return
+	}
+	for _, s := range c.act.opening {
+		c.enqueue(s)
+	}
+}
+
+// sendReset resets a stream.
+func (c *Conn) sendReset(id uint32, code h2.Code) {
+	a := c.act
+	a.control = h2.AppendReset(a.control, id, code)
+	a.controls++
+	if len(a.resets) == keptResets {
+		c.ignored = max(c.ignored, a.resets[0])
+		a.resets = append(a.resets[:0], a.resets[1:]...)
+	}
+	a.resets = append(a.resets, id)
+}
+
+// wasReset reports whether we have reset a stream that is closed, or may have, or have not served
+// it.
+func (c *Conn) wasReset(id uint32) bool {
+	return id <= c.ignored || slices.Contains(c.act.resets, id) || c.state == draining && (c.cfg.Client || id > c.last)
+}
+
+// resetFor resets a stream for an error, open or not, and tells of it.
+func (c *Conn) resetFor(e *h2.Error) {
+	c.countError("stream_", e.Code)
+	c.report(e.Stream, e.Code, e.Reason)
+	if n := c.cfg.Counters; n != nil {
+		n.Resets.Add(1)
+	}
+	if s := c.act.streams[e.Stream]; s != nil {
+		s.reset(e.Code, e)
+	} else if !slices.Contains(c.act.resets, e.Stream) { // one RST_STREAM is enough
+		c.sendReset(e.Stream, e.Code)
+	}
+}
+
+// countError tells Config.CountError of an error.
+func (c *Conn) countError(scope string, code h2.Code) {
+	if f := c.cfg.CountError; f != nil && code != h2.NoError {
+		f(scope + strings.ToLower(code.String()))
+	}
+}
+
+// report tells Config.Log of a fault.
+func (c *Conn) report(stream uint32, code h2.Code, reason string) {
+	if l := c.cfg.Log; l != nil && c.c != nil {
+		l.add(c.cfg.Now(), c.c, Fault{Stream: stream, Code: code, Reason: reason})
+	}
+}
+
+func (c *Conn) countStall() {
+	if n := c.cfg.Counters; n != nil {
+		n.Stalled.Add(1)
 	}
 }
 
 // Streams is how many streams are open, or ended and not released. L.
-func (c *Conn) Streams() int { return int(c.count) }
+func (c *Conn) Streams() int { return int(c.places.count) }
 
 // PeerConnect reports whether the peer offers the extended CONNECT. L.
-func (c *Conn) PeerConnect() bool { return c.is(peerConnect) }
+func (c *Conn) PeerConnect() bool { return c.peer.connect }
 
 // PeerHeaderList is the largest list of fields in bytes that the peer accepts, as h2.ListSize
 // counts it; math.MaxUint32 if it has not said. A larger head or trailer fails its stream. L.
-func (c *Conn) PeerHeaderList() int64 { return int64(c.peerList) }
+func (c *Conn) PeerHeaderList() int64 { return int64(c.peer.list) }
 
 // Ready reports whether the peer's SETTINGS have come. L.
-func (c *Conn) Ready() bool { return c.is(gotSettings) }
+func (c *Conn) Ready() bool { return c.peer.awaited > awaitsSettings }
+
+// Probe asks the peer for a sign of life: it sends a PING, unless one is out. A client that gives
+// up a request of which nothing has come back calls it, and so sends the PING together with
+// RST_STREAM. Servers of gRPC end connections that send more than two PINGs while no HEADERS or
+// DATA comes from them; so Probe sends two at most and then does nothing. L, after Opened.
+func (c *Conn) Probe() {
+	h := &c.health
+	if c.c == nil || c.state == failed || c.peer.state == peerEnded || h.ping != noPing || h.probes == mostProbes {
+		return
+	}
+	defer c.leave(c.enter())
+	if h.probes++; h.probes == mostProbes {
+		h.heard = uint32(c.cfg.Now().UnixMilli())
+	}
+	c.sendPing(probeOut)
+}
+
+// sendPing sends a PING, whose answer, as anything else that comes, ends Unanswered.
+func (c *Conn) sendPing(p pingState) {
+	a := c.wake()
+	a.control = h2.AppendPing(a.control, healthPing, false)
+	if c.health.ping == noPing {
+		a.pinged = uint32(c.cfg.Now().UnixMilli())
+	}
+	c.health.ping = p
+}
+
+// Unanswered is how long a PING of Probe or Config.SendPing has been out while not one byte came
+// from the peer, to the millisecond and at least one. 0: nothing is unanswered. L.
+func (c *Conn) Unanswered() time.Duration {
+	if c.health.ping == noPing || c.act == nil {
+		return 0
+	}
+	return max(1, time.Duration(uint32(c.cfg.Now().UnixMilli())-c.act.pinged)) * time.Millisecond
+}
+
+// Silent is how long nothing has come from the peer, if Probe may not ask it any more; else 0. L.
+func (c *Conn) Silent() time.Duration {
+	if c.health.probes < mostProbes || c.health.ping != noPing {
+		return 0
+	}
+	return c.health.silent(c.cfg)
+}

@@ -11,6 +11,7 @@
 //		return &s.Stream
 //	}
 //
+//	cfg.Take(nil)                             // once, before the first conn
 //	c := &conn{…}
 //	c.Init(&cfg, c)
 //	c.SetHandler(…)                           // or as Listen's and Dial's handler

@@ -123,7 +123,7 @@ func TestStreamsAreLetGoBehindTheEnd(t *testing.T) {
 	s.Notify()
 	s.Cancel(h2.Cancel)
 	s.Release()
-	if r.conn.dirty != nil || r.conn.dirtyTail != nil {
+	if r.conn.asks.last != nil {
 		t.Error("the connection keeps the stream")
 	}
 }

@@ -1,4 +1,5 @@
-//lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are needed
+// lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are
+// needed
 
 package mux
 
@@ -178,7 +179,9 @@ func TestXNetClient(t *testing.T) {
 	var handlers sync.WaitGroup
 	defer handlers.Wait()
 	e := startEngine(t)
-	ln, err := e.Listen("tcp", "127.0.0.1:0", &acceptor{&Config{Now: time.Now}, &handlers})
+	cfg := &Config{Now: time.Now}
+	cfg.Take(nil)
+	ln, err := e.Listen("tcp", "127.0.0.1:0", &acceptor{cfg, &handlers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +250,9 @@ func TestXNetServer(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	h := &echoConn{wg: &wg, gone: make(chan error, 1)}
-	h.Init(&Config{Client: true, Now: time.Now}, h)
+	cfg := &Config{Client: true, Now: time.Now}
+	cfg.Take(nil)
+	h.Init(cfg, h)
 	c, err := e.Dial(context.Background(), "tcp", ln.Addr().String(), h)
 	if err != nil {
 		t.Fatal(err)

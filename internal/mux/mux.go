@@ -1,9 +1,12 @@
 package mux
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -11,8 +14,8 @@ import (
 	"github.com/myriad-go/myriad/internal/hpack"
 )
 
-// A Config is what the connections of a server or a client have in common. It must not change while
-// they are open.
+// A Config is what the connections of a server or a client have in common. Take completes it; it
+// must not change after that.
 type Config struct {
 	// Client is the role.
 	Client bool
@@ -66,6 +69,83 @@ type Config struct {
 	Now func() time.Time
 	// Counters, unless it is nil, counts for all connections.
 	Counters *Counters
+
+	limits h2.Limits // of budgets; set by Take
+}
+
+// Take has c mean in cfg what net/http gives it, unless it is nil; values that net/http calls
+// invalid have no effect. Then Take puts the defaults where cfg has 0, and bounds what is too
+// large. MaxEncoderHeaderTableSize holds as it is: the encoder uses no dynamic table.
+// StrictMaxConcurrentRequests and PermitProhibitedCipherSuites are the owner's business.
+func (cfg *Config) Take(c *http.HTTP2Config) {
+	if c != nil {
+		if !cfg.Client {
+			take(&cfg.Streams, c.MaxConcurrentStreams, 1, math.MaxInt32)
+		}
+		take(&cfg.Window, c.MaxReceiveBufferPerStream, 1, 4<<20-1)
+		take(&cfg.ConnWindow, c.MaxReceiveBufferPerConnection, 64<<10, 4<<20-1)
+		take(&cfg.HeaderTable, c.MaxDecoderHeaderTableSize, 1, 4<<20-1)
+		take(&cfg.ReadFrame, min(c.MaxReadFrameSize, h2.MaxFrameSize), h2.MinFrameSize, h2.MaxFrameSize)
+		cfg.SendPing, cfg.PingTimeout, cfg.WriteStall = c.SendPingTimeout, c.PingTimeout, c.WriteByteTimeout
+		cfg.CountError = c.CountError
+	}
+	connWindow := 1 << 20
+	if cfg.Client {
+		connWindow = 64 << 20
+	}
+	cfg.Streams = orDefault(cfg.Streams, 100)
+	cfg.Window = min(orDefault(cfg.Window, 64<<10), h2.MaxWindow)
+	// A peer has the initial window before it knows of another.
+	leastWindow := max(h2.InitialWindow, cfg.Streams*cfg.Window/8)
+	cfg.ConnWindow = min(max(orDefault(cfg.ConnWindow, connWindow), leastWindow), h2.MaxWindow)
+	cfg.HeaderList = orDefault(cfg.HeaderList, 64<<10)
+	cfg.Outbox = orDefault(cfg.Outbox, 64<<10)
+	cfg.Ahead = orDefault(cfg.Ahead, 64<<10)
+	cfg.ReadFrame = max(cfg.ReadFrame, h2.MinFrameSize)
+	cfg.HeaderTable = orDefault(cfg.HeaderTable, hpack.TableSize)
+	if cfg.PingTimeout <= 0 {
+		cfg.PingTimeout = 15 * time.Second
+	}
+	if cfg.Random == nil {
+		cfg.Random = rand.Reader
+	}
+	cfg.limits = cfg.budgetLimits()
+}
+
+// settings are those that our end announces.
+func (cfg *Config) settings() []h2.Setting {
+	s := []h2.Setting{
+		{ID: h2.InitialWindowSize, Value: uint32(cfg.Window)},
+		{ID: h2.MaxHeaderListSize, Value: uint32(cfg.HeaderList)},
+	}
+	if cfg.ReadFrame != h2.MinFrameSize {
+		s = append(s, h2.Setting{ID: h2.MaxFrameSizeSetting, Value: uint32(cfg.ReadFrame)})
+	}
+	if cfg.HeaderTable != hpack.TableSize {
+		s = append(s, h2.Setting{ID: h2.HeaderTableSize, Value: uint32(cfg.HeaderTable)})
+	}
+	if cfg.Client {
+		return append(s, h2.Setting{ID: h2.EnablePush})
+	}
+	s = append(s, h2.Setting{ID: h2.MaxConcurrentStreams, Value: uint32(cfg.Streams)},
+		h2.Setting{ID: h2.NoRFC7540Priorities, Value: 1})
+	if cfg.Connect {
+		s = append(s, h2.Setting{ID: h2.EnableConnectProtocol, Value: 1})
+	}
+	return s
+}
+
+func take(to *int, n, least, most int) {
+	if least <= n && n <= most {
+		*to = n
+	}
+}
+
+func orDefault(n, otherwise int) int {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
 }
 
 // Counters are statistics. Any goroutine may read them.
@@ -155,12 +235,8 @@ const (
 	// lastTimeout is how long no byte of the last output may leave; beyond, the connection closes
 	// without it.
 	lastTimeout = 5 * time.Second
-	// pingTimeout is Config.PingTimeout for 0.
-	pingTimeout = 15 * time.Second
 	// dozeAfter is how long an idle connection keeps what it needs for streams.
 	dozeAfter = time.Second
-	// sentAhead is Config.Ahead for 0.
-	sentAhead = 64 << 10
 )
 
 // The numbers of Conn.Timers that mux uses. An owner's begin at FirstTimer.
@@ -210,28 +286,4 @@ type goAwayError struct {
 func (e *goAwayError) Error() string {
 	return fmt.Sprintf("http2: server sent GOAWAY and closed the connection; LastStreamID=%d, ErrCode=%v, debug=%q",
 		e.last, e.code, e.debug)
-}
-
-func (cfg *Config) streams() int    { return orDefault(cfg.Streams, 100) }
-func (cfg *Config) window() int     { return min(orDefault(cfg.Window, 64<<10), h2.MaxWindow) }
-func (cfg *Config) headerList() int { return orDefault(cfg.HeaderList, 64<<10) }
-func (cfg *Config) readFrame() int  { return max(cfg.ReadFrame, h2.MinFrameSize) }
-func (cfg *Config) table() int      { return orDefault(cfg.HeaderTable, hpack.TableSize) }
-func (cfg *Config) outbox() int     { return orDefault(cfg.Outbox, 64<<10) }
-
-// connWindow is at least the one that a peer has before it knows of another.
-func (cfg *Config) connWindow() int {
-	usual := 1 << 20
-	if cfg.Client {
-		usual = 64 << 20
-	}
-	least := max(h2.InitialWindow, cfg.streams()*cfg.window()/8)
-	return min(max(orDefault(cfg.ConnWindow, usual), least), h2.MaxWindow)
-}
-
-func orDefault(n, otherwise int) int {
-	if n <= 0 {
-		return otherwise
-	}
-	return n
 }

@@ -19,11 +19,11 @@ func taken(c http.HTTP2Config) (cfg Config) {
 
 // Values that net/http calls valid are taken, others are not.
 func TestTake(t *testing.T) {
-	var got Config
-	got.Take(nil)
+	var got, defaults Config
+	defaults.Take(nil)
 	got.Take(&http.HTTP2Config{MaxConcurrentStreams: -1, MaxReceiveBufferPerStream: 4 << 20, MaxReadFrameSize: 1000,
 		MaxReceiveBufferPerConnection: 1000, MaxDecoderHeaderTableSize: 4 << 20})
-	if !reflect.DeepEqual(got, Config{}) {
+	if !reflect.DeepEqual(got, defaults) {
 		t.Errorf("invalid values: %+v", got)
 	}
 	valid := http.HTTP2Config{MaxConcurrentStreams: 7, MaxReceiveBufferPerStream: 1000, MaxReadFrameSize: 16 << 20,
@@ -31,11 +31,12 @@ func TestTake(t *testing.T) {
 		WriteByteTimeout: 3}
 	want := Config{Streams: 7, Window: 1000, ReadFrame: h2.MaxFrameSize, ConnWindow: 64 << 10, HeaderTable: 100,
 		SendPing: 1, PingTimeout: 2, WriteStall: 3}
+	want.Take(nil)
 	if got := taken(valid); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := (Config{Client: true}); true {
-		if got.Take(&valid); got.Streams != 0 {
+		if got.Take(&valid); got.Streams != defaults.Streams {
 			t.Errorf("MaxConcurrentStreams of a client: %d", got.Streams)
 		}
 	}
@@ -44,8 +45,8 @@ func TestTake(t *testing.T) {
 // MaxReadFrameSize is announced, and holds. The header of a large frame takes no memory.
 func TestReadFrame(t *testing.T) {
 	r := newRig(t, taken(http.HTTP2Config{MaxReadFrameSize: 50_000}))
-	if !slices.Contains(r.conn.settings(), h2.Setting{ID: h2.MaxFrameSizeSetting, Value: 50_000}) {
-		t.Errorf("our settings are %v", r.conn.settings())
+	if !slices.Contains(r.cfg.settings(), h2.Setting{ID: h2.MaxFrameSizeSetting, Value: 50_000}) {
+		t.Errorf("our settings are %v", r.cfg.settings())
 	}
 	r.greet()
 	r.write(headers(1, getBlock, false), data(1, strings.Repeat("x", 50_000), false)[:h2.HeaderSize+10])
@@ -66,8 +67,8 @@ func TestReadFrame(t *testing.T) {
 func TestHeaderTable(t *testing.T) {
 	for _, size := range []int{100, 10_000} {
 		r := newRig(t, taken(http.HTTP2Config{MaxDecoderHeaderTableSize: size}))
-		if !slices.Contains(r.conn.settings(), h2.Setting{ID: h2.HeaderTableSize, Value: uint32(size)}) {
-			t.Errorf("our settings are %v", r.conn.settings())
+		if !slices.Contains(r.cfg.settings(), h2.Setting{ID: h2.HeaderTableSize, Value: uint32(size)}) {
+			t.Errorf("our settings are %v", r.cfg.settings())
 		}
 		r.greet()
 		update := []byte("\x3f\x45") // 100: 31 and 69

@@ -59,15 +59,16 @@ func TestRandomFrames(t *testing.T) {
 				r.write(randomFrame(rng))
 			}
 			r.RunFor(time.Millisecond)
-			if r.conn.gone || r.conn.is(failed) {
+			if r.conn.gone || r.conn.state == failed {
 				break
 			}
 			disturb(r, rng)
 		}
 		r.settle()
 		c := &r.conn.Conn
-		if c.recv < 0 || int(c.recv) > c.cfg.connWindow() || c.count < 0 || int(c.count) > 2*c.cfg.streams() {
-			t.Fatalf("seed %d: window %d, %d streams", seed, c.recv, c.count)
+		if c.window.recv < 0 || int(c.window.recv) > c.cfg.ConnWindow || c.places.count < 0 ||
+			int(c.places.count) > 2*c.cfg.Streams {
+			t.Fatalf("seed %d: window %d, %d streams", seed, c.window.recv, c.places.count)
 		}
 		ended := map[string]bool{}
 		for _, line := range r.log {

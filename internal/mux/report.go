@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/pace"
 )
@@ -49,17 +50,14 @@ func (f Fault) String() string {
 	return text
 }
 
-// report tells Config.Log of a fault.
-func (c *Conn) report(stream uint32, code h2.Code, reason string) {
-	l := c.cfg.Log
-	if l == nil || c.c == nil {
-		return
-	}
-	kind := 2 * min(code, h2.HTTP11Required)
-	if stream != 0 {
+// add reports a fault of a connection, unless one of its kind was reported shortly before.
+func (l *Log) add(now time.Time, of *myriad.Conn, f Fault) {
+	kind := 2 * min(f.Code, h2.HTTP11Required)
+	if f.Stream != 0 {
 		kind++
 	}
-	if n, due := l.kinds[kind].Next(c.cfg.Now(), reportPeriod); due {
-		l.report(Fault{Remote: c.c.RemoteAddr(), Stream: stream, Code: code, Reason: reason, Times: n})
+	if n, due := l.kinds[kind].Next(now, reportPeriod); due {
+		f.Remote, f.Times = of.RemoteAddr(), n
+		l.report(f)
 	}
 }

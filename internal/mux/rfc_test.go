@@ -46,12 +46,12 @@ func TestLateAckBehindABody(t *testing.T) {
 		r.write(data(1, strings.Repeat("x", 1000), false))
 		r.RunFor(handshakeTimeout / 2)
 	}
-	if r.conn.is(failed) {
+	if r.conn.state == failed {
 		t.Fatal("the connection has been ended")
 	}
 	r.write(h2.AppendSettingsAck(nil))
 	r.RunFor(10 * handshakeTimeout)
-	if r.conn.is(failed) || !r.conn.is(acked) {
+	if r.conn.state == failed || r.conn.peer.awaited != handshakeDone {
 		t.Error("the connection has been ended behind the ACK")
 	}
 }
@@ -62,7 +62,7 @@ func TestClientWaitsForTheACK(t *testing.T) {
 	r := newRig(t, Config{Client: true})
 	r.write(h2.AppendSettings(nil))
 	r.RunFor(100 * handshakeTimeout)
-	if r.conn.is(failed) || r.conn.is(acked) {
+	if r.conn.state == failed || r.conn.peer.awaited == handshakeDone {
 		t.Error("the connection has been ended")
 	}
 }
@@ -71,11 +71,11 @@ func TestClientWaitsForTheACK(t *testing.T) {
 func TestSlowPreface(t *testing.T) {
 	r := newRig(t, Config{})
 	first := append([]byte(h2.Preface), h2.AppendSettings(nil)...)
-	for i := 0; i < len(first)-1 && !r.conn.is(failed); i++ {
+	for i := 0; i < len(first)-1 && r.conn.state != failed; i++ {
 		r.write(first[i : i+1])
 		r.RunFor(time.Second)
 	}
-	if !r.conn.is(failed) {
+	if r.conn.state != failed {
 		t.Error("the connection goes on")
 	}
 }
@@ -86,7 +86,7 @@ func TestOurSettings(t *testing.T) {
 		r := newRig(t, Config{Client: client, Connect: true})
 		r.greet()
 		has := map[h2.SettingID]uint32{}
-		for _, s := range r.conn.settings() {
+		for _, s := range r.cfg.settings() {
 			has[s.ID] = s.Value
 		}
 		push, sets := has[h2.EnablePush]
@@ -365,7 +365,7 @@ func TestPeerBeyondItsWindows(t *testing.T) {
 			}
 			left := window
 			if name == "connection" {
-				left = r.cfg.connWindow()
+				left = r.cfg.ConnWindow
 			}
 			for ; left > 0; left -= 1 << 13 {
 				r.write(data(1, strings.Repeat("x", 1<<13), false))

@@ -62,7 +62,7 @@ func (h *testConn) Accept(id uint32) *Stream {
 		return nil
 	}
 	s := &testStream{r: h.r}
-	s.in.Reset(h.cfg.window(), true)
+	s.in.Reset(h.cfg.Window, true)
 	s.Init(s)
 	h.streams[id] = s
 	return &s.Stream
@@ -137,6 +137,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	r.dec.Reset()
 	r.cfg.Now = r.World.Now
 	r.cfg.Counters = new(Counters)
+	r.cfg.Take(nil)
 	e, err := myriad.Start(myriad.Config{System: r.World, Loops: 1, Logger: quiet, LingerTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -320,3 +321,6 @@ func (r *rig) wantLog(lines ...string) {
 	}
 	r.log = nil
 }
+
+// paused reports whether our end reads no more because its control frames wait.
+func (r *rig) paused() bool { return r.conn.act != nil && r.conn.act.paused }

@@ -29,7 +29,7 @@ func (r *rig) check(v violation) {
 		r.t.Errorf("our end has sent %q, want %q", got, v.want)
 	}
 	fatal := len(v.want) > 0 && strings.HasPrefix(v.want[len(v.want)-1], "GOAWAY")
-	if closing := r.conn.is(failed); closing != fatal {
+	if closing := r.conn.state == failed; closing != fatal {
 		r.t.Errorf("the connection has failed: %v, want %v", closing, fatal)
 	}
 }
@@ -377,7 +377,7 @@ func (r *rig) request(last bool) *testStream {
 func (r *rig) openSoon(last bool) *testStream {
 	r.t.Helper()
 	s := &testStream{r: r}
-	s.in.Reset(r.conn.cfg.window(), true)
+	s.in.Reset(r.conn.cfg.Window, true)
 	s.Init(s)
 	r.doOnLoop(func() {
 		if err := r.conn.Open(&s.Stream); err != nil {

@@ -58,7 +58,7 @@ func (c *simConn) Accept(uint32) *Stream {
 
 func (c *simConn) newEnd() *simEnd {
 	s := &simEnd{c: c}
-	s.in.Reset(c.cfg.window(), true)
+	s.in.Reset(c.cfg.Window, true)
 	s.Init(s)
 	c.streams = append(c.streams, s)
 	return s
@@ -148,6 +148,7 @@ func simulateMux(t *testing.T, seed uint64) {
 	for i := range w.cfg {
 		w.cfg[i] = Config{Client: i == 1, Now: w.Now, Streams: 1 + rng.IntN(20), Window: 1 + rng.IntN(70000),
 			Outbox: 1 + rng.IntN(30000), Ahead: 1 + rng.IntN(40000), Counters: new(Counters)}
+		w.cfg[i].Take(nil)
 	}
 	e, err := myriad.Start(myriad.Config{System: w.World, Loops: 1, Logger: quiet, LingerTimeout: time.Hour,
 		ReadBuffer: 1 + rng.IntN(20000)})
@@ -218,7 +219,7 @@ func (c *simConn) check(seed uint64, all bool) {
 	if c.gone != 1 {
 		t.Errorf("seed %d: Gone was called %d times", seed, c.gone)
 	}
-	if c.act != nil || c.dirty != nil && all {
+	if c.act != nil || c.asks.last != nil && all {
 		t.Errorf("seed %d: the connection has kept something", seed)
 	}
 	for i, s := range c.streams {

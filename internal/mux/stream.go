@@ -1,54 +1,81 @@
 package mux
 
 import (
+	"slices"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/flow"
 	"github.com/myriad-go/myriad/internal/h2"
 )
 
 // A Stream carries one request and its response. Init makes it ready for Accept or Open. It serves
-// once.
+// once. All of it is the loop's, but for box and for what asks guards.
 type Stream struct {
 	conn     *Conn
 	owner    StreamOwner
 	id       uint32 // 0 at a client until its head is written
-	send     int32  // window for data that we send
-	recv     int32  // window that the peer has
-	owed     int32  // consumed, and not yet in a WINDOW_UPDATE for the stream
-	unread   int32  // received, and not yet credited to the connection
-	length   int64  // the peer's Content-Length, if there is one; else negative
-	left     int64  // what the body still lacks of it; negative as well
-	bits     streamBits
+	state    streamState
+	place    placeState
+	window   window
+	unread   int32 // received, and not yet credited to the connection
+	length   int64 // the peer's Content-Length, if there is one; else negative
+	left     int64 // what the body still lacks of it; negative as well
 	priority h2.Priority
-	next     *Stream // in one of the queues of output
+	queued   *queue  // of output that the stream stands in
+	next     *Stream // there
 	box      flow.Outbox
 
-	asked asked   // guarded by conn.mu
-	code  h2.Code // guarded by conn.mu; of askReset
-	dirty *Stream // guarded by conn.mu; the next in conn.dirty
+	gotHead   bool // a client has the final head; a server the request
+	tunnel    bool // each side ends by itself
+	noBody    bool // a response without a body, whatever its Content-Length says
+	connected bool // of a CONNECT: DATA alone may follow its head
+
+	asked    asked   // guarded by asks.mu
+	code     h2.Code // guarded by asks.mu; of askReset
+	nextAsks *Stream // guarded by asks.mu
 }
 
-type streamBits uint16
+// A streamState is that of RFC 9113 section 5.1, and rises only.
+//
+//	state            | our END_STREAM | the peer's END_STREAM
+//	open             | is to come     | is to come
+//	halfClosedLocal  | has left       | is to come
+//	halfClosedRemote | is to come     | has come
+//	bothEnded        | has left       | has come, and the owner is being called with it
+//	closed           | as above, or a reset by either side, or the connection's end
+type streamState uint8
 
 const (
-	remoteDone streamBits = 1 << iota // the peer has ended its side
-	localDone                         // we have
-	closed                            // the stream has ended
-	released                          // its owner's goroutine is done
-	gotHead                           // a client has the final head; a server the request
-	queued                            // in a queue of output
-	tunnel                            // each side ends by itself
-	noBody                            // a response without a body, whatever its Content-Length says
-	counted                           // has a place among the streams of its connection
-	done                              // has ended before its release
-	connected                         // of a CONNECT: DATA alone may follow its head
+	open streamState = iota
+	halfClosedLocal
+	halfClosedRemote
+	bothEnded
+	closed
 )
 
+// A placeState is whether a stream has a place among those of its connection.
+//
+//	state     | Ended was called | Release was called
+//	unplaced  | no, nor begun    |
+//	placed    | no               | no
+//	abandoned | no               | yes
+//	finished  | yes              | no
+//	freed     | yes              | yes: it has no place any more
+type placeState uint8
+
+const (
+	unplaced placeState = iota
+	placed
+	abandoned
+	finished
+	freed
+)
+
+// asked is a set of what H asks of the loop. With any of them the stream is in Conn.asks.
 type asked uint8
 
 const (
-	inDirty    asked = 1 << iota // in conn.dirty
-	askOutput                    // something is in the box
+	askOutput  asked = 1 << iota // something is in the box
 	askCredit                    // something has been consumed
 	askReset                     // Cancel
 	askRelease                   // Release
@@ -56,8 +83,9 @@ const (
 
 // Init gives a stream its owner. Before Accept returns it, or before Open.
 func (s *Stream) Init(owner StreamOwner) {
-	s.conn, s.owner, s.id, s.bits, s.left = nil, owner, 0, 0, -1
-	s.send, s.recv, s.owed, s.unread, s.asked, s.next = 0, 0, 0, 0, 0, nil
+	s.conn, s.owner, s.id, s.state, s.place, s.left = nil, owner, 0, open, unplaced, -1
+	s.window, s.unread, s.asked, s.queued, s.next = window{}, 0, 0, nil, nil
+	s.gotHead, s.tunnel, s.noBody, s.connected = false, false, false, false
 }
 
 // ID is the stream's number; at a client 0 until its head is on its way. L.
@@ -110,44 +138,29 @@ func (s *Stream) Release() { s.ask(askRelease, 0) }
 // ask notes what the loop has to do and wakes it, once until it does. Behind the connection's end
 // there is nothing to do.
 func (s *Stream) ask(what asked, code h2.Code) {
-	c := s.conn
-	c.mu.Lock()
-	if c.over {
-		c.mu.Unlock()
-		return
-	}
-	if what == askReset && s.asked&askReset == 0 {
-		s.code = code
-	}
-	first := s.asked&inDirty == 0
-	s.asked |= what
-	if first {
-		s.asked |= inDirty
-		s.dirty = nil
-		if c.dirtyTail == nil {
-			c.dirty = s
-		} else {
-			c.dirtyTail.dirty = s
-		}
-		c.dirtyTail = s
-	}
-	c.mu.Unlock()
-	if first {
-		c.c.Notify()
+	if s.conn.asks.add(s, what, code) {
+		s.conn.c.Notify()
 	}
 }
 
 // Prioritize changes the stream's priority, as RFC 9218 lets a server do. L.
-func (s *Stream) Prioritize(p h2.Priority) { s.conn.prioritize(s, p) }
+func (s *Stream) Prioritize(p h2.Priority) {
+	s.priority = p
+	if s.queued != nil { // else it is where it belongs when it comes into a queue
+		s.queued.remove(s)
+		s.conn.enqueue(s)
+	}
+}
 
 // Tunnel says that the two sides of a CONNECT end by themselves (section 8.5). At a server, once it
 // has been accepted and before the end leaves: END_STREAM of ours is not followed by RST_STREAM. At
 // a client, before Head: a response that accepts has no Content-Length, whatever it says, and no
 // trailers. L.
-func (s *Stream) Tunnel() { s.bits |= tunnel }
+func (s *Stream) Tunnel() { s.tunnel = true }
 
-// Sent reports whether all output has been written to the connection, to its end. L.
-func (s *Stream) Sent() bool { return s.is(localDone) }
+// Sent reports whether all output of a stream that has not ended has been written to the
+// connection, to its end. L.
+func (s *Stream) Sent() bool { return s.state == halfClosedLocal || s.state == bothEnded }
 
 // Offered reports whether the loop knows of all that was put: what Queued counts waits for the
 // peer, or for streams that come before. H.
@@ -155,6 +168,117 @@ func (s *Stream) Offered() bool { return s.box.Visited() }
 
 // WithoutBody says that the response has no body, whatever its Content-Length is: the request was
 // HEAD. L, at a client, before Head.
-func (s *Stream) WithoutBody() { s.bits |= noBody }
+func (s *Stream) WithoutBody() { s.noBody = true }
 
-func (s *Stream) is(b streamBits) bool { return s.bits&b != 0 }
+// begin opens the stream.
+func (s *Stream) begin(c *Conn, id uint32) {
+	s.conn, s.id, s.place = c, id, placed
+	s.window = window{send: c.peer.window, recv: int32(c.cfg.Window)}
+	if c.peer.awaited != handshakeDone { // section 6.9.2: until then the peer may use the initial one
+		s.window.recv = max(s.window.recv, h2.InitialWindow)
+	}
+	s.box.Reset(c.cfg.Outbox)
+	c.places.count++
+	c.budgets.Return(glitches, streamPays)
+	if n := c.cfg.Counters; n != nil {
+		n.Opened.Add(1)
+	}
+	if id != 0 {
+		c.act.streams[id] = s
+	}
+}
+
+// remoteEnds notes the peer's END_STREAM, before the owner is called with it.
+func (s *Stream) remoteEnds() {
+	switch s.state {
+	case open:
+		s.state = halfClosedRemote
+	case halfClosedLocal:
+		s.state = bothEnded
+	default:
+	}
+}
+
+// closeIfEnded closes a stream that both sides have ended.
+func (s *Stream) closeIfEnded() {
+	if s.state == bothEnded {
+		s.close(h2.NoError, nil)
+	}
+}
+
+// localEnds follows our END_STREAM. A server that has answered needs no more of the request
+// (section 8.1), unless it has become a tunnel.
+func (s *Stream) localEnds() {
+	switch {
+	case s.state == halfClosedRemote:
+		s.close(h2.NoError, nil)
+	case !s.conn.cfg.Client && !s.tunnel:
+		s.reset(h2.NoError, nil)
+	default:
+		s.state = halfClosedLocal
+	}
+}
+
+// reset closes a stream and tells the peer.
+func (s *Stream) reset(code h2.Code, err error) {
+	if s.id != 0 {
+		s.conn.sendReset(s.id, code)
+	}
+	s.close(code, err)
+}
+
+// close ends a stream, whatever the reason. What it has not consumed is the connection's again.
+func (s *Stream) close(code h2.Code, err error) {
+	if s.state == closed {
+		return
+	}
+	s.state = closed
+	c := s.conn
+	if s.place == placed {
+		s.place = finished
+		c.places.ended++
+	}
+	a := c.act
+	if s.id == 0 {
+		a.opening = slices.DeleteFunc(a.opening, func(o *Stream) bool { return o == s })
+	} else {
+		delete(a.streams, s.id)
+		c.openAllowed()
+	}
+	if s.queued != nil {
+		s.queued.remove(s)
+	}
+	if err == nil {
+		s.box.Fail(errDone)
+	} else {
+		s.box.Fail(err)
+	}
+	unread := int(s.unread)
+	s.unread = 0
+	c.credit(nil, unread)
+	s.owner.Ended(code, err)
+	if s.place == abandoned {
+		s.free()
+	}
+}
+
+// released notes Release.
+func (s *Stream) released() {
+	switch s.place {
+	case placed:
+		s.place = abandoned
+	case finished:
+		s.conn.places.ended--
+		s.free()
+	default:
+	}
+}
+
+// free gives the place back of a stream that has ended and been released.
+func (s *Stream) free() {
+	s.place = freed
+	c := s.conn
+	if c.places.count--; c.places.count == 0 {
+		c.owner.Idle()
+	}
+}

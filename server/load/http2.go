@@ -33,6 +33,7 @@ var connectionFields = []string{"Connection", "Keep-Alive", "Proxy-Connection", 
 func newMuxRequest(p Plan, u *url.URL) *muxRequest {
 	r := &muxRequest{body: []byte(p.Body), toHead: p.Method == "HEAD", secure: secure(u)}
 	r.config = mux.Config{Client: true, Outbox: max(64<<10, len(r.body)), Now: time.Now}
+	r.config.Take(nil)
 	authority := u.Host
 	var fields []byte
 	for _, line := range p.Header {
