@@ -49,7 +49,7 @@ func (l *pushWorld) drawPeers() {
 	for i := range 1 + l.r.IntN(5) {
 		l.peers = append(l.peers, &pushPeer{l: l, number: i, proto: RESP2, sent: map[int]int{}, last: map[string]int{},
 			limit: cmp.Or(l.s.WriteLimit, defaultWriteLimit), closes: l.over == OverflowClose,
-				subs: [2]map[string]bool{{}, {}},
+			subs:      [2]map[string]bool{{}, {}},
 			confirmed: [2]map[string]bool{{}, {}}})
 	}
 }

@@ -36,7 +36,7 @@ func TestPushWorlds(t *testing.T) {
 	if raceEnabled {
 		usual = 40 // they take ten times as long
 	}
-	for seed := range soak.Size(t, usual, 20_000) {
+	for seed := range soak.Size(t, usual, 4_000) {
 		if l := runPushWorlds(seed); len(l.problems) > 0 {
 			t.Errorf("seed %d, %s:\n%s", seed, l.drawn, strings.Join(l.problems, "\n"))
 		}
