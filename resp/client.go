@@ -327,11 +327,7 @@ func answerable[T string | []byte](args []T) error {
 		return nil
 	}
 	var room [longest]byte
-	name := room[:copy(room[:], args[0])]
-	for i, b := range name {
-		name[i] = upper(b)
-	}
-	switch string(name) {
+	switch name := appendUpper(room[:0], args[0]); string(name) {
 	case "SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE":
 		return fmt.Errorf("resp: the command was not sent: %s has no reply: use Subscribe, PSubscribe and "+
 			"Subscription.Close of Client", string(name))

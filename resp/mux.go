@@ -206,10 +206,7 @@ func (t *names) of(l *live, sent []byte) *name {
 		return n
 	}
 	var room [maxName]byte
-	key := room[:len(sent)]
-	for i, b := range sent {
-		key[i] = upper(b)
-	}
+	key := appendUpper(room[:0], sent)
 	if n := (*all)[string(key)]; n != nil && len(*all) >= maxNames {
 		return n
 	}

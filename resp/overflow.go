@@ -114,8 +114,11 @@ func (c *Conn) TryPush(b *buf.Block) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer b.Release()
-	if c.is(stateClosing) {
+	switch {
+	case c.is(stateClosing):
 		return errEnded
+	case c.read().outbox.Waits(): // it would overtake them
+		return myriad.ErrFull
 	}
 	return c.send(b)
 }
