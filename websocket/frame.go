@@ -163,21 +163,6 @@ func parseLength(p []byte, op Op) (n int, length int64, err error) {
 	}
 }
 
-// headerSize is how many bytes appendHeader writes for a payload of length bytes.
-func headerSize(length int64, masked bool) int {
-	n := 2
-	switch {
-	case length >= 1<<16:
-		n += 8
-	case length >= length16:
-		n += 2
-	}
-	if masked {
-		n += 4
-	}
-	return n
-}
-
 // appendHeader encodes h with the shortest form of its length. It writes what it is told: that a
 // control frame is final and short is up to the caller.
 func appendHeader(dst []byte, h frameHeader) []byte {
@@ -218,7 +203,7 @@ func appendFrame(dst []byte, h frameHeader, payload []byte) []byte {
 
 // frameOf is a block with a frame.
 func frameOf(h frameHeader, p []byte) *buf.Block {
-	b := buf.Get(headerSize(int64(len(p)), h.masked) + len(p))
+	b := buf.Get(maxHeader + len(p))
 	b.Commit(len(appendFrame(b.Extend()[:0], h, p)))
 	return b
 }

@@ -430,12 +430,14 @@ func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *
 			c.forgetReader(w)
 			return c.taken(ev)
 		case w == nil:
-			if w, err = c.newParker(); err != nil {
+			e, err := c.engine()
+			if err != nil {
 				return 0, nil, err
 			}
-			if !c.handOff() {
+			if !e.HandOff() {
 				return 0, nil, fmt.Errorf("websocket: Read would wait for a message: %w", myriad.ErrOnLoop)
 			}
+			w = e.System().NewParker()
 			defer context.AfterFunc(ctx, w.Unpark)()
 		default:
 			w.Park()
