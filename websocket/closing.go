@@ -155,12 +155,6 @@ func (e *closer) violated(c *Conn, err error) {
 	e.conclude(c, err)
 }
 
-// peerClosed takes the peer's close frame. On the loop.
-func (e *closer) peerClosed(c *Conn, payload []byte) {
-	code, reason, _ := parseCloseBody(payload) // the reader has checked it
-	e.conclude(c, &CloseError{Code: code, Reason: string(reason)})
-}
-
 // conclude ends the connection because of the peer's close frame, violation or FIN. Callbacks of
 // earlier messages may still answer: the connection ends when they have returned, or when Read has
 // been called for all of them. On the loop.
@@ -271,13 +265,6 @@ func (e *closer) closeExpired(c *Conn) {
 		return
 	}
 	_ = c.nc.Close()
-}
-
-// reasonNow is why the connection is closing.
-func (e *closer) reasonNow(c *Conn) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return e.reason(c, nil)
 }
 
 // reason is what OnClose is told. err is the engine's view of the end. It is called under mu.

@@ -220,13 +220,10 @@ func (c *Conn) arrive(nc pipe) {
 
 func (h *handler) Received(_ *myriad.Conn, p []byte) { (*Conn)(h).receives(p) }
 
+// receives reads frames until p is used up or enough waits for callbacks. What comes means that the
+// peer is alive.
 func (c *Conn) receives(p []byte) {
 	c.ping.received(c.now())
-	c.take(p)
-}
-
-// take reads frames until p is used up or enough waits for callbacks.
-func (c *Conn) take(p []byte) {
 	for len(p) > 0 {
 		n, m, err := c.reader.feed(p)
 		p = p[n:]
@@ -239,16 +236,16 @@ func (c *Conn) take(p []byte) {
 				c.pause(p)
 				return
 			}
+			continue // the message is released where it is used up
 		case m.op == OpPing:
 			c.ping.answerPing(c, m.payload)
-			m.release()
 		case m.op == OpClose:
-			c.end.peerClosed(c, m.payload)
-			m.release()
-		default:
+			code, reason, _ := parseCloseBody(m.payload) // the reader has checked it
+			c.end.conclude(c, &CloseError{Code: code, Reason: string(reason)})
+		case m.op == OpPong:
 			c.ping.answered(c, m.payload)
-			m.release()
 		}
+		m.release()
 	}
 }
 

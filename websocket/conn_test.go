@@ -271,7 +271,7 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 			wg.Go(func() { gate.pass(); c.ends(errAborted) })
 			wg.Wait()
 			for _, ctx := range asked {
-				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.end.reasonNow(c) {
+				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.end.reason(c, nil) {
 					t.Fatalf("Pull %v: a context ended with %v, %v, and is the connection's: %v", pull, ctx.Err(),
 						context.Cause(ctx), ctx == c.Context())
 				}

@@ -141,7 +141,11 @@ func (c *Conn) call(ev event) (returned bool) {
 			c.panicked(recover())
 		}
 	}()
-	s := c.reader.rules.settings
+	s, p := c.reader.rules.settings, ev.p
+	if ev.block != nil {
+		defer ev.block.Release()
+		p = ev.block.Bytes()
+	}
 	switch ev.kind {
 	case opened:
 		s.onOpen(c)
@@ -149,34 +153,27 @@ func (c *Conn) call(ev event) (returned bool) {
 		c.end.leave(c, ev.err)
 	case drained:
 		s.onDrained(c)
-	case ponged:
-		c.ping.callPong(c, ev)
 	case finished:
 		s.onClose(c, ev.err)
-	default:
-		c.callMessage(ev)
+	case ponged:
+		if !c.end.muted() {
+			s.onPong(c, p, time.Duration(ev.micros)*time.Microsecond)
+		}
+	case received:
+		if c.end.muted() {
+			break
+		}
+		if ev.packed {
+			b, err := c.unpack(ev.op, p)
+			if err != nil {
+				break
+			}
+			defer b.Release()
+			p = b.Bytes()
+		}
+		s.onMessage(c, ev.op, p)
 	}
 	return true
-}
-
-func (c *Conn) callMessage(ev event) {
-	p := ev.p
-	if ev.block != nil {
-		defer ev.block.Release()
-		p = ev.block.Bytes()
-	}
-	if c.end.muted() {
-		return
-	}
-	if ev.packed {
-		b, err := c.unpack(ev.op, p)
-		if err != nil {
-			return
-		}
-		defer b.Release()
-		p = b.Bytes()
-	}
-	c.reader.rules.settings.onMessage(c, ev.op, p)
 }
 
 // panicked ends a connection whose callback has failed.
@@ -242,10 +239,11 @@ func (c *Conn) resume() {
 	b.paused, b.asked = false, false
 	c.forget()
 	c.mu.Unlock()
-	c.ping.received(c.now())
 	if rest != nil {
-		c.take(rest.Extend()[:n:n])
+		c.receives(rest.Extend()[:n:n])
 		rest.Release()
+	} else {
+		c.ping.received(c.now())
 	}
 	if c.reading() {
 		c.nc.Resume()

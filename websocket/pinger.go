@@ -225,14 +225,3 @@ func (ping *pinger) recall(c *Conn, payload []byte) (at time.Time, ok bool) {
 	}
 	return at, false
 }
-
-func (ping *pinger) callPong(c *Conn, ev event) {
-	p := ev.p
-	if ev.block != nil {
-		defer ev.block.Release()
-		p = ev.block.Bytes()
-	}
-	if !c.end.muted() {
-		c.settings().onPong(c, p, time.Duration(ev.micros)*time.Microsecond)
-	}
-}
