@@ -135,7 +135,7 @@ func (e *closer) failLocked(c *Conn, code StatusCode, text string, err error) {
 		return
 	}
 	e.endWith(c, err)
-	c.emptyInbox()
+	c.dropUnread()
 	if e.writable() {
 		_ = e.sendClose(c, code, text, closes) // the connection ends in any case
 	} else {
@@ -162,8 +162,8 @@ func (e *closer) conclude(c *Conn, err error) {
 	c.mu.Lock()
 	e.step(concedes)
 	e.endWith(c, err)
-	busy := c.backlog != nil
-	unread := c.endInbox(err)
+	busy := c.callbacks != nil
+	unread := c.endReads(err)
 	if e.writable() { // else boundClose sets the timer
 		c.ping.state, c.ping.mark = pingsEnding, e.unanswered(c)
 		if !unread {
@@ -182,11 +182,11 @@ func (e *closer) conclude(c *Conn, err error) {
 }
 
 // unanswered is how many events wait for callbacks, or for Read. It is called under mu.
-func (e *closer) unanswered(c *Conn) (n int64) {
-	if b := c.held(); b != nil {
-		n = int64(len(b.events) - b.head)
+func (e *closer) unanswered(c *Conn) int64 {
+	if in := c.held(); in != nil {
+		return int64(in.len())
 	}
-	return n
+	return 0
 }
 
 // answersExpired: none of the callbacks, or of the messages for Read, has made way for the next one

@@ -25,9 +25,9 @@ type Conn struct {
 	reader reader
 	ping   pinger
 
-	mu      sync.Mutex
-	backlog *backlog // guarded by mu: what waits for callbacks, else nil
-	cold    *cold    // guarded by mu: what few connections need, else nil
+	mu        sync.Mutex
+	callbacks *callbacks // guarded by mu: what waits for callbacks, else nil
+	cold      *cold      // guarded by mu: what few connections need, else nil
 
 	end         closer   // changed under mu
 	subprotocol uint8    // its place in Options.Subprotocols, from 1; 0: none
@@ -44,7 +44,7 @@ type cold struct {
 	end   error      // why the connection is closing, for OnClose: the first reason stays
 	fin   bool       // the peer has ended its side
 
-	inbox   *inbox   // of a connection that is read by Read
+	reads   *reads   // of a connection that is read by Read
 	windows *windows // of compression that keeps them
 
 	slow  *outbox.Outbox[*buf.Block] // what waits for room; nil: there has always been room
@@ -77,7 +77,7 @@ const (
 func newConn(s *settings, t deflateTerms, subprotocol uint8) *Conn {
 	c := &Conn{reader: reader{rules: s.rulesFor(t)}, subprotocol: subprotocol, overflow: s.overflow}
 	if s.pull {
-		c.cold = &cold{inbox: new(inbox)}
+		c.cold = &cold{reads: new(reads)}
 	}
 	return c
 }
@@ -95,7 +95,7 @@ func (c *Conn) needCold() *cold {
 
 // dropCold gives the cold part back if nothing is left in it. It is called under mu.
 func (c *Conn) dropCold() {
-	if r := c.cold; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
+	if r := c.cold; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.reads == nil && r.windows == nil &&
 		r.slow.Empty() && r.late.members == nil && r.pings == nil &&
 		r.life == nil && r.limit == 0 && r.parts == partsNone && !r.fin {
 		c.cold = nil
@@ -280,7 +280,10 @@ func (c *Conn) notified() {
 	c.partsEnded()
 	c.ping.flushPong(c)
 	c.resume()
-	c.rearm()
+	if (c.settings().pull || c.lateDue() > 0) && c.end.phase() == open { // deadlines may have changed
+		c.wakeLate()
+		c.arm(c.now())
+	}
 }
 
 // Stopping is the engine's shutdown.
@@ -301,7 +304,9 @@ func (c *Conn) expired() {
 		c.end.answersExpired(c)
 		return
 	}
-	c.ping.retryPong(c)
+	if c.ping.waitingPong(c) { // whether the output has moved or not
+		c.ping.sendPong(c)
+	}
 	c.wakeLate()
 	now := c.now()
 	c.giveUpLate(now)
@@ -325,7 +330,12 @@ func (c *Conn) ends(err error) {
 	if c.slow() != nil {
 		c.slow().End()
 	}
-	c.dropRest()
+	if in := c.held(); in != nil {
+		if rest, _ := in.unpause(); rest != nil {
+			rest.Release()
+		}
+		c.forget()
+	}
 	c.strip(err)
 	joined := c.joined
 	c.mu.Unlock()
@@ -369,7 +379,7 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.emptyInbox() // also of a connection that has ended
+	c.dropUnread() // also of a connection that has ended
 	if !c.end.writable() {
 		return errClosing
 	}
@@ -385,7 +395,7 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 func (c *Conn) Abort(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.emptyInbox()
+	c.dropUnread()
 	if c.end.over() {
 		return
 	}

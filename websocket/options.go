@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -146,7 +145,7 @@ type settings struct {
 	log       *slog.Logger
 	engine    *myriad.Engine
 	tasks     *dispatch.Dispatcher // callbacks
-	spare     sync.Pool            // of *backlog
+	spare     sync.Pool            // of *callbacks
 	random    io.Reader            // of masks; nil for a server
 
 	subprotocols   []string
@@ -419,27 +418,6 @@ func (r *readRules) pack(op Op, p, window []byte) (*buf.Block, error) {
 
 // sent notes what the peer's window now has. Conn.mu is held.
 func (w *windows) sent(p []byte, r *readRules) { w.out = slide(w.out, p, 1<<r.terms.outBits) }
-
-// unpack inflates a message. The reader of messages calls it, one call at a time. w is nil if the
-// messages of the connection do not refer to each other.
-func (r *readRules) unpack(op Op, p []byte, w *windows) (*buf.Block, error) {
-	var window []byte
-	if w != nil {
-		window = w.in
-	}
-	b, err := inflate(p, window, r.limit)
-	if err != nil {
-		return nil, err
-	}
-	if op == OpText && !utf8.Valid(b.Bytes()) {
-		b.Release()
-		return nil, notUTF8()
-	}
-	if w != nil {
-		w.in = slide(w.in, b.Bytes(), 1<<r.terms.inBits)
-	}
-	return b, nil
-}
 
 // dispatching is how the callbacks of o run.
 func (s *settings) dispatching(o *Options) dispatch.Config {

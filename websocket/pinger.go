@@ -116,13 +116,6 @@ func (ping *pinger) flushPong(c *Conn) {
 	}
 }
 
-// retryPong sends it whether the output has moved or not, if there is room.
-func (ping *pinger) retryPong(c *Conn) {
-	if ping.waitingPong(c) {
-		ping.sendPong(c)
-	}
-}
-
 func (ping *pinger) sendPong(c *Conn) {
 	c.mu.Lock()
 	r := c.cold
