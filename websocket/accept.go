@@ -370,7 +370,7 @@ func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
 // opening reads the request at the start of p and negotiates. n is 0 without a refusal if it is not
 // complete yet.
 func (s *settings) opening(p []byte, o *opening[[]byte]) (n int, subprotocol string, bad *refusal) {
-	o.choosing, o.packing = len(s.subprotocols) > 0, s.packing.policy
+	o.choosing, o.packing = len(s.Subprotocols) > 0, s.packing.policy
 	n, bad = parseRequest(p, o)
 	if n > 0 && bad == nil {
 		subprotocol, bad = negotiate(s, o, func() *http.Request { return httpRequest(p[:n]) })
@@ -387,7 +387,7 @@ func negotiate[T text](s *settings, o *opening[T], request func() *http.Request)
 	if bad != nil {
 		return "", bad
 	}
-	return selectSubprotocol(s.subprotocols, o.offered), nil
+	return selectSubprotocol(s.Subprotocols, o.offered), nil
 }
 
 // httpRequest is the request of a raw connection as CheckOrigin gets it, or nil if net/http cannot
@@ -512,11 +512,11 @@ func checkFields[T text](o *opening[T]) *refusal {
 func checkOrigin[T text](s *settings, o *opening[T], request func() *http.Request) *refusal {
 	allowed := true
 	switch {
-	case s.checkOrigin != nil:
+	case s.CheckOrigin != nil:
 		r := request()
-		allowed = r != nil && s.checkOrigin(r)
+		allowed = r != nil && s.CheckOrigin(r)
 	case o.origins == 1 && !sameOrigin(o.origin, o.host):
-		allowed = originAllowed(string(o.origin), string(o.host), s.originPatterns)
+		allowed = originAllowed(string(o.origin), string(o.host), s.OriginPatterns)
 	}
 	if !allowed {
 		return &refusal{http.StatusForbidden, "", "pages from this origin may not connect"}

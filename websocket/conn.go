@@ -75,8 +75,8 @@ const (
 )
 
 func newConn(s *settings, t deflateTerms, subprotocol uint8) *Conn {
-	c := &Conn{reader: reader{rules: s.rulesFor(t)}, subprotocol: subprotocol, overflow: s.overflow}
-	if s.pull {
+	c := &Conn{reader: reader{rules: s.rulesFor(t)}, subprotocol: subprotocol, overflow: s.Overflow}
+	if s.Pull {
 		c.cold = &cold{reads: new(reads)}
 	}
 	return c
@@ -116,7 +116,7 @@ func (c *Conn) Subprotocol() string {
 	if c.subprotocol == 0 {
 		return ""
 	}
-	return c.settings().subprotocols[c.subprotocol-1]
+	return c.settings().Subprotocols[c.subprotocol-1]
 }
 
 // RemoteAddr is the peer's address. It is nil between Accept on a web.Server and OnOpen, where the
@@ -183,7 +183,7 @@ func (c *Conn) begins(nc pipe) {
 	c.ping.received(now)
 	c.arm(now)
 	c.end.boundClose(c)
-	if c.settings().onOpen != nil {
+	if c.settings().OnOpen != nil {
 		c.dispatch(event{kind: opened})
 	}
 }
@@ -280,7 +280,7 @@ func (c *Conn) notified() {
 	c.partsEnded()
 	c.ping.flushPong(c)
 	c.resume()
-	if (c.settings().pull || c.lateDue() > 0) && c.end.phase() == open { // deadlines may have changed
+	if (c.settings().Pull || c.lateDue() > 0) && c.end.phase() == open { // deadlines may have changed
 		c.wakeLate()
 		c.arm(c.now())
 	}
@@ -342,7 +342,7 @@ func (c *Conn) ends(err error) {
 	if joined {
 		rosterOf(c.nc.Loop()).leave(c)
 	}
-	if c.settings().onClose != nil {
+	if c.settings().OnClose != nil {
 		c.dispatch(event{kind: finished, err: err})
 	}
 }
@@ -421,7 +421,7 @@ func (c *Conn) Ping(p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err = c.send(b, copied); err == nil && c.settings().onPong != nil {
+	if err = c.send(b, copied); err == nil && c.settings().OnPong != nil {
 		c.ping.remember(c, p)
 	}
 	return err

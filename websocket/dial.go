@@ -335,8 +335,8 @@ func (o *DialOptions) greeting(s *settings, u *url.URL, header http.Header) (*gr
 	}
 	p := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n"+upgradeLines+versionLine+"Sec-WebSocket-Key: %s\r\n",
 		u.RequestURI(), host, key)
-	if len(s.subprotocols) > 0 {
-		p = fmt.Appendf(p, "Sec-WebSocket-Protocol: %s\r\n", strings.Join(s.subprotocols, ", "))
+	if len(s.Subprotocols) > 0 {
+		p = fmt.Appendf(p, "Sec-WebSocket-Protocol: %s\r\n", strings.Join(s.Subprotocols, ", "))
 	}
 	if s.packing.policy.on {
 		p = fmt.Appendf(p, "Sec-WebSocket-Extensions: %s\r\n", s.packing.policy.offer().append(nil))

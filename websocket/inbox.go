@@ -111,12 +111,12 @@ func (in *inbox) unpause() (rest *buf.Block, n int) {
 // loop.
 func (c *Conn) message(m message) (full bool) {
 	s := c.reader.rules.settings
-	if s.onMessage == nil && !s.pull {
+	if s.OnMessage == nil && !s.Pull {
 		m.release()
 		return false
 	}
 	ev := event{kind: received, op: m.op, packed: m.compressed, block: m.block, p: m.payload}
-	if s.inline && !s.pull {
+	if s.inline && !s.Pull {
 		c.call(ev)
 		return false
 	}
@@ -127,7 +127,7 @@ func (c *Conn) message(m message) (full bool) {
 	if m.block == nil && len(m.payload) > 0 {
 		ev.block = buf.From(m.payload)
 	}
-	if s.pull {
+	if s.Pull {
 		return c.keep(ev)
 	}
 	return c.dispatch(ev)
@@ -149,16 +149,16 @@ func (c *Conn) call(ev event) (returned bool) {
 	}
 	switch ev.kind {
 	case opened:
-		s.onOpen(c)
+		s.OnOpen(c)
 	case leaving:
 		c.end.leave(c, ev.err)
 	case drained:
-		s.onDrained(c)
+		s.OnDrained(c)
 	case finished:
-		s.onClose(c, ev.err)
+		s.OnClose(c, ev.err)
 	case ponged:
 		if !c.end.muted() {
-			s.onPong(c, p, time.Duration(ev.micros)*time.Microsecond)
+			s.OnPong(c, p, time.Duration(ev.micros)*time.Microsecond)
 		}
 	case received:
 		if c.end.muted() {
@@ -172,7 +172,7 @@ func (c *Conn) call(ev event) (returned bool) {
 			defer b.Release()
 			p = b.Bytes()
 		}
-		s.onMessage(c, ev.op, p)
+		s.OnMessage(c, ev.op, p)
 	}
 	return true
 }
@@ -206,7 +206,7 @@ func (c *Conn) pause(p []byte) {
 
 // held is what waits, of callbacks or of Read. It is called under mu.
 func (c *Conn) held() *inbox {
-	if c.settings().pull {
+	if c.settings().Pull {
 		if c.cold == nil {
 			return nil
 		}
@@ -341,7 +341,7 @@ func (c *Conn) forget() {
 		return
 	}
 	c.callbacks = nil
-	if c.end.gone() && c.cold != nil && !c.settings().pull { // no message waits to be inflated
+	if c.end.gone() && c.cold != nil && !c.settings().Pull { // no message waits to be inflated
 		c.cold.windows = nil
 		c.dropCold()
 	}
@@ -388,7 +388,7 @@ func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 // pullBlock is Read without a copy: the caller releases the block, which is nil for an empty
 // message. expired is asked whenever there is something new, and ends the wait.
 func (c *Conn) pullBlock(ctx context.Context, expired func(*reads) error) (Op, *buf.Block, error) {
-	if !c.settings().pull {
+	if !c.settings().Pull {
 		return 0, nil, errNotPulled
 	}
 	var w driver.Parker
@@ -498,7 +498,7 @@ func (c *Conn) keep(ev event) (full bool) {
 // endInbox notes why the peer sends no more, and reports whether there is something to be read
 // before that is answered. It is called under mu.
 func (c *Conn) endReads(err error) (unread bool) {
-	if !c.settings().pull {
+	if !c.settings().Pull {
 		return false
 	}
 	in := c.cold.reads
@@ -514,7 +514,7 @@ func (c *Conn) endReads(err error) (unread bool) {
 
 // emptyInbox drops what has not been read. It is called under mu.
 func (c *Conn) dropUnread() {
-	if !c.settings().pull || c.cold == nil {
+	if !c.settings().Pull || c.cold == nil {
 		return
 	}
 	in := c.cold.reads
@@ -535,10 +535,10 @@ func (c *Conn) dropUnread() {
 func (c *Conn) strip(err error) {
 	r := c.needCold()
 	kept := cold{end: err, fin: r.fin, life: r.life, slow: r.slow}
-	if c.settings().pull || c.callbacks != nil {
+	if c.settings().Pull || c.callbacks != nil {
 		kept.windows = r.windows
 	}
-	if c.settings().pull {
+	if c.settings().Pull {
 		if r.reads.err == nil {
 			r.reads.err = err
 		}
@@ -551,7 +551,7 @@ func (c *Conn) strip(err error) {
 
 // wakeLate wakes those whose deadline has passed. On the loop.
 func (c *Conn) wakeLate() {
-	if !c.settings().pull {
+	if !c.settings().Pull {
 		return
 	}
 	c.mu.Lock()
@@ -570,7 +570,7 @@ func (c *Conn) nextDeadline(now int64) (due int64) {
 	if due = c.lateDue(); due > 0 {
 		due = max(due, now+1)
 	}
-	if !c.settings().pull {
+	if !c.settings().Pull {
 		return due
 	}
 	c.mu.Lock()
@@ -675,7 +675,7 @@ func (n *netConn) Write(p []byte) (int, error) {
 func (n *netConn) writeLate() error {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	if !n.c.settings().pull {
+	if !n.c.settings().Pull {
 		return errNotPulled
 	}
 	return n.late(n.c.cold.reads.writeDue)
@@ -740,7 +740,7 @@ func (n *netConn) setDue(t time.Time, read, write bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.settings().pull:
+	case !c.settings().Pull:
 		return n.failed("set", errNotPulled)
 	case c.end.over():
 		return n.failed("set", errClosing)

@@ -135,28 +135,17 @@ type Options struct {
 }
 
 // settings are Options checked and completed, shared by all their connections and not changed once
-// in use.
+// in use. What has a default is here; the rest is read from the Options.
 type settings struct {
-	onOpen    func(c *Conn)
-	onMessage func(c *Conn, op Op, p []byte)
-	onDrained func(c *Conn)
-	onPong    func(c *Conn, p []byte, rtt time.Duration)
-	onClose   func(c *Conn, err error)
-	log       *slog.Logger
-	engine    *myriad.Engine
-	tasks     *dispatch.Dispatcher // callbacks
-	spare     sync.Pool            // of *callbacks
-	random    io.Reader            // of masks; nil for a server
+	*Options
+	log    *slog.Logger
+	tasks  *dispatch.Dispatcher // callbacks
+	spare  sync.Pool            // of *callbacks
+	random io.Reader            // of masks; nil for a server
 
-	subprotocols   []string
-	originPatterns []string
-	checkOrigin    func(*http.Request) bool
 	rules          readRules
 	packing        packing
 	inline         bool
-	pull           bool
-	writeLimit     int
-	overflow       Overflow
 	overflowStatus StatusCode
 	count          outbox.Counts
 
@@ -192,13 +181,11 @@ func (o *Options) compile() (*settings, error) {
 		return nil, err
 	}
 	s := &settings{
-		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onPong: o.OnPong, onClose: o.OnClose,
-		log: o.Logger, engine: o.Engine,
-		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns, checkOrigin: o.CheckOrigin,
+		Options: o,
+		log:     o.Logger,
 		rules:   readRules{fromClient: true, limit: o.MaxMessage},
 		packing: o.Compression.compile(),
-		inline:  o.Dispatch == web.DispatchInline, pull: o.Pull,
-		writeLimit: o.WriteLimit, overflow: o.Overflow, overflowStatus: o.OverflowStatus,
+		inline:  o.Dispatch == web.DispatchInline, overflowStatus: o.OverflowStatus,
 		handshakeTimeout: orDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
 		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
 		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
@@ -264,8 +251,8 @@ func orDefault(d, fallback time.Duration) time.Duration {
 
 // on is the engine for connections that have none yet.
 func (s *settings) on() (*myriad.Engine, error) {
-	if s.engine != nil {
-		return s.engine, nil
+	if s.Engine != nil {
+		return s.Engine, nil
 	}
 	return myriad.Default()
 }
@@ -437,7 +424,7 @@ func (s *settings) errStalled() error {
 
 // number is a subprotocol's place among the server's own, from 1, or 0 for none.
 func (s *settings) number(subprotocol string) uint8 {
-	for i, own := range s.subprotocols {
+	for i, own := range s.Subprotocols {
 		if own == subprotocol {
 			return uint8(i + 1)
 		}

@@ -182,7 +182,7 @@ func (ping *pinger) startClocks(c *Conn) {
 
 // answered takes a pong. On the loop.
 func (ping *pinger) answered(c *Conn, payload []byte) {
-	if c.settings().onPong == nil {
+	if c.settings().OnPong == nil {
 		return
 	}
 	at, ok := ping.recall(c, payload)

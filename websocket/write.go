@@ -379,7 +379,7 @@ func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.overflow = policy
-	if limit != c.settings().writeLimit || c.cold != nil {
+	if limit != c.settings().WriteLimit || c.cold != nil {
 		c.needCold().limit = limit
 	}
 	if c.nc != nil {
@@ -416,7 +416,7 @@ func (c *Conn) needSlow() *outbox.Outbox[*buf.Block] {
 // limits are how many bytes the engine may queue, where 0 is the engine's own limit, and how many
 // may wait besides. It is called under mu.
 func (c *Conn) limits() (engine, room int) {
-	limit := c.settings().writeLimit
+	limit := c.settings().WriteLimit
 	if c.cold != nil && c.cold.limit > 0 {
 		limit = c.cold.limit
 	}
@@ -514,7 +514,7 @@ func (c *Conn) drains() {
 	for _, m := range late {
 		m.shard.catchUp(m)
 	}
-	if tell && c.settings().onDrained != nil {
+	if tell && c.settings().OnDrained != nil {
 		c.dispatch(event{kind: drained})
 	}
 }
