@@ -47,7 +47,7 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 		http.Error(w, "the server's WebSocket is not set up correctly", http.StatusInternalServerError)
 		return nil, err
 	}
-	req := openingOf(r, s.packing.policy)
+	req := openingOf(r, s)
 	subprotocol, bad := negotiate(s, req, func() *http.Request { return r })
 	if bad != nil {
 		bad.answer(w)
@@ -115,7 +115,7 @@ func hijack(c *Conn, w http.ResponseWriter, head string) error {
 		http.Error(w, "the server has no engine for WebSockets", http.StatusInternalServerError)
 		return err
 	}
-	if !canHijack(w) {
+	if _, can := innermost(w); !can {
 		http.Error(w, "the server cannot give this connection away", http.StatusInternalServerError)
 		return fmt.Errorf("hijack a %T: %w", w, http.ErrNotSupported)
 	}
@@ -136,20 +136,6 @@ func hijack(c *Conn, w http.ResponseWriter, head string) error {
 	return nil
 }
 
-// canHijack reports whether w has a method Hijack, itself or behind Unwrap.
-func canHijack(w http.ResponseWriter) bool {
-	for {
-		switch v := w.(type) {
-		case http.Hijacker:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = v.Unwrap()
-		default:
-			return false
-		}
-	}
-}
-
 // switchVisibly gives the server the head of the 101, which it sends when it is hijacked, as
 // net/http's does. So middleware sees the status.
 func switchVisibly(w http.ResponseWriter, head string) {
@@ -164,17 +150,21 @@ func switchVisibly(w http.ResponseWriter, head string) {
 	if gin, ok := w.(interface{ WriteHeaderNow() }); ok {
 		gin.WriteHeaderNow() // without it gin keeps the head back
 	}
-	if server := innermost(w); holdsBack(server) {
+	if server, _ := innermost(w); holdsBack(server) {
 		server.WriteHeader(http.StatusSwitchingProtocols)
 	}
 }
 
-// innermost is the ResponseWriter behind all wrappers that have a method Unwrap.
-func innermost(w http.ResponseWriter) http.ResponseWriter {
+// innermost is the ResponseWriter behind all wrappers that have a method Unwrap, and whether it or
+// one of them can be hijacked.
+func innermost(w http.ResponseWriter) (server http.ResponseWriter, canHijack bool) {
 	for {
+		if _, is := w.(http.Hijacker); is {
+			canHijack = true
+		}
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
-			return w
+			return w, canHijack
 		}
 		w = wrapper.Unwrap()
 	}
@@ -424,16 +414,41 @@ type opening[T text] struct {
 	malformed  bool         // an Extensions line
 }
 
-// extensions takes a line of Sec-WebSocket-Extensions.
-func (o *opening[T]) extensions(line T) {
-	if !o.packing.on {
-		return
+// ofOpening are the fields that an opening has, in lower case, and as package net/http writes them.
+var ofOpening = [...][2]string{
+	{"origin", "Origin"}, {"upgrade", "Upgrade"}, {"connection", "Connection"},
+	{"sec-websocket-key", "Sec-Websocket-Key"}, {"sec-websocket-version", "Sec-Websocket-Version"},
+	{"sec-websocket-protocol", "Sec-Websocket-Protocol"},
+	{"sec-websocket-extensions", "Sec-Websocket-Extensions"},
+}
+
+// field takes in a line of a field.
+func (o *opening[T]) field(lower string, v T) {
+	switch lower {
+	case "origin":
+		o.origin, o.origins = v, o.origins+1
+	case "upgrade":
+		o.upgrade = o.upgrade || hasToken(v, "websocket")
+	case "connection":
+		o.connection = o.connection || hasToken(v, "upgrade")
+	case "sec-websocket-key":
+		o.key, o.keys = v, o.keys+1
+	case "sec-websocket-version":
+		o.version, o.versions = v, o.versions+1
+	case "sec-websocket-protocol":
+		if o.choosing {
+			o.offered = append(o.offered, string(v))
+		}
+	case "sec-websocket-extensions":
+		if !o.packing.on {
+			return
+		}
+		terms, wellFormed := accept(v, o.packing)
+		if !o.terms.agreed {
+			o.terms = terms
+		}
+		o.malformed = o.malformed || !wellFormed
 	}
-	terms, wellFormed := accept(line, o.packing)
-	if !o.terms.agreed {
-		o.terms = terms
-	}
-	o.malformed = o.malformed || !wellFormed
 }
 
 // A refusal is the answer to a request that cannot be upgraded, and the error that says so.
@@ -537,35 +552,21 @@ func sameOrigin[T text](origin, host T) bool {
 }
 
 // openingOf reads a request of net/http.
-func openingOf(r *http.Request, packing deflatePolicy) *opening[string] {
+func openingOf(r *http.Request, s *settings) *opening[string] {
 	o := &opening[string]{
 		get: r.Method == http.MethodGet, http11: r.ProtoMajor == 1 && r.ProtoMinor >= 1,
 		body: r.ContentLength != 0 || len(r.TransferEncoding) > 0,
-		host: r.Host, offered: r.Header["Sec-Websocket-Protocol"], packing: packing,
+		host: r.Host, choosing: len(s.Subprotocols) > 0, packing: s.packing.policy,
 	}
 	if protocol := r.Header[":protocol"]; r.ProtoMajor == 2 && r.Method == http.MethodConnect && len(protocol) == 1 {
 		o.connect, o.protocol, o.body = true, protocol[0], r.Body == http.NoBody
 	}
-	for _, line := range r.Header["Upgrade"] {
-		o.upgrade = o.upgrade || hasToken(line, "websocket")
+	for _, name := range ofOpening {
+		for _, line := range r.Header[name[1]] {
+			o.field(name[0], line)
+		}
 	}
-	for _, line := range r.Header["Connection"] {
-		o.connection = o.connection || hasToken(line, "upgrade")
-	}
-	for _, line := range r.Header["Sec-Websocket-Extensions"] {
-		o.extensions(line)
-	}
-	o.key, o.keys = only(r.Header["Sec-Websocket-Key"])
-	o.version, o.versions = only(r.Header["Sec-Websocket-Version"])
-	o.origin, o.origins = only(r.Header["Origin"])
 	return o
-}
-
-func only(lines []string) (string, int) {
-	if len(lines) == 0 {
-		return "", 0
-	}
-	return lines[0], len(lines)
 }
 
 // answer writes the refusal as a handler of net/http.
@@ -612,58 +613,23 @@ func parseRequest(p []byte, o *opening[[]byte]) (n int, bad *refusal) {
 	defer head.Reset()
 	n, err := h1.ParseRequest(p, requestLimits, head)
 	if err != nil {
-		return 0, refusalOf(err)
+		bad := err.(*h1.Error) // by the contract of h1
+		return 0, &refusal{bad.Status, "", "not a request of HTTP/1.1: " + bad.Reason}
 	}
-	if n > 0 {
-		o.request(head)
+	if n == 0 {
+		return 0, nil
 	}
-	return n, nil
-}
-
-// refusalOf is the answer to what is no request of HTTP/1.1.
-func refusalOf(err error) *refusal {
-	bad := err.(*h1.Error) // by the contract of h1
-	return &refusal{bad.Status, "", "not a request of HTTP/1.1: " + bad.Reason}
-}
-
-// request takes in a head.
-func (o *opening[T]) request(head *h1.Head) {
 	o.get = string(head.Method) == http.MethodGet
 	o.http11 = head.Minor >= 1
-	o.host = T(head.Host)
+	o.host = head.Host
 	o.body = head.Chunked || head.ContentLength > 0
-	o.connection = head.Upgrade
 	for i := range head.Fields {
-		o.field(&head.Fields[i])
-	}
-}
-
-// field takes in a field that the handshake depends on. The length of its name rules out most
-// others.
-func (o *opening[T]) field(f *h1.Field) {
-	v := T(f.Value)
-	switch len(f.Name) {
-	case len("origin"):
-		if f.Is("origin") {
-			o.origin, o.origins = v, o.origins+1
-		}
-	case len("upgrade"):
-		o.upgrade = o.upgrade || f.Is("upgrade") && hasToken(v, "websocket")
-	case len("sec-websocket-key"):
-		if f.Is("sec-websocket-key") {
-			o.key, o.keys = v, o.keys+1
-		}
-	case len("sec-websocket-version"):
-		if f.Is("sec-websocket-version") {
-			o.version, o.versions = v, o.versions+1
-		}
-	case len("sec-websocket-protocol"):
-		if o.choosing && f.Is("sec-websocket-protocol") {
-			o.offered = append(o.offered, string(v))
-		}
-	case len("sec-websocket-extensions"):
-		if f.Is("sec-websocket-extensions") {
-			o.extensions(v)
+		f := &head.Fields[i]
+		for _, name := range ofOpening {
+			if f.Is(name[0]) {
+				o.field(name[0], f.Value)
+			}
 		}
 	}
+	return n, nil
 }

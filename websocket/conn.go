@@ -202,8 +202,15 @@ func (c *Conn) arrive(nc pipe) {
 		nc.Abort(errAborted) // OnClose gets what Abort was given
 		return
 	}
-	c.ping.startClocks(c)
-	if c.cold == nil || c.cold.early == nil {
+	if c.cold == nil {
+		return
+	}
+	if c.cold.pings != nil { // from before there was a clock
+		for i := range *c.cold.pings {
+			(*c.cold.pings)[i].at = c.clock()
+		}
+	}
+	if c.cold.early == nil {
 		return
 	}
 	early := c.cold.early

@@ -154,7 +154,8 @@ func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string
 // secure is the client's side of a TLS handshake with a host, and next behind it. failed is called
 // if the handshake fails.
 func (o *DialOptions) secure(g *greeting, next myriad.Handler, host *url.URL, failed func(error)) myriad.Handler {
-	opts := tlsloop.Options{Timeout: orNever(g.settings.handshakeTimeout), Failed: g.untrusted}
+	opts := tlsloop.Options{Timeout: orNever(g.settings.handshakeTimeout),
+		Failed: func(*myriad.Conn, error, uint64) {}} // Dial returns it, so it is not logged
 	opts.Closed = func(_ *myriad.Conn, err error) {
 		if err == nil {
 			err = myriad.ErrClosed
@@ -503,9 +504,6 @@ func (g *greeting) Closed(_ *myriad.Conn, err error) {
 	g.finish(err)
 }
 
-// untrusted keeps failed TLS handshakes out of the engine's log: Dial returns them.
-func (g *greeting) untrusted(*myriad.Conn, error, uint64) {}
-
 // wait returns when the handshake has ended or ctx has.
 func (g *greeting) wait(ctx context.Context, c *myriad.Conn) error {
 	stop := context.AfterFunc(ctx, g.waiter.Unpark)
@@ -688,7 +686,16 @@ func (o *DialOptions) through(e *myriad.Engine, g *greeting, next myriad.Handler
 			}
 		})
 	}
-	h := tunnel.Connect(d, connectRequest(proxy, d.Target), judge)
+	p := fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", d.Target, d.Target)
+	if u := proxy.User; u != nil {
+		p = fmt.Appendf(p, "Proxy-Authorization: %s\r\n", tunnel.BasicAuth(u))
+	}
+	h := tunnel.Connect(d, append(p, "\r\n"...), func(head *h1.ResponseHead) error {
+		if head.Status/100 == 2 { // any 2xx connects, RFC 9110 §9.3.6
+			return nil
+		}
+		return fmt.Errorf("it answered %d %s", head.Status, head.Reason)
+	})
 	if proxy.Scheme == "https" {
 		h = o.secure(g, h, proxy, g.proxyFailed)
 	}
@@ -701,20 +708,4 @@ func (g *greeting) proxyFailed(err error) {
 		err = wordsOf(err)
 	}
 	g.finish(fmt.Errorf("the proxy: %w", err))
-}
-
-func connectRequest(proxy *url.URL, target string) []byte {
-	p := fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", target, target)
-	if u := proxy.User; u != nil {
-		p = fmt.Appendf(p, "Proxy-Authorization: %s\r\n", tunnel.BasicAuth(u))
-	}
-	return append(p, "\r\n"...)
-}
-
-// judge is RFC 9110 §9.3.6: any 2xx connects.
-func judge(head *h1.ResponseHead) error {
-	if head.Status/100 == 2 {
-		return nil
-	}
-	return fmt.Errorf("it answered %d %s", head.Status, head.Reason)
 }
