@@ -55,8 +55,8 @@ func TestWriteRefuses(t *testing.T) {
 	h.finish()
 }
 
-// A peer that does not read costs its limit and no more. A Write gives up after WriteTimeout, whole;
-// the next ones do not wait until there has been room, and then wait anew.
+// A peer that does not read costs its limit and no more. A Write gives up after WriteTimeout,
+// whole; the next ones do not wait until there has been room, and then wait anew.
 func TestWriteTimeout(t *testing.T) {
 	const timeout = 3 * time.Second
 	h := holdSlow(t, &Options{WriteTimeout: timeout})

@@ -45,7 +45,7 @@ type writerOnly struct{ io.Writer }
 // readFile has the kernel send src, if that is a file and can be sent as it is. It reports how much
 // of it.
 func (w *response) readFile(src io.Reader) (int64, error) {
-	if w.x.ending() != open || !bodyAllowed(w.status) || w.noBody {
+	if w.x.progress() != handling || !bodyAllowed(w.status) || w.noBody {
 		return 0, nil // Write knows what to say
 	}
 	part := partOf(src)

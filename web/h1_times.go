@@ -9,7 +9,9 @@ import (
 )
 
 // This file is the one timer of an HTTP/1 connection, and what it stands for: the timeouts of the
-// Server, and the deadlines that a handler sets by http.ResponseController.
+// Server, the deadlines that a handler sets by http.ResponseController, and the wait between
+// requests. When many connections wait, each of them releases its conn and its myriad.Conn until
+// something comes for it (myriad.Conn.Hibernate, docs/adr/0016).
 
 // setTimes starts the time that an answer has.
 func (h *conn) setTimes(x *h1stream) {
@@ -115,6 +117,7 @@ func (h *conn) Expired(c *myriad.Conn) {
 		h.deadlinePassed(h.x)
 	case phaseIdle:
 		h.idledOut()
+	case phaseLeaving:
 	default:
 		h.close()
 	}
@@ -140,12 +143,109 @@ func (h *conn) idledOut() {
 	}
 }
 
-// takeDeadlines has the loop go by the deadlines that ResponseController was given.
-func (h *conn) takeDeadlines(x *h1stream) {
-	if !x.body.isLate() {
-		h.resume(pauseLate)
+// A goneNotice is when the loop ends the context of a handler whose client has ended its side of
+// the connection. It comes late: a client may half-close and still wait for its answer, which
+// http.TimeoutHandler would withhold. A quick handler gets no notice, and none gets it before it
+// has begun and has read its body. net/http has the same delay, as a side effect of its background
+// read.
+type goneNotice struct {
+	at    moment        // of the next look; never: there is none, because it has been told
+	wait  time.Duration // between the last look and that
+	ready bool          // at the last look the handler could be told
+}
+
+const (
+	firstNotice = time.Millisecond // between the first two looks
+	maxNotice   = time.Second / 8  // at most, between any two
+)
+
+// tellsOfEnd begins the notice, if that has not been done, and returns when the next look is. On
+// the loop.
+func (x *h1stream) tellsOfEnd(now moment) moment {
+	if x.notice == nil {
+		x.notice = new(goneNotice)
+		x.lookAtEnd(now)
 	}
-	if h.phase == phaseBody || h.phase == phaseAnswer {
-		h.armDeadlines(x)
+	return x.notice.at
+}
+
+// lookAtEnd ends the context if that could have been done at the last look, too. On the loop.
+func (x *h1stream) lookAtEnd(now moment) {
+	f := x.notice
+	if f.ready {
+		f.at = never
+		x.given.ctx.depart()
+		return
 	}
+	f.ready = (x.inline() || x.given.ctx.hasBegun()) && x.body.got()
+	f.wait = min(max(2*f.wait, firstNotice), maxNotice)
+	f.at = now.after(f.wait)
+}
+
+// hasSent begins the time of an idle connection if all of its answer has gone. The waker does not
+// know what the timer was for.
+func (h *conn) hasSent() {
+	if h.phase == phaseIdle && (h.sending || h.lately) && h.c.QueuedTotal() == 0 {
+		h.sending, h.lately = false, false
+		h.c.SetTimer(h.idleTime(never))
+	}
+}
+
+// hibernate gives h back if its connection does nothing but wait for a request.
+func (h *conn) hibernate() {
+	waits := afterRequest
+	switch {
+	case h.lately || h.blank > 0 && !h.padded(): // it would not be known
+		return
+	case h.phase == phaseNew:
+		waits = beforeAny
+	case h.phase != phaseIdle || h.sending:
+		return
+	case h.padded():
+		waits = afterPadding
+	case h.posted:
+		waits = afterPost
+	}
+	if h.c.HibernateAs(h.from.waiter, uint8(waits), !h.shared) {
+		h.lane.depart(&h.link)
+	}
+}
+
+// padded reports whether all that has come for the next request is a CRLF behind a POST.
+func (h *conn) padded() bool { return h.posted && h.blank == paddingLen }
+
+const paddingLen = 2
+
+// A rest is what is known of a connection that hibernates, which is its tag.
+type rest uint8
+
+const (
+	afterRequest rest = iota
+	beforeAny         // it has not asked yet
+	afterPost         // its last request was a POST
+	afterPadding      // and a CRLF has come behind it, which some clients always send
+)
+
+// idles is told that h waits for a request. If many are awake, it hibernates at the end of the
+// turn, after its answer has left. If its timer is that of its answer, it is set again then.
+func (ln *lane) idles(h *conn) {
+	if !h.sending && (h.from.waiter == nil || !ln.crowded()) {
+		return
+	}
+	if len(ln.idle) == 0 {
+		ln.loop.Later(ln.thin)
+	}
+	ln.idle = append(ln.idle, h)
+}
+
+// thin has those hibernate that have come to wait in this turn.
+func (ln *lane) thin() {
+	for _, h := range ln.idle {
+		h.hasSent()
+		if h.from.waiter != nil && ln.crowded() {
+			h.hibernate()
+		}
+	}
+	clear(ln.idle)
+	ln.idle = ln.idle[:0]
 }
