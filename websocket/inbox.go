@@ -20,8 +20,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// What waits in one inbox is bounded: at either limit the connection is not read until below half. A
-// message larger than the second limit is taken when nothing else waits.
+// What waits in one inbox is bounded: at either limit the connection is not read until below half.
+// A message larger than the second limit is taken when nothing else waits.
 const (
 	maxInbox      = 128
 	maxInboxBytes = 256 << 10
@@ -64,7 +64,8 @@ type inbox struct {
 	restLen int
 }
 
-// push reports whether the connection is not to be read any more, because of the messages that wait.
+// push reports whether the connection is not to be read any more, because of the messages that
+// wait.
 func (in *inbox) push(ev event) (full bool) {
 	if ev.block != nil {
 		ev.p = nil
@@ -258,8 +259,8 @@ const (
 )
 
 // The callbacks of a connection that wait for a goroutine, or run on one, are a task of
-// internal/dispatch, with DispatchAuto and DispatchPool. It exists while there are any. State is the
-// dispatcher's.
+// internal/dispatch, with DispatchAuto and DispatchPool. It exists while there are any. State is
+// the dispatcher's.
 type callbacks struct {
 	dispatch.State
 	c       *Conn
@@ -333,8 +334,8 @@ func (b *callbacks) Kept() {
 	}
 }
 
-// forget gives the callbacks back when they are idle, and what strip has left for them. It is called
-// under mu.
+// forget gives the callbacks back when they are idle, and what strip has left for them. It is
+// called under mu.
 func (c *Conn) forget() {
 	b := c.callbacks
 	if b == nil || b.running || b.paused || b.len() > 0 {
@@ -353,8 +354,8 @@ func (c *Conn) forget() {
 	c.settings().spare.Put(b)
 }
 
-// The reads of a connection with Options.Pull are its messages, for which goroutines wait instead of
-// callbacks. They are part of cold, guarded by Conn.mu, and stay when the connection has ended.
+// The reads of a connection with Options.Pull are its messages, for which goroutines wait instead
+// of callbacks. They are part of cold, guarded by Conn.mu, and stay when the connection has ended.
 type reads struct {
 	inbox
 	readers []driver.Parker
@@ -583,8 +584,8 @@ func (c *Conn) nextDeadline(now int64) (due int64) {
 	return due
 }
 
-// unpack inflates a message, or fails the connection. The reader of messages calls it, one call at a
-// time.
+// unpack inflates a message, or fails the connection. The reader of messages calls it, one call at
+// a time.
 func (c *Conn) unpack(op Op, p []byte) (*buf.Block, error) {
 	rules := c.reader.rules
 	var w windows

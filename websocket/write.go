@@ -213,10 +213,10 @@ func (c *Conn) attemptStep(step func() error, no noRoom) error {
 	return errWait
 }
 
-// sendInContext compresses and sends a message on a connection whose messages refer to earlier ones.
-// The peer's window has the compressed messages in the order of the queue, so all of this happens
-// under mu. A message that has to wait, and may still be dropped, is sent uncompressed: its frame is
-// returned.
+// sendInContext compresses and sends a message on a connection whose messages refer to earlier
+// ones. The peer's window has the compressed messages in the order of the queue, so all of this
+// happens under mu. A message that has to wait, and may still be dropped, is sent uncompressed: its
+// frame is returned.
 func (c *Conn) sendInContext(m outgoing) (*buf.Block, error) {
 	if c.end.writable() && !c.blocked() {
 		b, err := c.reader.rules.pack(m.op, m.p, c.contexts().out)
