@@ -3,7 +3,6 @@ package websocket
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -77,92 +76,6 @@ func (h *held) wantEnd(code StatusCode, is error) {
 	}
 }
 
-func TestCloseByServer(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		must(t, h.conn.Write(OpText, []byte("last")))
-		must(t, h.conn.Close(4001, "enough"))
-		for what, err := range map[string]error{
-			"Write": h.conn.Write(OpText, nil), "Ping": h.conn.Ping(nil), "Close": h.conn.Close(1000, ""),
-		} {
-			if !errors.Is(err, net.ErrClosed) {
-				t.Errorf("%s after Close: %v, want net.ErrClosed", what, err)
-			}
-		}
-		h.Settle()
-		h.client.send(OpText, "not heard any more")
-		h.client.send(OpPing, "not answered")
-		h.Settle()
-		if h.ended != nil || h.client.Ended() {
-			t.Fatalf("ended before the client has answered: %v", h.ended)
-		}
-		h.client.send(OpClose, closeWith(4001, ""))
-		h.Run()
-		h.wantRead(`text "last"`, line(OpClose, closeWith(4001, "enough")))
-		h.wantEnd(4001, nil)
-		if got := h.heard.all(); !slices.Equal(got, lines("open")) {
-			t.Errorf("heard %q", got)
-		}
-		h.stop()
-	})
-}
-
-func TestCloseAtTheSameTime(t *testing.T) {
-	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
-	h.client.send(OpClose, closeWith(4000, "mine"))
-	_ = h.conn.Close(4001, "yours")
-	h.Run()
-	h.wantRead(line(OpClose, closeWith(4001, "yours")))
-	h.wantEnd(4000, nil)
-	h.stop()
-}
-
-func TestCloseInsideCallbacks(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnMessage: func(c *Conn, _ Op, _ []byte) {
-			noError(t, c.Close(StatusPolicyViolation, "one is enough"))
-		}}, myriad.Config{})
-		h.client.Write([]byte(clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2")))
-		h.Settle()
-		h.client.send(OpClose, closeWith(1008, ""))
-		h.Run()
-		h.wantEnd(1008, nil)
-		h.wantRead(line(OpClose, closeWith(1008, "one is enough")))
-		if got := h.heard.all(); !slices.Equal(got, lines("open", `text "1"`)) {
-			t.Errorf("heard %q", got)
-		}
-		h.stop()
-	})
-}
-
-func TestCloseInOnOpen(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet,
-			OnOpen: func(c *Conn) { _ = c.Close(StatusTryAgainLater, "full") }}, myriad.Config{})
-		h.client.send(OpClose, closeWith(1013, ""))
-		h.Run()
-		h.wantRead(line(OpClose, closeWith(1013, "full")))
-		h.wantEnd(1013, nil)
-		h.stop()
-	})
-}
-
-func TestCloseTimeout(t *testing.T) {
-	h := hold(t, &Options{CloseTimeout: 3 * time.Second}, myriad.Config{})
-	_ = h.conn.Close(1000, "")
-	h.RunFor(2900 * time.Millisecond)
-	if h.client.Ended() || h.ended != nil {
-		t.Fatal("ended before the time was up")
-	}
-	h.RunFor(200 * time.Millisecond)
-	if !h.client.Ended() {
-		t.Fatal("not ended in time")
-	}
-	h.Run()
-	h.wantEnd(0, os.ErrDeadlineExceeded)
-	h.stop()
-}
-
 // A peer that reads nothing cannot hold the close up either: what waits is dropped.
 func TestCloseTimeoutOfSlowReader(t *testing.T) {
 	h := hold(t, &Options{CloseTimeout: 3 * time.Second, PingInterval: quiet, WriteLimit: 1 << 20}, myriad.Config{})
@@ -220,85 +133,6 @@ func TestCloseTimeoutOfMovingOutput(t *testing.T) {
 		t.Errorf("the client read %d messages and closes, %d were written", got, sent+1)
 	}
 	h.stop()
-}
-
-func TestAbort(t *testing.T) {
-	for _, why := range []error{nil, errors.New("the game is over")} {
-		testAbort(t, why)
-	}
-}
-
-func testAbort(t *testing.T, why error) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		h.conn.Abort(why)
-		h.conn.Abort(nil)
-		if err := h.conn.Write(OpText, nil); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Write after Abort: %v", err)
-		}
-		h.Run()
-		h.wantRead()
-		h.wantEnd(0, cmp.Or(why, net.ErrClosed))
-		if h.client.Err() == nil {
-			t.Error("the client saw no reset")
-		}
-		h.stop()
-	})
-}
-
-func TestCloseRefusesCodes(t *testing.T) {
-	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
-	for _, code := range []StatusCode{1, 999, 1004, 1006, 1015, 1016, 2999, 5000, 65535} {
-		if err := h.conn.Close(code, ""); err == nil || errors.Is(err, net.ErrClosed) {
-			t.Errorf("Close(%d): %v, want a refusal", code, err)
-		}
-	}
-	noError(t, h.conn.Close(0, "no code, so no reason"))
-	h.Settle()
-	h.wantRead(`close ""`)
-	h.client.send(OpClose, "")
-	h.Run()
-	h.wantEnd(StatusNoStatusReceived, nil)
-	h.stop()
-}
-
-func TestLongReasonIsCut(t *testing.T) {
-	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
-	_ = h.conn.Close(1000, strings.Repeat("é", 100))
-	h.Settle()
-	h.wantRead(line(OpClose, closeWith(1000, strings.Repeat("é", 61))))
-	h.finish()
-}
-
-func TestPeerLeavesWithoutClose(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		h.client.Write([]byte(clientFrame(false, OpText, "unfinished")))
-		h.client.CloseWrite()
-		h.Run()
-		h.wantEnd(0, io.ErrUnexpectedEOF)
-		h.stop()
-
-		h = hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		h.client.Reset()
-		h.Run()
-		if h.ended == nil || CloseStatus(h.ended) != 0 || errors.Is(h.ended, net.ErrClosed) {
-			t.Errorf("OnClose after a reset got %v", h.ended)
-		}
-		h.stop()
-	})
-}
-
-// The engine's shutdown says goodbye. A peer that does not answer holds it up for CloseTimeout at
-// most.
-func TestEngineShutdownEndsConnections(t *testing.T) {
-	h := hold(t, &Options{}, myriad.Config{})
-	h.stop()
-	h.wantRead(line(OpClose, closeWith(1001, "shutting down")))
-	h.wantEnd(0, os.ErrDeadlineExceeded)
-	if !h.client.Ended() {
-		t.Error("the client does not know")
-	}
 }
 
 // A client leaves it to the server to close the connection, for as long as CloseTimeout, and what

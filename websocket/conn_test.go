@@ -37,30 +37,6 @@ func orderedByKind(l []string) []string {
 	return l
 }
 
-// The same bytes, one at a time with time in between: nothing is kept but what is incomplete.
-func TestByteByByte(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
-		o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, OnMessage: echoBack})
-		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-		wire := sampleRequest + clientFrame(false, OpText, "κό") + clientFrame(true, opContinuation, "σμε") +
-			clientFrame(true, OpPing, "still there?")
-		c := w.client("")
-		for i := range len(wire) {
-			c.Write([]byte(wire[i : i+1]))
-			w.Settle()
-		}
-		if got, want := c.lines(t), lines(`text "κόσμε"`, `pong "still there?"`); !slices.Equal(got, want) {
-			t.Errorf("the client read %q, want %q", got, want)
-		}
-		c.send(OpClose, closeWith(StatusGoingAway, ""))
-		w.Run()
-		if got, want := heard.all(), lines("open", `text "κόσμε"`, "end 1001"); !slices.Equal(got, want) {
-			t.Errorf("heard %q, want %q", got, want)
-		}
-		w.stop()
-	})
-}
-
 // With every fault on, whatever happens to a connection, its callbacks come in order: open, a
 // prefix of what was sent, one end.
 func TestChaos(t *testing.T) {

@@ -3,11 +3,9 @@ package websocket
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -222,66 +220,6 @@ func TestHTTP2Group(t *testing.T) {
 		if len(ended) != 4 {
 			t.Errorf("%v: %d ends", policy, len(ended))
 		}
-	}
-}
-
-// A peer that does not answer pings is given up: its stream is reset, and its connection goes on.
-func TestHTTP2SilentPeer(t *testing.T) {
-	h := holdMux(t, plenty, &Options{PingInterval: 10 * time.Second, PongTimeout: 5 * time.Second})
-	h.RunFor(11 * time.Second)
-	if got := h.c.lines(1); !slices.Equal(got, lines(`ping ""`)) {
-		t.Errorf("after the interval: %q", got)
-	}
-	h.c.frames(1, clientFrame(true, OpPong, ""), 100, false)
-	h.RunFor(16 * time.Second)
-	if !errors.Is(h.ended, os.ErrDeadlineExceeded) || h.c.stream(1).end != "CANCEL" || h.c.goneFor != "" {
-		t.Errorf("ended by %v, the stream by %q", h.ended, h.c.stream(1).end)
-	}
-	h.c.open(3)
-	h.Settle()
-	if !strings.HasPrefix(h.c.stream(3).head, ":status=200") {
-		t.Errorf("the next stream: %+v", h.c.stream(3))
-	}
-	h.stop(h.c)
-}
-
-// The closing handshake, and clients that leave a part of it out.
-func TestHTTP2Close(t *testing.T) {
-	for name, c := range map[string]struct {
-		client func(h *muxHeld)
-		end    string
-		want   func(err error) bool
-	}{
-		"answered": {func(h *muxHeld) {
-			h.c.frames(1, clientFrame(true, OpClose, closeWith(1000, "")), 100, true)
-		}, "END_STREAM", func(err error) bool { return CloseStatus(err) == StatusNormalClosure }},
-		"without END_STREAM": {func(h *muxHeld) {
-			h.c.frames(1, clientFrame(true, OpClose, closeWith(1000, "")), 100, false)
-		}, "END_STREAMCANCEL", func(err error) bool { return CloseStatus(err) == StatusNormalClosure }},
-		"not answered": {func(*muxHeld) {}, "END_STREAMCANCEL",
-			func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }},
-		"END_STREAM alone": {func(h *muxHeld) { h.c.frames(1, "", 100, true) }, "END_STREAM",
-			func(err error) bool { return errors.Is(err, errNoClose) }},
-		"reset": {func(h *muxHeld) { h.c.Write(h2.AppendReset(nil, 1, h2.Cancel)) }, "",
-			func(err error) bool { return err != nil && strings.Contains(err.Error(), "reset by the peer") }},
-	} {
-		h := holdMux(t, plenty, &Options{CloseTimeout: 3 * time.Second})
-		noError(t, h.conn.Write(OpText, []byte("last")))
-		noError(t, h.conn.Close(StatusNormalClosure, ""))
-		h.Settle()
-		if got, want := h.c.lines(1), lines(`text "last"`, line(OpClose, closeWith(1000, ""))); !slices.Equal(got,
-			want) {
-			t.Errorf("%s: the client has read %q", name, got)
-		}
-		c.client(h)
-		h.RunFor(20 * time.Second)
-		if h.ends != 1 || !c.want(h.ended) || h.c.stream(1).end != c.end {
-			t.Errorf("%s: %d ends, by %v, of the stream by %q", name, h.ends, h.ended, h.c.stream(1).end)
-		}
-		if err := h.conn.Write(OpText, nil); err == nil {
-			t.Errorf("%s: Write behind the end", name)
-		}
-		h.stop(h.c)
 	}
 }
 
