@@ -2,7 +2,6 @@ package websocket
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/soak"
@@ -716,42 +714,6 @@ func TestPingsBesideOverflow(t *testing.T) {
 		h.conn.Abort(nil)
 		h.Run()
 		h.stop()
-	}
-}
-
-// What is incomplete when a connection ends, or could not be read, keeps no memory. An idle
-// connection does not keep its last message.
-func TestEndsKeepNoMessage(t *testing.T) {
-	packed := packedFrame(OpText, string(bytes.Repeat([]byte("text "), 10_000)), nil, 3)
-	for name, wire := range map[string]string{
-		"nothing": "", "a whole message": packed, "half of a packed message": packed[:len(packed)/2],
-		"half of a frame": clientFrame(true, OpBinary, strings.Repeat("x", 50_000))[:30_000],
-		"a fragment":      clientFrame(false, OpText, strings.Repeat("x", 50_000)),
-		"a ping in it": clientFrame(false, OpText, strings.Repeat("x", 50_000)) +
-			clientFrame(true, OpPing, "12345")[:8],
-		"not UTF-8": clientFrame(true, OpText, strings.Repeat("x", 5000)+"\xff"),
-		"not UTF-8, in fragments": clientFrame(false, OpText, strings.Repeat("x", 5000)) +
-			clientFrame(true, opContinuation, "\xff"),
-		"above the limit": clientFrame(false, OpText, strings.Repeat("x", 90_000)) +
-			clientFrame(true, opContinuation, strings.Repeat("x", 20_000)),
-		"damaged": bare(frameHeader{fin: true, rsv1: true, op: OpText}, "\xff\xff\xff"),
-	} {
-		for _, k := range []Compression{{Enabled: true}, {Enabled: true, WriteWindowBits: 15, ReadWindowBits: 15}} {
-			before := buf.InUse()
-			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{PingInterval: quiet, Compression: k,
-				MaxMessage: 100_000, OnMessage: echoBack}))
-			c := w.client(compressingRequest() + wire)
-			w.Settle()
-			if n := buf.InUse() - before; n != 0 && (name == "nothing" || name == "a whole message") {
-				t.Errorf("%s: %d blocks are held by an idle connection", name, n)
-			}
-			c.Reset()
-			w.Run()
-			if n := buf.InUse() - before; n != 0 {
-				t.Errorf("%s: %d blocks are held at the end", name, n)
-			}
-			w.stop()
-		}
 	}
 }
 

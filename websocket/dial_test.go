@@ -189,23 +189,6 @@ func checkResponse(t *testing.T, resp *http.Response, status int, body string) {
 	}
 }
 
-func TestDialTimeout(t *testing.T) {
-	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{}))
-	ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(*sim.Peer) {})
-	must(t, err)
-	o := &DialOptions{}
-	o.Engine, o.HandshakeTimeout = w.e, 3*time.Second
-	before := w.Now()
-	_, _, err = Dial(context.Background(), "ws://"+ln.Addr().String(), o)
-	if took := w.Now().Sub(before); !errors.Is(err, os.ErrDeadlineExceeded) || took < 3*time.Second ||
-		took > 4*time.Second {
-		t.Errorf("after %v: %v", took, err)
-	}
-	w.Run()
-	noError(t, ln.Close())
-	w.stop()
-}
-
 func TestDialGivesUpWithItsContext(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -283,20 +266,6 @@ func TestDialServers(t *testing.T) {
 			t.Errorf("heard %s, want %s", got, want)
 		}
 	})
-}
-
-func TestDialGetsTheRefusal(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, "not today", http.StatusTeapot)
-	}))
-	defer s.Close()
-	o := &DialOptions{}
-	o.Engine = startEngine(t, myriad.Config{Loops: 1})
-	_, resp, err := Dial(context.Background(), "ws://"+s.Listener.Addr().String(), o)
-	if err == nil {
-		t.Fatal("no error")
-	}
-	checkResponse(t, resp, http.StatusTeapot, "not today\n")
 }
 
 // DialContext opens the connection, and the value of DialWith is there from the first callback on.

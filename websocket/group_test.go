@@ -499,29 +499,6 @@ func TestGroupSendInline(t *testing.T) {
 	a.leave()
 }
 
-// Connections that have closed are in no group any more, although nothing is sent to it.
-func TestClosedMembersLeave(t *testing.T) {
-	a := newAudience(t, 3, 10, &Options{})
-	for range 20 {
-		var crowd []*client
-		for range 20 {
-			crowd = append(crowd, a.client(sampleRequest))
-		}
-		a.Run()
-		for _, c := range crowd {
-			c.Close()
-		}
-		a.Run()
-	}
-	if got := a.group.Len(); got != 10 {
-		t.Errorf("%d members, of which 10 are open", got)
-	}
-	if got := len(slices.Collect(a.group.All())); got != 10 {
-		t.Errorf("All has %d connections, want those that are open", got)
-	}
-	a.leave()
-}
-
 // SendExcept leaves some out, and All has all.
 func TestGroupSendExceptAndAll(t *testing.T) {
 	a := newAudience(t, 3, 3*groupSlice, &Options{})
@@ -767,6 +744,9 @@ func TestConnectionsLeaveTheirGroups(t *testing.T) {
 		for i, c := range conns {
 			if i%2 == 0 {
 				members[c][i%3].Leave() // of any of its groups, before it ends
+			}
+			if open := len(slices.Collect(groups[0].All())); open != groups[0].Len() {
+				t.Errorf("%s: All has %d connections of %d members", name, open, groups[0].Len())
 			}
 			end(c, clients[i])
 			w.Run()
