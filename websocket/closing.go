@@ -146,15 +146,6 @@ func (e *closer) failLocked(c *Conn, code StatusCode, text string, err error) {
 	}
 }
 
-// violated fails the connection for what the peer did. On the loop.
-func (e *closer) violated(c *Conn, err error) {
-	var v *violation
-	if !errors.As(err, &v) {
-		err = violated(StatusInternalError, "caused an error: %v", err)
-	}
-	e.conclude(c, err)
-}
-
 // conclude ends the connection because of the peer's close frame, violation or FIN. Callbacks of
 // earlier messages may still answer: the connection ends when they have returned, or when Read has
 // been called for all of them. On the loop.

@@ -236,7 +236,7 @@ func (c *Conn) receives(p []byte) {
 		p = p[n:]
 		switch {
 		case err != nil:
-			c.end.violated(c, err)
+			c.end.conclude(c, err)
 			return
 		case m.op == OpText || m.op == OpBinary:
 			if c.message(m) {

@@ -226,8 +226,8 @@ func (g *gate) pass() {
 	}
 }
 
-// A context ends with its connection, by each kind of end, with and without Pull: the cause is
-// OnClose's error, in OnClose and behind it, whether the context was asked for before or not.
+// A context ends with its connection, by each kind of end, with and without Pull. The cause is
+// OnClose's error, in OnClose and behind it. It makes no difference when the context was asked for.
 func TestContextEnds(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		for _, pull := range []bool{false, true} {
