@@ -330,7 +330,7 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 		t.Fatal("not compressed")
 	}
 	if conn.cold != nil || conn.callbacks != nil || conn.reader.part != nil {
-		t.Errorf("cold %+v, backlog %+v, part %+v", conn.cold, conn.callbacks, conn.reader.part)
+		t.Errorf("cold %+v, callbacks %+v, part %+v", conn.cold, conn.callbacks, conn.reader.part)
 	}
 	if other := newConn(conn.settings(), conn.reader.rules.terms, 0); other.reader.rules != conn.reader.rules {
 		t.Error("two connections with the same terms do not share them")

@@ -190,7 +190,7 @@ func (c *Conn) panicked(v any) {
 			Reason: "internal error"}))
 }
 
-// pause stops reading and keeps p, which came behind the message that filled the backlog. On the
+// pause stops reading and keeps p, which came behind the message that filled the inbox. On the
 // loop.
 func (c *Conn) pause(p []byte) {
 	c.nc.Pause()
@@ -201,8 +201,8 @@ func (c *Conn) pause(p []byte) {
 	n := copy(rest.Extend(), p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.held()
-	b.rest, b.restLen = rest, n
+	in := c.held()
+	in.rest, in.restLen = rest, n
 }
 
 // held is what waits, of callbacks or of Read. It is called under mu.
@@ -223,20 +223,20 @@ func (c *Conn) held() *inbox {
 func (c *Conn) reading() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.held()
-	return b == nil || !b.paused
+	in := c.held()
+	return in == nil || !in.paused
 }
 
 // resume reads on if the callbacks have caught up, or if messages are no longer wanted and only the
 // peer's close frame is. On the loop.
 func (c *Conn) resume() {
 	c.mu.Lock()
-	b := c.held()
-	if b == nil || !b.paused || !b.asked && !c.end.muted() {
+	in := c.held()
+	if in == nil || !in.paused || !in.asked && !c.end.muted() {
 		c.mu.Unlock()
 		return
 	}
-	rest, n := b.unpause()
+	rest, n := in.unpause()
 	c.forget()
 	c.mu.Unlock()
 	if rest != nil {
@@ -276,37 +276,37 @@ func (c *Conn) dispatch(ev event) (full bool) {
 		return false
 	}
 	c.mu.Lock()
-	b := c.callbacks
-	if b == nil {
-		if b, _ = c.settings().spare.Get().(*callbacks); b == nil {
-			b = new(callbacks)
+	k := c.callbacks
+	if k == nil {
+		if k, _ = c.settings().spare.Get().(*callbacks); k == nil {
+			k = new(callbacks)
 		}
-		b.c, c.callbacks = c, b
+		k.c, c.callbacks = c, k
 	}
-	full = b.push(ev)
-	idle := !b.running
-	b.running = true
+	full = k.push(ev)
+	idle := !k.running
+	k.running = true
 	c.mu.Unlock()
 	if idle {
-		b.start()
+		k.start()
 	}
 	return full
 }
 
 // start has the first event run, inline or on the pool. On the loop, in a callback of the
 // connection.
-func (b *callbacks) start() {
-	l := b.c.settings().tasks.On(b.c.nc.Loop())
-	if !l.TryInline(b.c.nc, b, &l.Record) {
-		l.ToPool(b)
+func (k *callbacks) start() {
+	l := k.c.settings().tasks.On(k.c.nc.Loop())
+	if !l.TryInline(k.c.nc, k, &l.Record) {
+		l.ToPool(k)
 	}
 }
 
 // Do implements dispatch.Task. The task is running, so it stays where it is, and not empty.
-func (b *callbacks) Do() (returned bool) {
-	c := b.c
+func (k *callbacks) Do() (returned bool) {
+	c := k.c
 	c.mu.Lock()
-	ev, resume := b.pop()
+	ev, resume := k.pop()
 	c.mu.Unlock()
 	if resume {
 		c.nc.Notify()
@@ -315,30 +315,30 @@ func (b *callbacks) Do() (returned bool) {
 }
 
 // Next implements dispatch.Task.
-func (b *callbacks) Next() dispatch.Task {
-	c := b.c
+func (k *callbacks) Next() dispatch.Task {
+	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b.len() > 0 {
-		return b
+	if k.len() > 0 {
+		return k
 	}
-	b.running = false
+	k.running = false
 	c.forget()
 	return nil
 }
 
 // Kept implements dispatch.Task.
-func (b *callbacks) Kept() {
-	if b.Next() != nil {
-		b.start()
+func (k *callbacks) Kept() {
+	if k.Next() != nil {
+		k.start()
 	}
 }
 
 // forget gives the callbacks back when they are idle, and what strip has left for them. It is
 // called under mu.
 func (c *Conn) forget() {
-	b := c.callbacks
-	if b == nil || b.running || b.paused || b.len() > 0 {
+	k := c.callbacks
+	if k == nil || k.running || k.paused || k.len() > 0 {
 		return
 	}
 	c.callbacks = nil
@@ -346,12 +346,12 @@ func (c *Conn) forget() {
 		c.cold.windows = nil
 		c.dropCold()
 	}
-	if b.Spent() || cap(b.events) > keptEvents {
+	if k.Spent() || cap(k.events) > keptEvents {
 		return
 	}
-	b.State.Clear()
-	b.c, b.inbox = nil, inbox{events: b.events[:0]}
-	c.settings().spare.Put(b)
+	k.State.Clear()
+	k.c, k.inbox = nil, inbox{events: k.events[:0]}
+	c.settings().spare.Put(k)
 }
 
 // The reads of a connection with Options.Pull are its messages, for which goroutines wait instead

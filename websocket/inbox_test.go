@@ -278,7 +278,7 @@ func TestSlowCallbacksAreBounded(t *testing.T) {
 					t.Errorf("%d messages of %d", seen, c.n)
 				}
 				if h.conn.callbacks != nil {
-					t.Error("an idle connection has a backlog")
+					t.Error("an idle connection keeps its inbox")
 				}
 				h.finish()
 			})
