@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -19,7 +20,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -154,23 +154,10 @@ func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string
 // secure is the client's side of a TLS handshake with a host, and next behind it. failed is called
 // if the handshake fails.
 func (o *DialOptions) secure(g *greeting, next myriad.Handler, host *url.URL, failed func(error)) myriad.Handler {
-	opts := tlsloop.Options{Timeout: orNever(g.settings.handshakeTimeout),
+	opts := tlsloop.Options{Timeout: cmp.Or(g.settings.handshakeTimeout, -1),
 		Failed: func(*myriad.Conn, error, uint64) {}} // Dial returns it, so it is not logged
-	opts.Closed = func(_ *myriad.Conn, err error) {
-		if err == nil {
-			err = myriad.ErrClosed
-		}
-		failed(err)
-	}
+	opts.Closed = func(_ *myriad.Conn, err error) { failed(cmp.Or(err, myriad.ErrClosed)) }
 	return opts.Client(o.tlsFor(host), next)
-}
-
-// orNever is a timeout for functions that take 0 for their default.
-func orNever(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1
-	}
-	return d
 }
 
 // tlsFor is the configuration for a host.
@@ -497,12 +484,7 @@ func (g *greeting) Expired(c *myriad.Conn) {
 	c.Abort(nil)
 }
 
-func (g *greeting) Closed(_ *myriad.Conn, err error) {
-	if err == nil {
-		err = myriad.ErrClosed
-	}
-	g.finish(err)
-}
+func (g *greeting) Closed(_ *myriad.Conn, err error) { g.finish(cmp.Or(err, myriad.ErrClosed)) }
 
 // wait returns when the handshake has ended or ctx has.
 func (g *greeting) wait(ctx context.Context, c *myriad.Conn) error {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -424,10 +425,5 @@ func (s *settings) errStalled() error {
 
 // number is a subprotocol's place among the server's own, from 1, or 0 for none.
 func (s *settings) number(subprotocol string) uint8 {
-	for i, own := range s.Subprotocols {
-		if own == subprotocol {
-			return uint8(i + 1)
-		}
-	}
-	return 0
+	return uint8(slices.Index(s.Subprotocols, subprotocol) + 1)
 }
