@@ -30,8 +30,8 @@ func TestConversations(t *testing.T) {
 		cases[name] = append(cases[name], strings.TrimSpace(word+" "+p.all()))
 	})
 	for name, steps := range cases {
-		for _, version := range []string{"http1", "http2"} {
-			if slices.Contains([]string{"http1", "http2"}, steps[0]) && steps[0] != version {
+		for _, version := range []string{"http1", "http1 on web", "http2"} {
+			if strings.HasPrefix(steps[0], "http") && !strings.HasPrefix(version, steps[0]) {
 				continue
 			}
 			t.Run(name+", "+version, func(t *testing.T) {
@@ -106,8 +106,12 @@ func (c *conversation) opened(o *Options) *conversation {
 	} else {
 		c.two = newMuxWorld(c.t, 1, sim.Calm(), o)
 		c.one = c.two.world
-		c.stream = c.two.dial(plenty)
-		c.stream.open(1)
+		if c.version == "http2" {
+			c.stream = c.two.dial(plenty)
+			c.stream.open(1)
+		} else {
+			c.client = c.two.upgrade()
+		}
 	}
 	if c.one.Settle(); c.conn == nil {
 		c.t.Fatal("not opened")
@@ -130,8 +134,13 @@ func (c *conversation) run() {
 	if heard := c.heard.all()[c.hears:]; len(heard) > 0 {
 		c.t.Errorf("at the end %q was heard, too", heard)
 	}
-	if c.stream == nil {
+	switch c.version {
+	case "http1":
 		c.one.finish(c.client)
+		return
+	case "http1 on web":
+		c.client.Close()
+		c.two.stop()
 		return
 	}
 	if !slices.Contains(c.steps, "Shutdown") { // the connection goes on

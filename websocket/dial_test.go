@@ -770,50 +770,22 @@ func TestMasksAreFresh(t *testing.T) {
 
 // The server's limits for requests end with the upgrade, over both versions of HTTP.
 func TestServerTimeoutsEndWithTheUpgrade(t *testing.T) {
-	limit := func(s *web.Server) {
-		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = time.Second, time.Second, time.Second
-		s.ReadHeaderTimeout = time.Second
-	}
 	o, heard := recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
-	check := func(w *world, speak func()) {
-		for range 5 {
-			w.RunFor(time.Minute)
-			speak()
-		}
-		w.RunFor(time.Minute)
-		if got := heard.all(); !slices.Equal(got, append([]string{"open"}, slices.Repeat([]string{`text "x"`}, 5)...)) {
-			t.Errorf("heard %q", got)
-		}
-		heard.lines = nil
-	}
-	mux := newMuxWorld(t, 1, sim.Calm(), o)
-	limit(mux.s)
-	two := mux.dial(plenty)
+	w := newMuxWorld(t, 1, sim.Calm(), o)
+	w.s.ReadTimeout, w.s.WriteTimeout, w.s.IdleTimeout = time.Second, time.Second, time.Second
+	w.s.ReadHeaderTimeout = time.Second
+	one, two := w.upgrade(), w.dial(plenty)
 	two.open(1)
-	check(mux.world, func() { two.frames(1, clientFrame(true, OpText, "x"), 1, false) })
-	if got := two.lines(1); len(got) != 5 {
-		t.Errorf("HTTP/2: read %q", got)
+	for range 5 {
+		w.RunFor(time.Minute)
+		one.send(OpText, "x")
+		two.frames(1, clientFrame(true, OpText, "x"), 1, false)
 	}
-	mux.stop(two)
-
-	heard.lines = nil
-	o, heard = recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
-	w := &world{World: sim.New(1, sim.Calm()), t: t}
-	var err error
-	if w.e, err = myriad.Start(myriad.Config{Loops: 1, System: w.World}); err != nil {
-		t.Fatal(err)
+	w.RunFor(time.Minute)
+	want := slices.Repeat(lines(`text "x"`), 5)
+	if a, b := one.lines(t), two.lines(1); !slices.Equal(a, want) || !slices.Equal(b, want) || len(heard.all()) != 12 {
+		t.Errorf("HTTP/1.1 read %q, HTTP/2 %q; heard %q", a, b, heard.all())
 	}
-	s := &web.Server{Engine: w.e, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		_, _ = Accept(rw, r, o)
-	})}
-	limit(s)
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	one := &client{w.Dial(ln.Addr())}
-	one.Write([]byte(sampleRequest))
-	check(w, func() { one.send(OpText, "x") })
-	if got := one.lines(t); len(got) != 5 {
-		t.Errorf("HTTP/1: read %q", got)
-	}
-	w.finish(one)
+	one.Close()
+	w.stop(two)
 }

@@ -318,7 +318,7 @@ func TestHTTP2Compression(t *testing.T) {
 	h.stop(c)
 }
 
-// A muxWorld is a web.Server on the simulator that accepts WebSockets over HTTP/2.
+// A muxWorld is a web.Server on the simulator that accepts WebSockets over both versions of HTTP.
 type muxWorld struct {
 	*world
 	s     *web.Server
@@ -347,6 +347,7 @@ func newMuxWorld(t *testing.T, seed uint64, faults sim.Options, o *Options) *mux
 			}
 		})}
 	w.s.Protocols.SetUnencryptedHTTP2(true)
+	w.s.Protocols.SetHTTP1(true)
 	ln, err := w.s.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	w.addr = func() net.Addr { return ln.Addr() }
@@ -367,6 +368,13 @@ type muxStream struct {
 	head  string // of the answer
 	bytes []byte
 	end   string // how it has ended: END_STREAM, or the code of RST_STREAM
+}
+
+// upgrade is a client of HTTP/1.1.
+func (w *muxWorld) upgrade() *client {
+	c := &client{w.Dial(w.addr())}
+	c.Write([]byte(sampleRequest))
+	return c
 }
 
 const plenty = 1 << 30
