@@ -49,11 +49,11 @@ var queueable = map[string]bool{"AUTH": true, "HELLO": true, "CLIENT": true, "PI
 // its form is wrong, CheckOwn answers that as Redis does when it queues a command; good is then
 // false. It does not run the command.
 func (w *Reply) CheckOwn(c *Command) (isOwn, good bool) {
-	name := string(upperOf(c.Args[0]))
-	if !queueable[name] {
+	name := upperOf(c.Args[0])
+	if !queueable[string(name)] {
 		return false, false
 	}
-	return true, own.entries[name].find(w, c) != nil
+	return true, own.entries[string(name)].find(w, c) != nil
 }
 
 // ServeOwn answers a command for which CheckOwn has returned true. w must be the Reply of the

@@ -58,8 +58,8 @@ const (
 	progresses
 )
 
-// follows says behind what each step may come, and the comments who makes it. If its answer cannot be
-// completed, an exchange stays where it is, and its connection or stream ends.
+// follows says behind what each step may come, and the comments who makes it. If its answer cannot
+// be completed, an exchange stays where it is, and its connection or stream ends.
 var follows = [progresses]uint32{
 	handling:  1 << waiting,  // the loop, or the goroutine that ran the one before in a chain
 	detached:  1 << handling, // Detached
@@ -159,8 +159,8 @@ func (x *exchange) demand(d demand) {
 	x.carrier.notify()
 }
 
-// takeDemands returns what the loop is asked to do. It has made the deadline of the answer the loop's
-// already, if that has moved.
+// takeDemands returns what the loop is asked to do. It has made the deadline of the answer the
+// loop's already, if that has moved.
 func (x *exchange) takeDemands() (d demand) {
 	if x.demands.Load() != 0 {
 		d = demand(x.demands.Swap(0))
@@ -253,8 +253,8 @@ func (x *exchange) over() {
 	}
 }
 
-// Next implements dispatch.Task: it gives the exchange back to the loop, and returns the next one of
-// a chain if that may follow.
+// Next implements dispatch.Task: it gives the exchange back to the loop, and returns the next one
+// of a chain if that may follow.
 func (x *exchange) Next() dispatch.Task {
 	return x.carrier.comesBack()
 }
@@ -265,8 +265,8 @@ func (x *exchange) Kept() {
 	x.carrier.returned()
 }
 
-// complete gives the exchange back to the loop, and reports whether that goes on with it. It does not
-// if the answer cannot be completed, or the connection has a new owner.
+// complete gives the exchange back to the loop, and reports whether that goes on with it. It does
+// not if the answer cannot be completed, or the connection has a new owner.
 func (x *exchange) complete() bool { return x.enter(answered) || x.progress() == outlived }
 
 // stream is what continues the answer, nil if nothing does.

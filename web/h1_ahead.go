@@ -14,12 +14,13 @@ import (
 // the answer to an earlier one has ended (RFC 9112 section 9.3.2).
 //
 // Requests that have no body line up behind conn.x, linked by h1stream.behind. With a PipelineDepth
-// of 1 they are a chain: one goroutine of the pool runs them one after the other, as they were handed
-// to it. With more, each runs by itself, and what it answers is held until those before it have ended.
+// of 1 they are a chain: one goroutine of the pool runs them one after the other, as they were
+// handed to it. With more, each runs by itself, and what it answers is held until those before it
+// have ended.
 //
-// Some requests cannot be begun so: those that have a body, that are in some way wrong, or that stand
-// behind one whose sequel is not sequelRequest. Such a request stays where it is, as bytes, until the
-// line has ended.
+// Some requests cannot be begun so: those that have a body, that are in some way wrong, or that
+// stand behind one whose sequel is not sequelRequest. Such a request stays where it is, as bytes,
+// until the line has ended.
 
 // An ahead holds bytes that cannot be used yet: an incomplete head or trailer, or what follows the
 // current request.
