@@ -67,7 +67,7 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	fields := handlerFields(w.Header())
 	head := make([]byte, 0, switchingRoom+len(subprotocol)+len(fields))
 	head = appendSwitching(head, req.key, subprotocol, req.terms, fields)
-	switch err = web.Upgrade(w, head, (*handler)(c)); {
+	switch err = web.Upgrade(w, head, (*handler[*myriad.Conn])(c)); {
 	case err == nil:
 		w.WriteHeader(http.StatusSwitchingProtocols)
 	case errors.Is(err, web.ErrNotMyriad):
@@ -128,7 +128,7 @@ func hijack(c *Conn, w http.ResponseWriter, head string) error {
 	if err != nil {
 		return errors.Join(err, nc.Close())
 	}
-	mc, err := e.AdoptWait(nc, append([]byte(nil), unread...), (*handler)(c))
+	mc, err := e.AdoptWait(nc, append([]byte(nil), unread...), (*handler[*myriad.Conn])(c))
 	if err != nil {
 		return err
 	}
@@ -223,24 +223,12 @@ func throughHTTP2(c *Conn, w http.ResponseWriter, subprotocol string, terms defl
 	if terms.agreed {
 		fields.Set("Sec-WebSocket-Extensions", string(terms.params().append(nil)))
 	}
-	err := web.Tunnel(w, (*piped)(c))
+	err := web.Tunnel(w, (*handler[*web.Pipe])(c))
 	if errors.Is(err, web.ErrNotMyriad) {
 		http.Error(w, "the server cannot give this stream away", http.StatusInternalServerError)
 	}
 	return err
 }
-
-// piped is the Conn as a web.PipeHandler, as handler is for the engine. All of it runs on the loop.
-type piped Conn
-
-func (h *piped) Opened(p *web.Pipe)             { (*Conn)(h).begins(p) }
-func (h *piped) Received(_ *web.Pipe, p []byte) { (*Conn)(h).receives(p) }
-func (h *piped) Ended(*web.Pipe)                { (*Conn)(h).ended() }
-func (h *piped) Drained(*web.Pipe)              { (*Conn)(h).drains() }
-func (h *piped) Notified(*web.Pipe)             { (*Conn)(h).notified() }
-func (h *piped) Expired(*web.Pipe)              { (*Conn)(h).expired() }
-func (h *piped) Stopping(*web.Pipe)             { (*Conn)(h).stopping() }
-func (h *piped) Closed(_ *web.Pipe, err error)  { (*Conn)(h).ends(err) }
 
 // Handler serves raw connections of an engine, which must begin with a request to open a WebSocket,
 // for any path. Use it for a port that serves WebSockets and no other HTTP; it costs one allocation
@@ -316,7 +304,7 @@ func (s *settings) greet(nc *myriad.Conn, p []byte) bool {
 	_, err := nc.Write(appendSwitching(b.Extend()[:0], o.key, subprotocol, o.terms, nil))
 	b.Release()
 	if err == nil {
-		nc.SetHandler((*handler)(c), p[n:])
+		nc.SetHandler((*handler[*myriad.Conn])(c), p[n:])
 	}
 	return true
 }

@@ -187,7 +187,7 @@ func TestBeforeOpened(t *testing.T) {
 // upgradeTo is a server that has answered the handshake already.
 type upgradeTo struct{ c *Conn }
 
-func (u upgradeTo) Opened(nc *myriad.Conn)        { nc.SetHandler((*handler)(u.c), nil) }
+func (u upgradeTo) Opened(nc *myriad.Conn)        { nc.SetHandler((*handler[*myriad.Conn])(u.c), nil) }
 func (u upgradeTo) Received(*myriad.Conn, []byte) {}
 func (u upgradeTo) Closed(*myriad.Conn, error)    {}
 

@@ -12,6 +12,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/lifetime"
 	"github.com/myriad-go/myriad/internal/outbox"
+	"github.com/myriad-go/myriad/web"
 )
 
 // A Conn is one WebSocket connection. Its methods may be called from any goroutine. Read waits for
@@ -162,22 +163,22 @@ func (c *Conn) Value() any { return c.value }
 // SetValue keeps something of the application's with the connection: best in OnOpen.
 func (c *Conn) SetValue(v any) { c.value = v }
 
-// handler is the Conn as the engine sees it, out of the way of its public methods. All of it runs
-// on the loop.
-type handler Conn
+// handler is the Conn as the engine sees it, or package web over HTTP/2, out of the way of its
+// public methods. All of it runs on the loop.
+type handler[C pipe] Conn
 
 var (
-	_ myriad.Ender    = (*handler)(nil)
-	_ myriad.Drainer  = (*handler)(nil)
-	_ myriad.Timed    = (*handler)(nil)
-	_ myriad.Notified = (*handler)(nil)
-	_ myriad.Stopper  = (*handler)(nil)
+	_ myriad.Ender    = (*handler[*myriad.Conn])(nil)
+	_ myriad.Drainer  = (*handler[*myriad.Conn])(nil)
+	_ myriad.Timed    = (*handler[*myriad.Conn])(nil)
+	_ myriad.Notified = (*handler[*myriad.Conn])(nil)
+	_ myriad.Stopper  = (*handler[*myriad.Conn])(nil)
+	_ web.PipeHandler = (*handler[*web.Pipe])(nil)
 )
 
 // Opened begins with the connection upgraded: the response to the handshake has been written.
-func (h *handler) Opened(nc *myriad.Conn) { (*Conn)(h).begins(nc) }
-
-func (c *Conn) begins(nc pipe) {
+func (h *handler[C]) Opened(nc C) {
+	c := (*Conn)(h)
 	c.arrive(nc)
 	now := c.now()
 	c.ping.received(now)
@@ -225,7 +226,7 @@ func (c *Conn) arrive(nc pipe) {
 	c.dropCold()
 }
 
-func (h *handler) Received(_ *myriad.Conn, p []byte) { (*Conn)(h).receives(p) }
+func (h *handler[C]) Received(_ C, p []byte) { (*Conn)(h).receives(p) }
 
 // receives reads frames until p is used up or enough waits for callbacks. What comes means that the
 // peer is alive.
@@ -258,9 +259,8 @@ func (c *Conn) receives(p []byte) {
 
 // Ended is the peer's FIN: in order only behind its close frame. Callbacks of what has come before
 // may still answer, behind a close frame and without one.
-func (h *handler) Ended(*myriad.Conn) { (*Conn)(h).ended() }
-
-func (c *Conn) ended() {
+func (h *handler[C]) Ended(C) {
+	c := (*Conn)(h)
 	c.mu.Lock()
 	c.needCold().fin = true
 	answerable, begun := c.end.writable(), c.end.phase() == ending
@@ -276,13 +276,12 @@ func (c *Conn) ended() {
 
 // Truncated is the peer's FIN without a close_notify of TLS. A close frame shows the end as well as
 // that does, so it is the same as Ended.
-func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
+func (h *handler[C]) Truncated(nc C, _ error) { h.Ended(nc) }
 
 // Notified looks at what other goroutines want done on the loop: a timer for the close frame they
 // have sent, or reading to go on.
-func (h *handler) Notified(*myriad.Conn) { (*Conn)(h).notified() }
-
-func (c *Conn) notified() {
+func (h *handler[C]) Notified(C) {
+	c := (*Conn)(h)
 	c.end.boundClose(c)
 	c.partsEnded()
 	c.ping.flushPong(c)
@@ -294,15 +293,12 @@ func (c *Conn) notified() {
 }
 
 // Stopping is the engine's shutdown.
-func (h *handler) Stopping(*myriad.Conn) { (*Conn)(h).stopping() }
-
-func (c *Conn) stopping() {
-	_ = c.Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
+func (h *handler[C]) Stopping(C) {
+	_ = (*Conn)(h).Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
 }
 
-func (h *handler) Expired(*myriad.Conn) { (*Conn)(h).expired() }
-
-func (c *Conn) expired() {
+func (h *handler[C]) Expired(C) {
+	c := (*Conn)(h)
 	switch {
 	case !c.end.writable():
 		c.end.closeExpired(c)
@@ -323,9 +319,8 @@ func (c *Conn) expired() {
 	c.arm(now)
 }
 
-func (h *handler) Closed(_ *myriad.Conn, err error) { (*Conn)(h).ends(err) }
-
-func (c *Conn) ends(err error) {
+func (h *handler[C]) Closed(_ C, err error) {
+	c := (*Conn)(h)
 	c.reader.release()
 	c.mu.Lock()
 	c.end.step(vanishes)

@@ -199,7 +199,7 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 			for i := range asked {
 				wg.Go(func() { gate.pass(); asked[i] = c.Context() })
 			}
-			wg.Go(func() { gate.pass(); c.ends(errAborted) })
+			wg.Go(func() { gate.pass(); (*handler[*myriad.Conn])(c).Closed(nil, errAborted) })
 			wg.Wait()
 			for _, ctx := range asked {
 				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.end.reason(c, nil) {

@@ -400,7 +400,7 @@ func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte
 	conn.nc = c
 	conn.SetValue(g.value)
 	g.conn = conn
-	c.SetHandler((*handler)(conn), rest)
+	c.SetHandler((*handler[*myriad.Conn])(conn), rest)
 	g.finish(nil)
 }
 

@@ -501,7 +501,7 @@ func (c *Conn) forcePending() {
 }
 
 // Drained is the engine's: there is room again. On the loop.
-func (h *handler) Drained(*myriad.Conn) { (*Conn)(h).drains() }
+func (h *handler[C]) Drained(C) { (*Conn)(h).drains() }
 
 func (c *Conn) drains() {
 	c.mu.Lock()
