@@ -613,9 +613,11 @@ func parseRequest(p []byte, o *opening[[]byte]) (n int, bad *refusal) {
 	o.body = head.Chunked || head.ContentLength > 0
 	for i := range head.Fields {
 		f := &head.Fields[i]
-		for _, name := range ofOpening {
-			if f.Is(name[0]) {
+		for j := range ofOpening {
+			name := &ofOpening[j]
+			if len(f.Name) == len(name[0]) && f.Is(name[0]) { // the length rules out most
 				o.field(name[0], f.Value)
+				break
 			}
 		}
 	}
