@@ -229,8 +229,9 @@ func lines(l ...string) []string { return l }
 
 func line(op Op, payload string) string { return describe(op, false, []byte(payload)) }
 
-// The reader makes of each case what the case says, and its reference does so, too, also of each
-// beginning: what is wrong is refused at its first byte. Payloads that are compressed it passes on.
+// The reader makes of each case what the case says, and so does its reference. They agree about
+// each beginning of a case, too: what is wrong is refused at its first byte. Compressed payloads
+// are passed on.
 func TestReaderFrames(t *testing.T) {
 	for _, c := range frameCases(t) {
 		t.Run(c.name, func(t *testing.T) {

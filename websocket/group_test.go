@@ -426,8 +426,8 @@ func (a *audience) lateOf(c *Conn) []*Member {
 	return c.cold.late.members
 }
 
-// The log is bounded, by a limit of its own and by one of all logs of an engine. A member that keeps
-// it full without reading is removed before WriteTimeout, so that senders go on.
+// The log is bounded, by a limit of its own and by one of all logs of an engine. A member that
+// keeps it full without reading is removed before WriteTimeout, so that senders go on.
 func TestLogIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		others, size, limit int // bytes in other logs, of a message, and in this one
