@@ -47,7 +47,7 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 		http.Error(w, "the server's WebSocket is not set up correctly", http.StatusInternalServerError)
 		return nil, err
 	}
-	req := openingOf(r, s.packing.policy)
+	req := openingOf(r, s)
 	subprotocol, bad := negotiate(s, req, func() *http.Request { return r })
 	if bad != nil {
 		bad.answer(w)
@@ -67,7 +67,7 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	fields := handlerFields(w.Header())
 	head := make([]byte, 0, switchingRoom+len(subprotocol)+len(fields))
 	head = appendSwitching(head, req.key, subprotocol, req.terms, fields)
-	switch err = web.Upgrade(w, head, (*handler)(c)); {
+	switch err = web.Upgrade(w, head, (*handler[*myriad.Conn])(c)); {
 	case err == nil:
 		w.WriteHeader(http.StatusSwitchingProtocols)
 	case errors.Is(err, web.ErrNotMyriad):
@@ -115,7 +115,7 @@ func hijack(c *Conn, w http.ResponseWriter, head string) error {
 		http.Error(w, "the server has no engine for WebSockets", http.StatusInternalServerError)
 		return err
 	}
-	if !canHijack(w) {
+	if _, can := innermost(w); !can {
 		http.Error(w, "the server cannot give this connection away", http.StatusInternalServerError)
 		return fmt.Errorf("hijack a %T: %w", w, http.ErrNotSupported)
 	}
@@ -128,26 +128,12 @@ func hijack(c *Conn, w http.ResponseWriter, head string) error {
 	if err != nil {
 		return errors.Join(err, nc.Close())
 	}
-	mc, err := e.AdoptWait(nc, append([]byte(nil), unread...), (*handler)(c))
+	mc, err := e.AdoptWait(nc, append([]byte(nil), unread...), (*handler[*myriad.Conn])(c))
 	if err != nil {
 		return err
 	}
 	c.attach(mc)
 	return nil
-}
-
-// canHijack reports whether w has a method Hijack, itself or behind Unwrap.
-func canHijack(w http.ResponseWriter) bool {
-	for {
-		switch v := w.(type) {
-		case http.Hijacker:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = v.Unwrap()
-		default:
-			return false
-		}
-	}
 }
 
 // switchVisibly gives the server the head of the 101, which it sends when it is hijacked, as
@@ -164,17 +150,21 @@ func switchVisibly(w http.ResponseWriter, head string) {
 	if gin, ok := w.(interface{ WriteHeaderNow() }); ok {
 		gin.WriteHeaderNow() // without it gin keeps the head back
 	}
-	if server := innermost(w); holdsBack(server) {
+	if server, _ := innermost(w); holdsBack(server) {
 		server.WriteHeader(http.StatusSwitchingProtocols)
 	}
 }
 
-// innermost is the ResponseWriter behind all wrappers that have a method Unwrap.
-func innermost(w http.ResponseWriter) http.ResponseWriter {
+// innermost is the ResponseWriter behind all wrappers that have a method Unwrap, and whether it or
+// one of them can be hijacked.
+func innermost(w http.ResponseWriter) (server http.ResponseWriter, canHijack bool) {
 	for {
+		if _, is := w.(http.Hijacker); is {
+			canHijack = true
+		}
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
-			return w
+			return w, canHijack
 		}
 		w = wrapper.Unwrap()
 	}
@@ -233,24 +223,12 @@ func throughHTTP2(c *Conn, w http.ResponseWriter, subprotocol string, terms defl
 	if terms.agreed {
 		fields.Set("Sec-WebSocket-Extensions", string(terms.params().append(nil)))
 	}
-	err := web.Tunnel(w, (*piped)(c))
+	err := web.Tunnel(w, (*handler[*web.Pipe])(c))
 	if errors.Is(err, web.ErrNotMyriad) {
 		http.Error(w, "the server cannot give this stream away", http.StatusInternalServerError)
 	}
 	return err
 }
-
-// piped is the Conn as a web.PipeHandler, as handler is for the engine. All of it runs on the loop.
-type piped Conn
-
-func (h *piped) Opened(p *web.Pipe)             { (*Conn)(h).begins(p) }
-func (h *piped) Received(_ *web.Pipe, p []byte) { (*Conn)(h).receives(p) }
-func (h *piped) Ended(*web.Pipe)                { (*Conn)(h).ended() }
-func (h *piped) Drained(*web.Pipe)              { (*Conn)(h).drains() }
-func (h *piped) Notified(*web.Pipe)             { (*Conn)(h).notified() }
-func (h *piped) Expired(*web.Pipe)              { (*Conn)(h).expired() }
-func (h *piped) Stopping(*web.Pipe)             { (*Conn)(h).stopping() }
-func (h *piped) Closed(_ *web.Pipe, err error)  { (*Conn)(h).ends(err) }
 
 // Handler serves raw connections of an engine, which must begin with a request to open a WebSocket,
 // for any path. Use it for a port that serves WebSockets and no other HTTP; it costs one allocation
@@ -326,7 +304,7 @@ func (s *settings) greet(nc *myriad.Conn, p []byte) bool {
 	_, err := nc.Write(appendSwitching(b.Extend()[:0], o.key, subprotocol, o.terms, nil))
 	b.Release()
 	if err == nil {
-		nc.SetHandler((*handler)(c), p[n:])
+		nc.SetHandler((*handler[*myriad.Conn])(c), p[n:])
 	}
 	return true
 }
@@ -370,7 +348,7 @@ func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
 // opening reads the request at the start of p and negotiates. n is 0 without a refusal if it is not
 // complete yet.
 func (s *settings) opening(p []byte, o *opening[[]byte]) (n int, subprotocol string, bad *refusal) {
-	o.choosing, o.packing = len(s.subprotocols) > 0, s.packing.policy
+	o.choosing, o.packing = len(s.Subprotocols) > 0, s.packing.policy
 	n, bad = parseRequest(p, o)
 	if n > 0 && bad == nil {
 		subprotocol, bad = negotiate(s, o, func() *http.Request { return httpRequest(p[:n]) })
@@ -387,7 +365,7 @@ func negotiate[T text](s *settings, o *opening[T], request func() *http.Request)
 	if bad != nil {
 		return "", bad
 	}
-	return selectSubprotocol(s.subprotocols, o.offered), nil
+	return selectSubprotocol(s.Subprotocols, o.offered), nil
 }
 
 // httpRequest is the request of a raw connection as CheckOrigin gets it, or nil if net/http cannot
@@ -424,16 +402,41 @@ type opening[T text] struct {
 	malformed  bool         // an Extensions line
 }
 
-// extensions takes a line of Sec-WebSocket-Extensions.
-func (o *opening[T]) extensions(line T) {
-	if !o.packing.on {
-		return
+// ofOpening are the fields that an opening has, in lower case, and as package net/http writes them.
+var ofOpening = [...][2]string{
+	{"origin", "Origin"}, {"upgrade", "Upgrade"}, {"connection", "Connection"},
+	{"sec-websocket-key", "Sec-Websocket-Key"}, {"sec-websocket-version", "Sec-Websocket-Version"},
+	{"sec-websocket-protocol", "Sec-Websocket-Protocol"},
+	{"sec-websocket-extensions", "Sec-Websocket-Extensions"},
+}
+
+// field takes in a line of a field.
+func (o *opening[T]) field(lower string, v T) {
+	switch lower {
+	case "origin":
+		o.origin, o.origins = v, o.origins+1
+	case "upgrade":
+		o.upgrade = o.upgrade || hasToken(v, "websocket")
+	case "connection":
+		o.connection = o.connection || hasToken(v, "upgrade")
+	case "sec-websocket-key":
+		o.key, o.keys = v, o.keys+1
+	case "sec-websocket-version":
+		o.version, o.versions = v, o.versions+1
+	case "sec-websocket-protocol":
+		if o.choosing {
+			o.offered = append(o.offered, string(v))
+		}
+	case "sec-websocket-extensions":
+		if !o.packing.on {
+			return
+		}
+		terms, wellFormed := accept(v, o.packing)
+		if !o.terms.agreed {
+			o.terms = terms
+		}
+		o.malformed = o.malformed || !wellFormed
 	}
-	terms, wellFormed := accept(line, o.packing)
-	if !o.terms.agreed {
-		o.terms = terms
-	}
-	o.malformed = o.malformed || !wellFormed
 }
 
 // A refusal is the answer to a request that cannot be upgraded, and the error that says so.
@@ -512,11 +515,11 @@ func checkFields[T text](o *opening[T]) *refusal {
 func checkOrigin[T text](s *settings, o *opening[T], request func() *http.Request) *refusal {
 	allowed := true
 	switch {
-	case s.checkOrigin != nil:
+	case s.CheckOrigin != nil:
 		r := request()
-		allowed = r != nil && s.checkOrigin(r)
+		allowed = r != nil && s.CheckOrigin(r)
 	case o.origins == 1 && !sameOrigin(o.origin, o.host):
-		allowed = originAllowed(string(o.origin), string(o.host), s.originPatterns)
+		allowed = originAllowed(string(o.origin), string(o.host), s.OriginPatterns)
 	}
 	if !allowed {
 		return &refusal{http.StatusForbidden, "", "pages from this origin may not connect"}
@@ -537,35 +540,21 @@ func sameOrigin[T text](origin, host T) bool {
 }
 
 // openingOf reads a request of net/http.
-func openingOf(r *http.Request, packing deflatePolicy) *opening[string] {
+func openingOf(r *http.Request, s *settings) *opening[string] {
 	o := &opening[string]{
 		get: r.Method == http.MethodGet, http11: r.ProtoMajor == 1 && r.ProtoMinor >= 1,
 		body: r.ContentLength != 0 || len(r.TransferEncoding) > 0,
-		host: r.Host, offered: r.Header["Sec-Websocket-Protocol"], packing: packing,
+		host: r.Host, choosing: len(s.Subprotocols) > 0, packing: s.packing.policy,
 	}
 	if protocol := r.Header[":protocol"]; r.ProtoMajor == 2 && r.Method == http.MethodConnect && len(protocol) == 1 {
 		o.connect, o.protocol, o.body = true, protocol[0], r.Body == http.NoBody
 	}
-	for _, line := range r.Header["Upgrade"] {
-		o.upgrade = o.upgrade || hasToken(line, "websocket")
+	for _, name := range ofOpening {
+		for _, line := range r.Header[name[1]] {
+			o.field(name[0], line)
+		}
 	}
-	for _, line := range r.Header["Connection"] {
-		o.connection = o.connection || hasToken(line, "upgrade")
-	}
-	for _, line := range r.Header["Sec-Websocket-Extensions"] {
-		o.extensions(line)
-	}
-	o.key, o.keys = only(r.Header["Sec-Websocket-Key"])
-	o.version, o.versions = only(r.Header["Sec-Websocket-Version"])
-	o.origin, o.origins = only(r.Header["Origin"])
 	return o
-}
-
-func only(lines []string) (string, int) {
-	if len(lines) == 0 {
-		return "", 0
-	}
-	return lines[0], len(lines)
 }
 
 // answer writes the refusal as a handler of net/http.
@@ -612,58 +601,25 @@ func parseRequest(p []byte, o *opening[[]byte]) (n int, bad *refusal) {
 	defer head.Reset()
 	n, err := h1.ParseRequest(p, requestLimits, head)
 	if err != nil {
-		return 0, refusalOf(err)
+		bad := err.(*h1.Error) // by the contract of h1
+		return 0, &refusal{bad.Status, "", "not a request of HTTP/1.1: " + bad.Reason}
 	}
-	if n > 0 {
-		o.request(head)
+	if n == 0 {
+		return 0, nil
 	}
-	return n, nil
-}
-
-// refusalOf is the answer to what is no request of HTTP/1.1.
-func refusalOf(err error) *refusal {
-	bad := err.(*h1.Error) // by the contract of h1
-	return &refusal{bad.Status, "", "not a request of HTTP/1.1: " + bad.Reason}
-}
-
-// request takes in a head.
-func (o *opening[T]) request(head *h1.Head) {
 	o.get = string(head.Method) == http.MethodGet
 	o.http11 = head.Minor >= 1
-	o.host = T(head.Host)
+	o.host = head.Host
 	o.body = head.Chunked || head.ContentLength > 0
-	o.connection = head.Upgrade
 	for i := range head.Fields {
-		o.field(&head.Fields[i])
-	}
-}
-
-// field takes in a field that the handshake depends on. The length of its name rules out most
-// others.
-func (o *opening[T]) field(f *h1.Field) {
-	v := T(f.Value)
-	switch len(f.Name) {
-	case len("origin"):
-		if f.Is("origin") {
-			o.origin, o.origins = v, o.origins+1
-		}
-	case len("upgrade"):
-		o.upgrade = o.upgrade || f.Is("upgrade") && hasToken(v, "websocket")
-	case len("sec-websocket-key"):
-		if f.Is("sec-websocket-key") {
-			o.key, o.keys = v, o.keys+1
-		}
-	case len("sec-websocket-version"):
-		if f.Is("sec-websocket-version") {
-			o.version, o.versions = v, o.versions+1
-		}
-	case len("sec-websocket-protocol"):
-		if o.choosing && f.Is("sec-websocket-protocol") {
-			o.offered = append(o.offered, string(v))
-		}
-	case len("sec-websocket-extensions"):
-		if f.Is("sec-websocket-extensions") {
-			o.extensions(v)
+		f := &head.Fields[i]
+		for j := range ofOpening {
+			name := &ofOpening[j]
+			if len(f.Name) == len(name[0]) && f.Is(name[0]) { // the length rules out most
+				o.field(name[0], f.Value)
+				break
+			}
 		}
 	}
+	return n, nil
 }

@@ -187,7 +187,7 @@ func TestBeforeOpened(t *testing.T) {
 // upgradeTo is a server that has answered the handshake already.
 type upgradeTo struct{ c *Conn }
 
-func (u upgradeTo) Opened(nc *myriad.Conn)        { nc.SetHandler((*handler)(u.c), nil) }
+func (u upgradeTo) Opened(nc *myriad.Conn)        { nc.SetHandler((*handler[*myriad.Conn])(u.c), nil) }
 func (u upgradeTo) Received(*myriad.Conn, []byte) {}
 func (u upgradeTo) Closed(*myriad.Conn, error)    {}
 
@@ -243,19 +243,13 @@ func TestConnectionsWithoutGoroutines(t *testing.T) {
 // The whole of it on the simulator: web.Server, Accept, seeds.
 func TestAcceptOnSim(t *testing.T) {
 	for seed := range uint64(20) {
-		w := sim.New(seed, sim.Lossless())
-		e, err := myriad.Start(myriad.Config{Loops: 2, System: w})
-		must(t, err)
 		o, heard := recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
-		s := &web.Server{Engine: e, Handler: accepting(t, o)}
-		ln, err := s.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		world := &world{World: w, t: t, e: e}
-		c := &client{w.Dial(ln.Addr())}
-		c.Write([]byte(sampleRequest + clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2")))
+		w := newMuxWorld(t, seed, sim.Lossless(), o)
+		c := w.upgrade()
+		c.send(OpText, "1")
+		c.send(OpText, "2")
 		w.RunFor(20 * time.Second)
-		read := c.lines(t)
-		if len(read) != 3 {
+		if read := c.lines(t); !slices.Equal(read, lines(`text "1"`, `text "2"`)) {
 			t.Errorf("seed %d: the client read %q", seed, read)
 		}
 		c.send(OpClose, closeWith(1000, ""))
@@ -264,7 +258,7 @@ func TestAcceptOnSim(t *testing.T) {
 		if got := strings.Join(heard.all(), ","); got != `open,text "1",text "2",end 1000` {
 			t.Errorf("seed %d: heard %s", seed, got)
 		}
-		world.stop()
+		w.stop()
 	}
 }
 

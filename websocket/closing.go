@@ -135,7 +135,7 @@ func (e *closer) failLocked(c *Conn, code StatusCode, text string, err error) {
 		return
 	}
 	e.endWith(c, err)
-	c.emptyInbox()
+	c.dropUnread()
 	if e.writable() {
 		_ = e.sendClose(c, code, text, closes) // the connection ends in any case
 	} else {
@@ -146,21 +146,6 @@ func (e *closer) failLocked(c *Conn, code StatusCode, text string, err error) {
 	}
 }
 
-// violated fails the connection for what the peer did. On the loop.
-func (e *closer) violated(c *Conn, err error) {
-	var v *violation
-	if !errors.As(err, &v) {
-		err = violated(StatusInternalError, "caused an error: %v", err)
-	}
-	e.conclude(c, err)
-}
-
-// peerClosed takes the peer's close frame. On the loop.
-func (e *closer) peerClosed(c *Conn, payload []byte) {
-	code, reason, _ := parseCloseBody(payload) // the reader has checked it
-	e.conclude(c, &CloseError{Code: code, Reason: string(reason)})
-}
-
 // conclude ends the connection because of the peer's close frame, violation or FIN. Callbacks of
 // earlier messages may still answer: the connection ends when they have returned, or when Read has
 // been called for all of them. On the loop.
@@ -168,8 +153,8 @@ func (e *closer) conclude(c *Conn, err error) {
 	c.mu.Lock()
 	e.step(concedes)
 	e.endWith(c, err)
-	busy := c.backlog != nil
-	unread := c.endInbox(err)
+	busy := c.callbacks != nil
+	unread := c.endReads(err)
 	if e.writable() { // else boundClose sets the timer
 		c.ping.state, c.ping.mark = pingsEnding, e.unanswered(c)
 		if !unread {
@@ -188,11 +173,11 @@ func (e *closer) conclude(c *Conn, err error) {
 }
 
 // unanswered is how many events wait for callbacks, or for Read. It is called under mu.
-func (e *closer) unanswered(c *Conn) (n int64) {
-	if b := c.held(); b != nil {
-		n = int64(len(b.events) - b.head)
+func (e *closer) unanswered(c *Conn) int64 {
+	if in := c.held(); in != nil {
+		return int64(in.len())
 	}
-	return n
+	return 0
 }
 
 // answersExpired: none of the callbacks, or of the messages for Read, has made way for the next one
@@ -271,13 +256,6 @@ func (e *closer) closeExpired(c *Conn) {
 		return
 	}
 	_ = c.nc.Close()
-}
-
-// reasonNow is why the connection is closing.
-func (e *closer) reasonNow(c *Conn) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return e.reason(c, nil)
 }
 
 // reason is what OnClose is told. err is the engine's view of the end. It is called under mu.

@@ -2,8 +2,6 @@ package websocket
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,7 +18,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/soak"
@@ -75,92 +72,6 @@ func (h *held) wantEnd(code StatusCode, is error) {
 	if CloseStatus(h.ended) != code || is != nil && !errors.Is(h.ended, is) || h.ended == nil {
 		h.t.Errorf("OnClose got %v, want status %d and %v", h.ended, code, is)
 	}
-}
-
-func TestCloseByServer(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		must(t, h.conn.Write(OpText, []byte("last")))
-		must(t, h.conn.Close(4001, "enough"))
-		for what, err := range map[string]error{
-			"Write": h.conn.Write(OpText, nil), "Ping": h.conn.Ping(nil), "Close": h.conn.Close(1000, ""),
-		} {
-			if !errors.Is(err, net.ErrClosed) {
-				t.Errorf("%s after Close: %v, want net.ErrClosed", what, err)
-			}
-		}
-		h.Settle()
-		h.client.send(OpText, "not heard any more")
-		h.client.send(OpPing, "not answered")
-		h.Settle()
-		if h.ended != nil || h.client.Ended() {
-			t.Fatalf("ended before the client has answered: %v", h.ended)
-		}
-		h.client.send(OpClose, closeWith(4001, ""))
-		h.Run()
-		h.wantRead(`text "last"`, line(OpClose, closeWith(4001, "enough")))
-		h.wantEnd(4001, nil)
-		if got := h.heard.all(); !slices.Equal(got, lines("open")) {
-			t.Errorf("heard %q", got)
-		}
-		h.stop()
-	})
-}
-
-func TestCloseAtTheSameTime(t *testing.T) {
-	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
-	h.client.send(OpClose, closeWith(4000, "mine"))
-	_ = h.conn.Close(4001, "yours")
-	h.Run()
-	h.wantRead(line(OpClose, closeWith(4001, "yours")))
-	h.wantEnd(4000, nil)
-	h.stop()
-}
-
-func TestCloseInsideCallbacks(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnMessage: func(c *Conn, _ Op, _ []byte) {
-			noError(t, c.Close(StatusPolicyViolation, "one is enough"))
-		}}, myriad.Config{})
-		h.client.Write([]byte(clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2")))
-		h.Settle()
-		h.client.send(OpClose, closeWith(1008, ""))
-		h.Run()
-		h.wantEnd(1008, nil)
-		h.wantRead(line(OpClose, closeWith(1008, "one is enough")))
-		if got := h.heard.all(); !slices.Equal(got, lines("open", `text "1"`)) {
-			t.Errorf("heard %q", got)
-		}
-		h.stop()
-	})
-}
-
-func TestCloseInOnOpen(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet,
-			OnOpen: func(c *Conn) { _ = c.Close(StatusTryAgainLater, "full") }}, myriad.Config{})
-		h.client.send(OpClose, closeWith(1013, ""))
-		h.Run()
-		h.wantRead(line(OpClose, closeWith(1013, "full")))
-		h.wantEnd(1013, nil)
-		h.stop()
-	})
-}
-
-func TestCloseTimeout(t *testing.T) {
-	h := hold(t, &Options{CloseTimeout: 3 * time.Second}, myriad.Config{})
-	_ = h.conn.Close(1000, "")
-	h.RunFor(2900 * time.Millisecond)
-	if h.client.Ended() || h.ended != nil {
-		t.Fatal("ended before the time was up")
-	}
-	h.RunFor(200 * time.Millisecond)
-	if !h.client.Ended() {
-		t.Fatal("not ended in time")
-	}
-	h.Run()
-	h.wantEnd(0, os.ErrDeadlineExceeded)
-	h.stop()
 }
 
 // A peer that reads nothing cannot hold the close up either: what waits is dropped.
@@ -220,85 +131,6 @@ func TestCloseTimeoutOfMovingOutput(t *testing.T) {
 		t.Errorf("the client read %d messages and closes, %d were written", got, sent+1)
 	}
 	h.stop()
-}
-
-func TestAbort(t *testing.T) {
-	for _, why := range []error{nil, errors.New("the game is over")} {
-		testAbort(t, why)
-	}
-}
-
-func testAbort(t *testing.T, why error) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		h.conn.Abort(why)
-		h.conn.Abort(nil)
-		if err := h.conn.Write(OpText, nil); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Write after Abort: %v", err)
-		}
-		h.Run()
-		h.wantRead()
-		h.wantEnd(0, cmp.Or(why, net.ErrClosed))
-		if h.client.Err() == nil {
-			t.Error("the client saw no reset")
-		}
-		h.stop()
-	})
-}
-
-func TestCloseRefusesCodes(t *testing.T) {
-	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
-	for _, code := range []StatusCode{1, 999, 1004, 1006, 1015, 1016, 2999, 5000, 65535} {
-		if err := h.conn.Close(code, ""); err == nil || errors.Is(err, net.ErrClosed) {
-			t.Errorf("Close(%d): %v, want a refusal", code, err)
-		}
-	}
-	noError(t, h.conn.Close(0, "no code, so no reason"))
-	h.Settle()
-	h.wantRead(`close ""`)
-	h.client.send(OpClose, "")
-	h.Run()
-	h.wantEnd(StatusNoStatusReceived, nil)
-	h.stop()
-}
-
-func TestLongReasonIsCut(t *testing.T) {
-	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
-	_ = h.conn.Close(1000, strings.Repeat("é", 100))
-	h.Settle()
-	h.wantRead(line(OpClose, closeWith(1000, strings.Repeat("é", 61))))
-	h.finish()
-}
-
-func TestPeerLeavesWithoutClose(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		h.client.Write([]byte(clientFrame(false, OpText, "unfinished")))
-		h.client.CloseWrite()
-		h.Run()
-		h.wantEnd(0, io.ErrUnexpectedEOF)
-		h.stop()
-
-		h = hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
-		h.client.Reset()
-		h.Run()
-		if h.ended == nil || CloseStatus(h.ended) != 0 || errors.Is(h.ended, net.ErrClosed) {
-			t.Errorf("OnClose after a reset got %v", h.ended)
-		}
-		h.stop()
-	})
-}
-
-// The engine's shutdown says goodbye. A peer that does not answer holds it up for CloseTimeout at
-// most.
-func TestEngineShutdownEndsConnections(t *testing.T) {
-	h := hold(t, &Options{}, myriad.Config{})
-	h.stop()
-	h.wantRead(line(OpClose, closeWith(1001, "shutting down")))
-	h.wantEnd(0, os.ErrDeadlineExceeded)
-	if !h.client.Ended() {
-		t.Error("the client does not know")
-	}
 }
 
 // A client leaves it to the server to close the connection, for as long as CloseTimeout, and what
@@ -882,42 +714,6 @@ func TestPingsBesideOverflow(t *testing.T) {
 		h.conn.Abort(nil)
 		h.Run()
 		h.stop()
-	}
-}
-
-// What is incomplete when a connection ends, or could not be read, keeps no memory. An idle
-// connection does not keep its last message.
-func TestEndsKeepNoMessage(t *testing.T) {
-	packed := packedFrame(OpText, string(bytes.Repeat([]byte("text "), 10_000)), nil, 3)
-	for name, wire := range map[string]string{
-		"nothing": "", "a whole message": packed, "half of a packed message": packed[:len(packed)/2],
-		"half of a frame": clientFrame(true, OpBinary, strings.Repeat("x", 50_000))[:30_000],
-		"a fragment":      clientFrame(false, OpText, strings.Repeat("x", 50_000)),
-		"a ping in it": clientFrame(false, OpText, strings.Repeat("x", 50_000)) +
-			clientFrame(true, OpPing, "12345")[:8],
-		"not UTF-8": clientFrame(true, OpText, strings.Repeat("x", 5000)+"\xff"),
-		"not UTF-8, in fragments": clientFrame(false, OpText, strings.Repeat("x", 5000)) +
-			clientFrame(true, opContinuation, "\xff"),
-		"above the limit": clientFrame(false, OpText, strings.Repeat("x", 90_000)) +
-			clientFrame(true, opContinuation, strings.Repeat("x", 20_000)),
-		"damaged": bare(frameHeader{fin: true, rsv1: true, op: OpText}, "\xff\xff\xff"),
-	} {
-		for _, k := range []Compression{{Enabled: true}, {Enabled: true, WriteWindowBits: 15, ReadWindowBits: 15}} {
-			before := buf.InUse()
-			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{PingInterval: quiet, Compression: k,
-				MaxMessage: 100_000, OnMessage: echoBack}))
-			c := w.client(compressingRequest() + wire)
-			w.Settle()
-			if n := buf.InUse() - before; n != 0 && (name == "nothing" || name == "a whole message") {
-				t.Errorf("%s: %d blocks are held by an idle connection", name, n)
-			}
-			c.Reset()
-			w.Run()
-			if n := buf.InUse() - before; n != 0 {
-				t.Errorf("%s: %d blocks are held at the end", name, n)
-			}
-			w.stop()
-		}
 	}
 }
 

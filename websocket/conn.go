@@ -12,6 +12,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/lifetime"
 	"github.com/myriad-go/myriad/internal/outbox"
+	"github.com/myriad-go/myriad/web"
 )
 
 // A Conn is one WebSocket connection. Its methods may be called from any goroutine. Read waits for
@@ -25,9 +26,9 @@ type Conn struct {
 	reader reader
 	ping   pinger
 
-	mu      sync.Mutex
-	backlog *backlog // guarded by mu: what waits for callbacks, else nil
-	cold    *cold    // guarded by mu: what few connections need, else nil
+	mu        sync.Mutex
+	callbacks *callbacks // guarded by mu: what waits for callbacks, else nil
+	cold      *cold      // guarded by mu: what few connections need, else nil
 
 	end         closer   // changed under mu
 	subprotocol uint8    // its place in Options.Subprotocols, from 1; 0: none
@@ -44,7 +45,7 @@ type cold struct {
 	end   error      // why the connection is closing, for OnClose: the first reason stays
 	fin   bool       // the peer has ended its side
 
-	inbox   *inbox   // of a connection that is read by Read
+	reads   *reads   // of a connection that is read by Read
 	windows *windows // of compression that keeps them
 
 	slow  *outbox.Outbox[*buf.Block] // what waits for room; nil: there has always been room
@@ -75,9 +76,9 @@ const (
 )
 
 func newConn(s *settings, t deflateTerms, subprotocol uint8) *Conn {
-	c := &Conn{reader: reader{rules: s.rulesFor(t)}, subprotocol: subprotocol, overflow: s.overflow}
-	if s.pull {
-		c.cold = &cold{inbox: new(inbox)}
+	c := &Conn{reader: reader{rules: s.rulesFor(t)}, subprotocol: subprotocol, overflow: s.Overflow}
+	if s.Pull {
+		c.cold = &cold{reads: new(reads)}
 	}
 	return c
 }
@@ -95,7 +96,7 @@ func (c *Conn) needCold() *cold {
 
 // dropCold gives the cold part back if nothing is left in it. It is called under mu.
 func (c *Conn) dropCold() {
-	if r := c.cold; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
+	if r := c.cold; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.reads == nil && r.windows == nil &&
 		r.slow.Empty() && r.late.members == nil && r.pings == nil &&
 		r.life == nil && r.limit == 0 && r.parts == partsNone && !r.fin {
 		c.cold = nil
@@ -116,7 +117,7 @@ func (c *Conn) Subprotocol() string {
 	if c.subprotocol == 0 {
 		return ""
 	}
-	return c.settings().subprotocols[c.subprotocol-1]
+	return c.settings().Subprotocols[c.subprotocol-1]
 }
 
 // RemoteAddr is the peer's address. It is nil between Accept on a web.Server and OnOpen, where the
@@ -162,28 +163,28 @@ func (c *Conn) Value() any { return c.value }
 // SetValue keeps something of the application's with the connection: best in OnOpen.
 func (c *Conn) SetValue(v any) { c.value = v }
 
-// handler is the Conn as the engine sees it, out of the way of its public methods. All of it runs
-// on the loop.
-type handler Conn
+// handler is the Conn as the engine sees it, or package web over HTTP/2, out of the way of its
+// public methods. All of it runs on the loop.
+type handler[C pipe] Conn
 
 var (
-	_ myriad.Ender    = (*handler)(nil)
-	_ myriad.Drainer  = (*handler)(nil)
-	_ myriad.Timed    = (*handler)(nil)
-	_ myriad.Notified = (*handler)(nil)
-	_ myriad.Stopper  = (*handler)(nil)
+	_ myriad.Ender    = (*handler[*myriad.Conn])(nil)
+	_ myriad.Drainer  = (*handler[*myriad.Conn])(nil)
+	_ myriad.Timed    = (*handler[*myriad.Conn])(nil)
+	_ myriad.Notified = (*handler[*myriad.Conn])(nil)
+	_ myriad.Stopper  = (*handler[*myriad.Conn])(nil)
+	_ web.PipeHandler = (*handler[*web.Pipe])(nil)
 )
 
 // Opened begins with the connection upgraded: the response to the handshake has been written.
-func (h *handler) Opened(nc *myriad.Conn) { (*Conn)(h).begins(nc) }
-
-func (c *Conn) begins(nc pipe) {
+func (h *handler[C]) Opened(nc C) {
+	c := (*Conn)(h)
 	c.arrive(nc)
 	now := c.now()
 	c.ping.received(now)
 	c.arm(now)
 	c.end.boundClose(c)
-	if c.settings().onOpen != nil {
+	if c.settings().OnOpen != nil {
 		c.dispatch(event{kind: opened})
 	}
 }
@@ -202,8 +203,15 @@ func (c *Conn) arrive(nc pipe) {
 		nc.Abort(errAborted) // OnClose gets what Abort was given
 		return
 	}
-	c.ping.startClocks(c)
-	if c.cold == nil || c.cold.early == nil {
+	if c.cold == nil {
+		return
+	}
+	if c.cold.pings != nil { // from before there was a clock
+		for i := range *c.cold.pings {
+			(*c.cold.pings)[i].at = c.clock()
+		}
+	}
+	if c.cold.early == nil {
 		return
 	}
 	early := c.cold.early
@@ -218,45 +226,41 @@ func (c *Conn) arrive(nc pipe) {
 	c.dropCold()
 }
 
-func (h *handler) Received(_ *myriad.Conn, p []byte) { (*Conn)(h).receives(p) }
+func (h *handler[C]) Received(_ C, p []byte) { (*Conn)(h).receives(p) }
 
+// receives reads frames until p is used up or enough waits for callbacks. What comes means that the
+// peer is alive.
 func (c *Conn) receives(p []byte) {
 	c.ping.received(c.now())
-	c.take(p)
-}
-
-// take reads frames until p is used up or enough waits for callbacks.
-func (c *Conn) take(p []byte) {
 	for len(p) > 0 {
 		n, m, err := c.reader.feed(p)
 		p = p[n:]
 		switch {
 		case err != nil:
-			c.end.violated(c, err)
+			c.end.conclude(c, err)
 			return
 		case m.op == OpText || m.op == OpBinary:
 			if c.message(m) {
 				c.pause(p)
 				return
 			}
+			continue // the message is released where it is used up
 		case m.op == OpPing:
 			c.ping.answerPing(c, m.payload)
-			m.release()
 		case m.op == OpClose:
-			c.end.peerClosed(c, m.payload)
-			m.release()
-		default:
+			code, reason, _ := parseCloseBody(m.payload) // the reader has checked it
+			c.end.conclude(c, &CloseError{Code: code, Reason: string(reason)})
+		case m.op == OpPong:
 			c.ping.answered(c, m.payload)
-			m.release()
 		}
+		m.release()
 	}
 }
 
 // Ended is the peer's FIN: in order only behind its close frame. Callbacks of what has come before
 // may still answer, behind a close frame and without one.
-func (h *handler) Ended(*myriad.Conn) { (*Conn)(h).ended() }
-
-func (c *Conn) ended() {
+func (h *handler[C]) Ended(C) {
+	c := (*Conn)(h)
 	c.mu.Lock()
 	c.needCold().fin = true
 	answerable, begun := c.end.writable(), c.end.phase() == ending
@@ -272,30 +276,29 @@ func (c *Conn) ended() {
 
 // Truncated is the peer's FIN without a close_notify of TLS. A close frame shows the end as well as
 // that does, so it is the same as Ended.
-func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
+func (h *handler[C]) Truncated(nc C, _ error) { h.Ended(nc) }
 
 // Notified looks at what other goroutines want done on the loop: a timer for the close frame they
 // have sent, or reading to go on.
-func (h *handler) Notified(*myriad.Conn) { (*Conn)(h).notified() }
-
-func (c *Conn) notified() {
+func (h *handler[C]) Notified(C) {
+	c := (*Conn)(h)
 	c.end.boundClose(c)
 	c.partsEnded()
 	c.ping.flushPong(c)
 	c.resume()
-	c.rearm()
+	if (c.settings().Pull || c.lateDue() > 0) && c.end.phase() == open { // deadlines may have changed
+		c.wakeLate()
+		c.arm(c.now())
+	}
 }
 
 // Stopping is the engine's shutdown.
-func (h *handler) Stopping(*myriad.Conn) { (*Conn)(h).stopping() }
-
-func (c *Conn) stopping() {
-	_ = c.Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
+func (h *handler[C]) Stopping(C) {
+	_ = (*Conn)(h).Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
 }
 
-func (h *handler) Expired(*myriad.Conn) { (*Conn)(h).expired() }
-
-func (c *Conn) expired() {
+func (h *handler[C]) Expired(C) {
+	c := (*Conn)(h)
 	switch {
 	case !c.end.writable():
 		c.end.closeExpired(c)
@@ -304,7 +307,9 @@ func (c *Conn) expired() {
 		c.end.answersExpired(c)
 		return
 	}
-	c.ping.retryPong(c)
+	if c.ping.waitingPong(c) { // whether the output has moved or not
+		c.ping.sendPong(c)
+	}
 	c.wakeLate()
 	now := c.now()
 	c.giveUpLate(now)
@@ -314,9 +319,8 @@ func (c *Conn) expired() {
 	c.arm(now)
 }
 
-func (h *handler) Closed(_ *myriad.Conn, err error) { (*Conn)(h).ends(err) }
-
-func (c *Conn) ends(err error) {
+func (h *handler[C]) Closed(_ C, err error) {
+	c := (*Conn)(h)
 	c.reader.release()
 	c.mu.Lock()
 	c.end.step(vanishes)
@@ -328,14 +332,19 @@ func (c *Conn) ends(err error) {
 	if c.slow() != nil {
 		c.slow().End()
 	}
-	c.dropRest()
+	if in := c.held(); in != nil {
+		if rest, _ := in.unpause(); rest != nil {
+			rest.Release()
+		}
+		c.forget()
+	}
 	c.strip(err)
 	joined := c.joined
 	c.mu.Unlock()
 	if joined {
 		rosterOf(c.nc.Loop()).leave(c)
 	}
-	if c.settings().onClose != nil {
+	if c.settings().OnClose != nil {
 		c.dispatch(event{kind: finished, err: err})
 	}
 }
@@ -372,7 +381,7 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.emptyInbox() // also of a connection that has ended
+	c.dropUnread() // also of a connection that has ended
 	if !c.end.writable() {
 		return errClosing
 	}
@@ -388,7 +397,7 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 func (c *Conn) Abort(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.emptyInbox()
+	c.dropUnread()
 	if c.end.over() {
 		return
 	}
@@ -414,7 +423,7 @@ func (c *Conn) Ping(p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err = c.send(b, copied); err == nil && c.settings().onPong != nil {
+	if err = c.send(b, copied); err == nil && c.settings().OnPong != nil {
 		c.ping.remember(c, p)
 	}
 	return err

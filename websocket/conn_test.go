@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -35,30 +34,6 @@ func orderedByKind(l []string) []string {
 	}
 	slices.SortStableFunc(l, func(a, b string) int { return rank(a) - rank(b) })
 	return l
-}
-
-// The same bytes, one at a time with time in between: nothing is kept but what is incomplete.
-func TestByteByByte(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
-		o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, OnMessage: echoBack})
-		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-		wire := sampleRequest + clientFrame(false, OpText, "κό") + clientFrame(true, opContinuation, "σμε") +
-			clientFrame(true, OpPing, "still there?")
-		c := w.client("")
-		for i := range len(wire) {
-			c.Write([]byte(wire[i : i+1]))
-			w.Settle()
-		}
-		if got, want := c.lines(t), lines(`text "κόσμε"`, `pong "still there?"`); !slices.Equal(got, want) {
-			t.Errorf("the client read %q, want %q", got, want)
-		}
-		c.send(OpClose, closeWith(StatusGoingAway, ""))
-		w.Run()
-		if got, want := heard.all(), lines("open", `text "κόσμε"`, "end 1001"); !slices.Equal(got, want) {
-			t.Errorf("heard %q, want %q", got, want)
-		}
-		w.stop()
-	})
 }
 
 // With every fault on, whatever happens to a connection, its callbacks come in order: open, a
@@ -209,50 +184,6 @@ func TestContextCostsNothing(t *testing.T) {
 	}
 }
 
-// Without values, before the connection has arrived, with Pull, by each kind of end, in callbacks:
-// there is a context, and it ends.
-func TestContextEnds(t *testing.T) {
-	for _, pull := range []bool{false, true} {
-		for name, end := range map[string]func(c *Conn, p *client){
-			"close frame": func(_ *Conn, p *client) { p.send(OpClose, closeWith(1000, "")) },
-			"FIN":         func(_ *Conn, p *client) { p.CloseWrite() },
-			"Abort":       func(c *Conn, _ *client) { c.Abort(nil) },
-			"reset":       func(_ *Conn, p *client) { p.Reset() },
-		} {
-			o := &Options{PingInterval: quiet, Pull: pull}
-			var conn *Conn
-			var early context.Context
-			o.OnOpen = func(c *Conn) { conn, early = c, c.Context() }
-			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-			p := w.client(sampleRequest)
-			w.RunFor(time.Second)
-			if early == nil || early.Err() != nil || early != conn.Context() {
-				t.Fatalf("%s: the context of an open connection is %v, later %v", name, early, conn.Context())
-			}
-			end(conn, p)
-			w.RunFor(time.Minute)
-			if cause := context.Cause(early); cause == nil || early.Err() == nil || conn.Context() != early {
-				t.Errorf("%s: the context ended with %v", name, cause)
-			}
-			w.stop()
-		}
-	}
-}
-
-// A context that is asked for too late has ended.
-func TestContextOfClosed(t *testing.T) {
-	o := &Options{PingInterval: quiet}
-	var conn *Conn
-	o.OnOpen = func(c *Conn) { conn = c; c.Abort(nil) }
-	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-	w.client(sampleRequest)
-	w.RunFor(time.Minute)
-	if ctx := conn.Context(); ctx.Err() == nil || !errors.Is(context.Cause(ctx), net.ErrClosed) {
-		t.Errorf("it ended with %v", context.Cause(ctx))
-	}
-	w.stop()
-}
-
 // A context that is asked for while the connection ends has ended afterwards, with OnClose's error,
 // and is the only one.
 func TestContextAskedBesideTheEnd(t *testing.T) {
@@ -268,10 +199,10 @@ func TestContextAskedBesideTheEnd(t *testing.T) {
 			for i := range asked {
 				wg.Go(func() { gate.pass(); asked[i] = c.Context() })
 			}
-			wg.Go(func() { gate.pass(); c.ends(errAborted) })
+			wg.Go(func() { gate.pass(); (*handler[*myriad.Conn])(c).Closed(nil, errAborted) })
 			wg.Wait()
 			for _, ctx := range asked {
-				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.end.reasonNow(c) {
+				if ctx != c.Context() || ctx.Err() == nil || context.Cause(ctx) != c.end.reason(c, nil) {
 					t.Fatalf("Pull %v: a context ended with %v, %v, and is the connection's: %v", pull, ctx.Err(),
 						context.Cause(ctx), ctx == c.Context())
 				}
@@ -295,39 +226,48 @@ func (g *gate) pass() {
 	}
 }
 
-// In OnClose the cause is OnClose's error, whether the context was asked for before or not, by each
-// kind of end.
-func TestContextInOnClose(t *testing.T) {
+// A context ends with its connection, by each kind of end, with and without Pull. The cause is
+// OnClose's error, in OnClose and behind it. It makes no difference when the context was asked for.
+func TestContextEnds(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		for _, pull := range []bool{false, true} {
 			for name, end := range map[string]func(c *Conn, p *client){
-				"close frame": func(_ *Conn, p *client) { p.send(OpClose, closeWith(4001, "enough")) },
-				"FIN":         func(_ *Conn, p *client) { p.CloseWrite() },
-				"Abort":       func(c *Conn, _ *client) { c.Abort(nil) },
-				"Close":       func(c *Conn, _ *client) { _ = c.Close(StatusNormalClosure, "") },
-				"reset":       func(_ *Conn, p *client) { p.Reset() },
+				"close frame":     func(_ *Conn, p *client) { p.send(OpClose, closeWith(4001, "enough")) },
+				"FIN":             func(_ *Conn, p *client) { p.CloseWrite() },
+				"Abort":           func(c *Conn, _ *client) { c.Abort(nil) },
+				"Close":           func(c *Conn, _ *client) { _ = c.Close(StatusNormalClosure, "") },
+				"reset":           func(_ *Conn, p *client) { p.Reset() },
+				"Abort in OnOpen": func(*Conn, *client) {},
 			} {
 				o := &Options{PingInterval: quiet, Pull: pull}
 				var conn *Conn
+				var first context.Context
 				o.OnOpen = func(c *Conn) {
 					if conn = c; early {
-						c.Context()
+						first = c.Context()
+					}
+					if name == "Abort in OnOpen" {
+						c.Abort(nil)
 					}
 				}
-				ended := false
+				var ended error
 				o.OnClose = func(c *Conn, err error) {
-					ended = true
-					if got := context.Cause(c.Context()); err == nil || got != err {
+					ended = err
+					if got := context.Cause(c.Context()); got != err {
 						t.Errorf("%s, asked for before %v: in OnClose the cause is %v, want %v", name, early, got, err)
 					}
 				}
 				w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
 				p := w.client(sampleRequest)
 				w.RunFor(time.Second)
+				if early && name != "Abort in OnOpen" && (first.Err() != nil || first != conn.Context()) {
+					t.Errorf("%s: an open connection has the contexts %v and %v", name, first, conn.Context())
+				}
 				end(conn, p)
 				w.RunFor(time.Minute)
-				if !ended {
-					t.Errorf("%s: OnClose was not called", name)
+				last := conn.Context()
+				if ended == nil || last.Err() == nil || context.Cause(last) != ended || early && first != last {
+					t.Errorf("%s: OnClose(%v), and the context has ended with %v", name, ended, context.Cause(last))
 				}
 				w.stop()
 			}

@@ -152,7 +152,9 @@ func (i *inflater) stream(out **buf.Block, limit int) (full bool, err error) {
 			if b.Len() == limit {
 				return i.more()
 			}
-			*out = widened(b, limit)
+			*out = buf.Get(min(limit, 2*b.Cap()))
+			(*out).Append(b.Bytes())
+			b.Release()
 			continue
 		}
 		n, err := i.r.Read(room)
@@ -180,13 +182,6 @@ func (i *inflater) more() (bool, error) {
 			return false, err
 		}
 	}
-}
-
-func widened(b *buf.Block, limit int) *buf.Block {
-	larger := buf.Get(min(limit, 2*b.Cap()))
-	larger.Append(b.Bytes())
-	b.Release()
-	return larger
 }
 
 // history is what a second stream of a message may refer to.

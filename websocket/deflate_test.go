@@ -329,8 +329,8 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 	if !conn.Compressed() || len(unpackAll(t, c.Received(), false)) != 1 {
 		t.Fatal("not compressed")
 	}
-	if conn.cold != nil || conn.backlog != nil || conn.reader.part != nil {
-		t.Errorf("cold %+v, backlog %+v, part %+v", conn.cold, conn.backlog, conn.reader.part)
+	if conn.cold != nil || conn.callbacks != nil || conn.reader.part != nil {
+		t.Errorf("cold %+v, callbacks %+v, part %+v", conn.cold, conn.callbacks, conn.reader.part)
 	}
 	if other := newConn(conn.settings(), conn.reader.rules.terms, 0); other.reader.rules != conn.reader.rules {
 		t.Error("two connections with the same terms do not share them")

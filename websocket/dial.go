@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -19,7 +20,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -154,22 +154,10 @@ func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string
 // secure is the client's side of a TLS handshake with a host, and next behind it. failed is called
 // if the handshake fails.
 func (o *DialOptions) secure(g *greeting, next myriad.Handler, host *url.URL, failed func(error)) myriad.Handler {
-	opts := tlsloop.Options{Timeout: orNever(g.settings.handshakeTimeout), Failed: g.untrusted}
-	opts.Closed = func(_ *myriad.Conn, err error) {
-		if err == nil {
-			err = myriad.ErrClosed
-		}
-		failed(err)
-	}
+	opts := tlsloop.Options{Timeout: cmp.Or(g.settings.handshakeTimeout, -1),
+		Failed: func(*myriad.Conn, error, uint64) {}} // Dial returns it, so it is not logged
+	opts.Closed = func(_ *myriad.Conn, err error) { failed(cmp.Or(err, myriad.ErrClosed)) }
 	return opts.Client(o.tlsFor(host), next)
-}
-
-// orNever is a timeout for functions that take 0 for their default.
-func orNever(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1
-	}
-	return d
 }
 
 // tlsFor is the configuration for a host.
@@ -335,8 +323,8 @@ func (o *DialOptions) greeting(s *settings, u *url.URL, header http.Header) (*gr
 	}
 	p := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n"+upgradeLines+versionLine+"Sec-WebSocket-Key: %s\r\n",
 		u.RequestURI(), host, key)
-	if len(s.subprotocols) > 0 {
-		p = fmt.Appendf(p, "Sec-WebSocket-Protocol: %s\r\n", strings.Join(s.subprotocols, ", "))
+	if len(s.Subprotocols) > 0 {
+		p = fmt.Appendf(p, "Sec-WebSocket-Protocol: %s\r\n", strings.Join(s.Subprotocols, ", "))
 	}
 	if s.packing.policy.on {
 		p = fmt.Appendf(p, "Sec-WebSocket-Extensions: %s\r\n", s.packing.policy.offer().append(nil))
@@ -412,7 +400,7 @@ func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte
 	conn.nc = c
 	conn.SetValue(g.value)
 	g.conn = conn
-	c.SetHandler((*handler)(conn), rest)
+	c.SetHandler((*handler[*myriad.Conn])(conn), rest)
 	g.finish(nil)
 }
 
@@ -496,15 +484,7 @@ func (g *greeting) Expired(c *myriad.Conn) {
 	c.Abort(nil)
 }
 
-func (g *greeting) Closed(_ *myriad.Conn, err error) {
-	if err == nil {
-		err = myriad.ErrClosed
-	}
-	g.finish(err)
-}
-
-// untrusted keeps failed TLS handshakes out of the engine's log: Dial returns them.
-func (g *greeting) untrusted(*myriad.Conn, error, uint64) {}
+func (g *greeting) Closed(_ *myriad.Conn, err error) { g.finish(cmp.Or(err, myriad.ErrClosed)) }
 
 // wait returns when the handshake has ended or ctx has.
 func (g *greeting) wait(ctx context.Context, c *myriad.Conn) error {
@@ -688,7 +668,16 @@ func (o *DialOptions) through(e *myriad.Engine, g *greeting, next myriad.Handler
 			}
 		})
 	}
-	h := tunnel.Connect(d, connectRequest(proxy, d.Target), judge)
+	p := fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", d.Target, d.Target)
+	if u := proxy.User; u != nil {
+		p = fmt.Appendf(p, "Proxy-Authorization: %s\r\n", tunnel.BasicAuth(u))
+	}
+	h := tunnel.Connect(d, append(p, "\r\n"...), func(head *h1.ResponseHead) error {
+		if head.Status/100 == 2 { // any 2xx connects, RFC 9110 §9.3.6
+			return nil
+		}
+		return fmt.Errorf("it answered %d %s", head.Status, head.Reason)
+	})
 	if proxy.Scheme == "https" {
 		h = o.secure(g, h, proxy, g.proxyFailed)
 	}
@@ -701,20 +690,4 @@ func (g *greeting) proxyFailed(err error) {
 		err = wordsOf(err)
 	}
 	g.finish(fmt.Errorf("the proxy: %w", err))
-}
-
-func connectRequest(proxy *url.URL, target string) []byte {
-	p := fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", target, target)
-	if u := proxy.User; u != nil {
-		p = fmt.Appendf(p, "Proxy-Authorization: %s\r\n", tunnel.BasicAuth(u))
-	}
-	return append(p, "\r\n"...)
-}
-
-// judge is RFC 9110 §9.3.6: any 2xx connects.
-func judge(head *h1.ResponseHead) error {
-	if head.Status/100 == 2 {
-		return nil
-	}
-	return fmt.Errorf("it answered %d %s", head.Status, head.Reason)
 }

@@ -189,23 +189,6 @@ func checkResponse(t *testing.T, resp *http.Response, status int, body string) {
 	}
 }
 
-func TestDialTimeout(t *testing.T) {
-	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{}))
-	ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(*sim.Peer) {})
-	must(t, err)
-	o := &DialOptions{}
-	o.Engine, o.HandshakeTimeout = w.e, 3*time.Second
-	before := w.Now()
-	_, _, err = Dial(context.Background(), "ws://"+ln.Addr().String(), o)
-	if took := w.Now().Sub(before); !errors.Is(err, os.ErrDeadlineExceeded) || took < 3*time.Second ||
-		took > 4*time.Second {
-		t.Errorf("after %v: %v", took, err)
-	}
-	w.Run()
-	noError(t, ln.Close())
-	w.stop()
-}
-
 func TestDialGivesUpWithItsContext(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -283,20 +266,6 @@ func TestDialServers(t *testing.T) {
 			t.Errorf("heard %s, want %s", got, want)
 		}
 	})
-}
-
-func TestDialGetsTheRefusal(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, "not today", http.StatusTeapot)
-	}))
-	defer s.Close()
-	o := &DialOptions{}
-	o.Engine = startEngine(t, myriad.Config{Loops: 1})
-	_, resp, err := Dial(context.Background(), "ws://"+s.Listener.Addr().String(), o)
-	if err == nil {
-		t.Fatal("no error")
-	}
-	checkResponse(t, resp, http.StatusTeapot, "not today\n")
 }
 
 // DialContext opens the connection, and the value of DialWith is there from the first callback on.
@@ -801,50 +770,22 @@ func TestMasksAreFresh(t *testing.T) {
 
 // The server's limits for requests end with the upgrade, over both versions of HTTP.
 func TestServerTimeoutsEndWithTheUpgrade(t *testing.T) {
-	limit := func(s *web.Server) {
-		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = time.Second, time.Second, time.Second
-		s.ReadHeaderTimeout = time.Second
-	}
 	o, heard := recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
-	check := func(w *world, speak func()) {
-		for range 5 {
-			w.RunFor(time.Minute)
-			speak()
-		}
-		w.RunFor(time.Minute)
-		if got := heard.all(); !slices.Equal(got, append([]string{"open"}, slices.Repeat([]string{`text "x"`}, 5)...)) {
-			t.Errorf("heard %q", got)
-		}
-		heard.lines = nil
-	}
-	mux := newMuxWorld(t, 1, sim.Calm(), o)
-	limit(mux.s)
-	two := mux.dial(plenty)
+	w := newMuxWorld(t, 1, sim.Calm(), o)
+	w.s.ReadTimeout, w.s.WriteTimeout, w.s.IdleTimeout = time.Second, time.Second, time.Second
+	w.s.ReadHeaderTimeout = time.Second
+	one, two := w.upgrade(), w.dial(plenty)
 	two.open(1)
-	check(mux.world, func() { two.frames(1, clientFrame(true, OpText, "x"), 1, false) })
-	if got := two.lines(1); len(got) != 5 {
-		t.Errorf("HTTP/2: read %q", got)
+	for range 5 {
+		w.RunFor(time.Minute)
+		one.send(OpText, "x")
+		two.frames(1, clientFrame(true, OpText, "x"), 1, false)
 	}
-	mux.stop(two)
-
-	heard.lines = nil
-	o, heard = recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
-	w := &world{World: sim.New(1, sim.Calm()), t: t}
-	var err error
-	if w.e, err = myriad.Start(myriad.Config{Loops: 1, System: w.World}); err != nil {
-		t.Fatal(err)
+	w.RunFor(time.Minute)
+	want := slices.Repeat(lines(`text "x"`), 5)
+	if a, b := one.lines(t), two.lines(1); !slices.Equal(a, want) || !slices.Equal(b, want) || len(heard.all()) != 12 {
+		t.Errorf("HTTP/1.1 read %q, HTTP/2 %q; heard %q", a, b, heard.all())
 	}
-	s := &web.Server{Engine: w.e, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		_, _ = Accept(rw, r, o)
-	})}
-	limit(s)
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	one := &client{w.Dial(ln.Addr())}
-	one.Write([]byte(sampleRequest))
-	check(w, func() { one.send(OpText, "x") })
-	if got := one.lines(t); len(got) != 5 {
-		t.Errorf("HTTP/1: read %q", got)
-	}
-	w.finish(one)
+	one.Close()
+	w.stop(two)
 }

@@ -73,109 +73,72 @@ type frameHeader struct {
 // needs more bytes, and fails with the first byte that is wrong. fromClient says which side sent p,
 // compression whether permessage-deflate was negotiated.
 func parseHeader(p []byte, fromClient, compression bool) (n int, h frameHeader, err error) {
-	if len(p) > 0 {
-		if h, err = parseFirst(p[0], compression); err != nil {
-			return 0, frameHeader{}, err
-		}
-	}
-	if len(p) < 2 {
+	if len(p) == 0 {
 		return 0, frameHeader{}, nil
 	}
-	h.masked = p[1]&maskBit != 0
-	if h.masked != fromClient {
-		return 0, frameHeader{}, wrongMask(fromClient)
+	first := p[0]
+	h = frameHeader{fin: first&finBit != 0, rsv1: first&rsv1Bit != 0, op: Op(first & opBits)}
+	control := h.op >= OpClose
+	// "MUST be 0 unless an extension is negotiated that defines meanings for non-zero values."
+	reserved := first & rsvBits
+	if compression && (h.op == OpText || h.op == OpBinary) {
+		reserved &^= rsv1Bit
 	}
-	n, h.length, err = parseLength(p, h.op)
-	if err != nil || n == 0 {
+	switch {
+	case reserved != 0:
+		err = violated(StatusProtocolError, "set reserved bits %#02x in a %v frame", reserved, h.op)
+	case h.op > OpPong || h.op > OpBinary && !control:
+		err = violated(StatusProtocolError, "sent reserved opcode %#x", byte(h.op))
+	case control && !h.fin: // "All control frames ... MUST NOT be fragmented", §5.5.
+		err = violated(StatusProtocolError, "sent a fragmented %v frame", h.op)
+	}
+	if err != nil || len(p) < 2 {
 		return 0, frameHeader{}, err
 	}
-	if !h.masked {
-		return n, h, nil
+	// "The server MUST close the connection upon receiving a frame that is not masked. ... A client
+	// MUST close a connection if it detects a masked frame.", §5.1.
+	h.masked = p[1]&maskBit != 0
+	short := p[1] &^ maskBit
+	switch {
+	case !h.masked && fromClient:
+		err = violated(StatusProtocolError, "sent a frame without a mask to a server")
+	case h.masked && !fromClient:
+		err = violated(StatusProtocolError, "sent a masked frame to a client")
+	case control && short > maxControl:
+		err = violated(StatusProtocolError, "sent a %v frame with a payload above 125 bytes", h.op)
 	}
-	if len(p) < n+4 {
+	if err != nil {
+		return 0, frameHeader{}, err
+	}
+	// "The minimal number of bytes MUST be used to encode the length", and the top bit of 64 is 0.
+	n = 2
+	h.length = int64(short)
+	switch {
+	case short == length16 && len(p) < 4 || short == length64 && len(p) < 10:
+		return 0, frameHeader{}, nil
+	case short == length16:
+		n = 4
+		if h.length = int64(binary.BigEndian.Uint16(p[2:])); h.length < length16 {
+			err = violated(StatusProtocolError, "encoded payload length %d in 16 bits", h.length)
+		}
+	case short == length64:
+		n = 10
+		if h.length = int64(binary.BigEndian.Uint64(p[2:])); h.length < 0 {
+			err = violated(StatusProtocolError, "sent payload length %#x, above 63 bits", uint64(h.length))
+		} else if h.length < 1<<16 {
+			err = violated(StatusProtocolError, "encoded payload length %d in 64 bits", h.length)
+		}
+	}
+	switch {
+	case err != nil:
+		return 0, frameHeader{}, err
+	case !h.masked:
+		return n, h, nil
+	case len(p) < n+4:
 		return 0, frameHeader{}, nil
 	}
 	h.key = binary.LittleEndian.Uint32(p[n:])
 	return n + 4, h, nil
-}
-
-func parseFirst(b byte, compression bool) (h frameHeader, err error) {
-	h = frameHeader{fin: b&finBit != 0, rsv1: b&rsv1Bit != 0, op: Op(b & opBits)}
-	// "MUST be 0 unless an extension is negotiated that defines meanings for non-zero values."
-	allowed := byte(0)
-	if compression && (h.op == OpText || h.op == OpBinary) {
-		allowed = rsv1Bit
-	}
-	switch {
-	case b&rsvBits&^allowed != 0:
-		return h, violated(StatusProtocolError, "set reserved bits %#02x in a %v frame", b&rsvBits&^allowed, h.op)
-	case h.op > OpPong || h.op > OpBinary && h.op < OpClose:
-		return h, violated(StatusProtocolError, "sent reserved opcode %#x", byte(h.op))
-	case h.op.isControl() && !h.fin:
-		// "All control frames ... MUST NOT be fragmented", §5.5.
-		return h, violated(StatusProtocolError, "sent a fragmented %v frame", h.op)
-	}
-	return h, nil
-}
-
-// wrongMask: "The server MUST close the connection upon receiving a frame that is not masked. ... A
-// client MUST close a connection if it detects a masked frame.", §5.1.
-func wrongMask(fromClient bool) error {
-	if fromClient {
-		return violated(StatusProtocolError, "sent a frame without a mask to a server")
-	}
-	return violated(StatusProtocolError, "sent a masked frame to a client")
-}
-
-// parseLength reads the length after the first byte and returns where it ends, or 0 when it needs
-// more bytes. "The minimal number of bytes MUST be used to encode the length", and the top bit of
-// 64 is 0.
-func parseLength(p []byte, op Op) (n int, length int64, err error) {
-	short := p[1] &^ maskBit
-	if op.isControl() && short > maxControl {
-		return 0, 0, violated(StatusProtocolError, "sent a %v frame with a payload above 125 bytes", op)
-	}
-	n = 2
-	switch short {
-	default:
-		return n, int64(short), nil
-	case length16:
-		if len(p) < n+2 {
-			return 0, 0, nil
-		}
-		length = int64(binary.BigEndian.Uint16(p[n:]))
-		if length < length16 {
-			return 0, 0, violated(StatusProtocolError, "encoded payload length %d in 16 bits", length)
-		}
-		return n + 2, length, nil
-	case length64:
-		if len(p) < n+8 {
-			return 0, 0, nil
-		}
-		length = int64(binary.BigEndian.Uint64(p[n:]))
-		if length < 0 {
-			return 0, 0, violated(StatusProtocolError, "sent payload length %#x, above 63 bits", uint64(length))
-		}
-		if length < 1<<16 {
-			return 0, 0, violated(StatusProtocolError, "encoded payload length %d in 64 bits", length)
-		}
-		return n + 8, length, nil
-	}
-}
-
-// headerSize is how many bytes appendHeader writes for a payload of length bytes.
-func headerSize(length int64, masked bool) int {
-	n := 2
-	switch {
-	case length >= 1<<16:
-		n += 8
-	case length >= length16:
-		n += 2
-	}
-	if masked {
-		n += 4
-	}
-	return n
 }
 
 // appendHeader encodes h with the shortest form of its length. It writes what it is told: that a
@@ -218,7 +181,7 @@ func appendFrame(dst []byte, h frameHeader, payload []byte) []byte {
 
 // frameOf is a block with a frame.
 func frameOf(h frameHeader, p []byte) *buf.Block {
-	b := buf.Get(headerSize(int64(len(p)), h.masked) + len(p))
+	b := buf.Get(maxHeader + len(p))
 	b.Commit(len(appendFrame(b.Extend()[:0], h, p)))
 	return b
 }

@@ -229,8 +229,9 @@ func lines(l ...string) []string { return l }
 
 func line(op Op, payload string) string { return describe(op, false, []byte(payload)) }
 
-// The reader makes of each case what the case says, and its reference does so, too. Payloads that
-// are compressed it passes on.
+// The reader makes of each case what the case says, and so does its reference. They agree about
+// each beginning of a case, too: what is wrong is refused at its first byte. Compressed payloads
+// are passed on.
 func TestReaderFrames(t *testing.T) {
 	for _, c := range frameCases(t) {
 		t.Run(c.name, func(t *testing.T) {
@@ -241,6 +242,12 @@ func TestReaderFrames(t *testing.T) {
 				want = c.lines
 			}
 			wantTranscript(t, &rules, []byte(c.wire), want)
+			for n := range min(len(c.wire), 200) {
+				begun := []byte(c.wire[:n])
+				if got, want := transcript(t, &rules, begun), reference(begun, rules); !slices.Equal(got, want) {
+					t.Errorf("of %d bytes: got %q, want %q", n, got, want)
+				}
+			}
 		})
 	}
 }
@@ -268,6 +275,29 @@ func TestFrames(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is incomplete when a connection ends, or could not be read, keeps no memory. An idle
+// connection does not keep its last message.
+func TestFramesKeepNothing(t *testing.T) {
+	for _, c := range frameCases(t) {
+		for _, part := range []int{1, 2, 3} {
+			before := buf.InUse()
+			o, _ := c.options(web.DispatchAuto)
+			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+			p := w.client(c.request() + c.wire[:len(c.wire)*part/3])
+			w.Settle()
+			if n := buf.InUse() - before; n != 0 && part == 3 {
+				t.Errorf("%s: %d blocks are held by an idle connection", c.name, n)
+			}
+			p.Reset()
+			w.Run()
+			if n := buf.InUse() - before; n != 0 {
+				t.Errorf("%s: %d blocks are held behind %d thirds of it", c.name, n, part)
+			}
+			w.stop()
+		}
+	}
 }
 
 // The same over HTTP/2: several at a time on one connection, in DATA of all sizes.

@@ -110,23 +110,15 @@ func mustPrepare(t *testing.T, text string) *Prepared {
 // What is broadcast while the loop does other things leaves in one write for each connection, from
 // however many groups.
 func TestGroupCorksATick(t *testing.T) {
-	e := startEngine(t, myriad.Config{Loops: 1})
+	b := newBurstIn(t, myriad.Config{Loops: 1}, 8, &Options{})
 	var groups [3]Group
-	joined := make(chan bool, 8)
-	o := &Options{Workers: startPool(t), OnOpen: func(c *Conn) {
-		for i := range groups {
-			if _, err := groups[i].Join(c); err != nil {
-				t.Error(err)
-			}
+	for i := range groups {
+		for _, c := range b.conns {
+			_, err := groups[i].Join(c)
+			must(t, err)
 		}
-		joined <- true
-	}}
-	addr := listen(t, e, Handler(o))
-	var peers []*rawPeer
-	for range 8 {
-		peers = append(peers, dialRaw(t, addr).open())
-		<-joined
 	}
+	e := b.conns[0].conn().Loop().Engine()
 	busy, free := make(chan bool), make(chan bool)
 	must(t, e.Loops()[0].Do(func() { busy <- true; <-free }))
 	<-busy
@@ -137,7 +129,7 @@ func TestGroupCorksATick(t *testing.T) {
 		}
 	}
 	close(free)
-	for _, p := range peers {
+	for _, p := range b.readers {
 		for range 5 * len(groups) {
 			if got := p.frame(); !strings.HasPrefix(got, "text ") {
 				t.Fatal(got)
@@ -147,8 +139,8 @@ func TestGroupCorksATick(t *testing.T) {
 	done := make(chan uint64)
 	_ = e.Loops()[0].Do(func() { done <- 0 })
 	<-done
-	if got := e.Stats().Writes - before; got != uint64(len(peers)) {
-		t.Errorf("%d writes for %d connections", got, len(peers))
+	if got := e.Stats().Writes - before; got != uint64(len(b.readers)) {
+		t.Errorf("%d writes for %d connections", got, len(b.readers))
 	}
 }
 
@@ -285,31 +277,17 @@ func TestGroupMembershipIsExact(t *testing.T) {
 // Several goroutines broadcast at once, more than may wait: no member misses anything, and each
 // sender's messages stay in order.
 func TestGroupBroadcastersAtOnce(t *testing.T) {
-	const peers, writers, each = 5, 4, 500
-	e := startEngine(t, myriad.Config{})
-	var g Group
-	joined := make(chan bool, peers)
-	o := &Options{Workers: startPool(t), WriteLimit: 16 << 20, PingInterval: quiet, OnOpen: func(c *Conn) {
-		if _, err := g.Join(c); err != nil {
-			t.Error(err)
-		}
-		joined <- true
-	}}
-	addr := listen(t, e, Handler(o))
-	var clients []*rawPeer
-	for range peers {
-		clients = append(clients, dialRaw(t, addr).open())
-		<-joined
-	}
+	const writers, each = 4, 500
+	b := newBurst(t, 5, &Options{WriteLimit: 16 << 20})
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				_ = g.Send(OpText, []byte(fmt.Sprintf("%d %d", w, i)))
+				_ = b.group.Send(OpText, []byte(fmt.Sprintf("%d %d", w, i)))
 			}
 		})
 	}
-	for _, p := range clients {
+	for _, p := range b.readers {
 		next := make([]int, writers)
 		for range writers * each {
 			var w, i int
@@ -448,31 +426,39 @@ func (a *audience) lateOf(c *Conn) []*Member {
 	return c.cold.late.members
 }
 
-// The log is bounded: a member that keeps it full without reading is removed before WriteTimeout,
-// so that senders go on.
+// The log is bounded, by a limit of its own and by one of all logs of an engine. A member that
+// keeps it full without reading is removed before WriteTimeout, so that senders go on.
 func TestLogIsBounded(t *testing.T) {
-	const size = 256 << 10
-	a := newAudienceIn(t, 5, sim.Calm(), 3, &Options{WriteLimit: 4 << 10, WriteTimeout: -1})
-	a.clients[2].StopReading()
-	began := a.Now()
-	for i := range 5 * maxLogBytes / 4 / size {
-		must(t, a.group.Send(OpBinary, make([]byte, size)))
-		if got := a.mostKept(); got > maxLogBytes+size {
-			t.Fatalf("the log has %d bytes, the limit is %d", got, maxLogBytes)
+	for _, c := range []struct {
+		others, size, limit int // bytes in other logs, of a message, and in this one
+	}{{0, 256 << 10, maxLogBytes}, {maxLogsBytes, 64 << 10, maxTickBytes}} {
+		a := newAudienceIn(t, 5, sim.Calm(), 3, &Options{WriteLimit: 4 << 10, WriteTimeout: -1})
+		a.clients[2].StopReading()
+		total := a.group.all()[0].log.Total
+		total.Add(int64(c.others))
+		began := a.Now()
+		for i := range 5 * c.limit / 4 / c.size {
+			must(t, a.group.Send(OpBinary, make([]byte, c.size)))
+			if got := a.mostKept(); got > c.limit+c.size {
+				t.Fatalf("the log has %d bytes, the limit is %d", got, c.limit)
+			}
+			if i == c.limit/c.size/2 && a.group.Len() != 3 {
+				t.Errorf("%d members are left while the log is half full", a.group.Len())
+			}
 		}
-		if i == maxLogBytes/size/2 && a.group.Len() != 3 {
-			t.Errorf("%d members are left while the log is half full", a.group.Len())
+		a.Settle()
+		if a.group.Len() != 2 || a.kept() != 0 {
+			t.Errorf("%d members are left, %d messages are kept", a.group.Len(), a.kept())
 		}
+		if waited := a.Now().Sub(began); waited > 2*patience {
+			t.Errorf("senders have waited for %v for a member that does not read", waited)
+		}
+		if got := total.Add(-int64(c.others)); got != 0 {
+			t.Errorf("%d bytes are counted at the end", got)
+		}
+		a.clients[2].Resume()
+		a.leave()
 	}
-	a.Settle()
-	if a.group.Len() != 2 || a.kept() != 0 {
-		t.Errorf("%d members are left, %d messages are kept", a.group.Len(), a.kept())
-	}
-	if waited := a.Now().Sub(began); waited > 2*patience {
-		t.Errorf("senders have waited for %v for a member that does not read", waited)
-	}
-	a.clients[2].Resume()
-	a.leave()
 }
 
 func (a *audience) mostKept() (most int) {
@@ -495,29 +481,6 @@ func TestGroupSendInline(t *testing.T) {
 		if got := c.lines(t); !slices.Equal(got, want) {
 			t.Errorf("client %d read %d messages of %d", i, len(got), len(want))
 		}
-	}
-	a.leave()
-}
-
-// Connections that have closed are in no group any more, although nothing is sent to it.
-func TestClosedMembersLeave(t *testing.T) {
-	a := newAudience(t, 3, 10, &Options{})
-	for range 20 {
-		var crowd []*client
-		for range 20 {
-			crowd = append(crowd, a.client(sampleRequest))
-		}
-		a.Run()
-		for _, c := range crowd {
-			c.Close()
-		}
-		a.Run()
-	}
-	if got := a.group.Len(); got != 10 {
-		t.Errorf("%d members, of which 10 are open", got)
-	}
-	if got := len(slices.Collect(a.group.All())); got != 10 {
-		t.Errorf("All has %d connections, want those that are open", got)
 	}
 	a.leave()
 }
@@ -667,30 +630,6 @@ func TestGroupAfterShutdown(t *testing.T) {
 	}
 }
 
-// The logs of all groups of an engine are bounded together.
-func TestLogsAreBoundedTogether(t *testing.T) {
-	const size = 64 << 10
-	a := newAudienceIn(t, 5, sim.Calm(), 5, &Options{WriteLimit: 4 << 10, WriteTimeout: -1})
-	a.clients[2].StopReading()
-	others := a.group.all()[0].log.Total // what other groups keep
-	others.Add(maxLogsBytes)
-	for range 4 * maxTickBytes / size {
-		must(t, a.group.Send(OpBinary, make([]byte, size)))
-		if got := a.mostKept(); got > maxTickBytes+size {
-			t.Fatalf("the log has %d bytes, where %d are allowed", got, maxTickBytes)
-		}
-	}
-	a.Settle()
-	if a.group.Len() != 4 || a.kept() != 0 {
-		t.Errorf("%d members are left, %d messages are kept", a.group.Len(), a.kept())
-	}
-	if got := others.Add(-maxLogsBytes); got != 0 {
-		t.Errorf("%d bytes are counted at the end", got)
-	}
-	a.clients[2].Resume()
-	a.leave()
-}
-
 // A sender that waits for the loop goes on when the last member has left.
 func TestLeaveLetsSendersGo(t *testing.T) {
 	a := newAudienceIn(t, 1, sim.Calm(), 1, &Options{})
@@ -767,6 +706,9 @@ func TestConnectionsLeaveTheirGroups(t *testing.T) {
 		for i, c := range conns {
 			if i%2 == 0 {
 				members[c][i%3].Leave() // of any of its groups, before it ends
+			}
+			if open := len(slices.Collect(groups[0].All())); open != groups[0].Len() {
+				t.Errorf("%s: All has %d connections of %d members", name, open, groups[0].Len())
 			}
 			end(c, clients[i])
 			w.Run()
@@ -920,36 +862,27 @@ func (b *burst) wantAllOpen() {
 // burstSizes are the bytes of a burst in all.
 var burstSizes = []int{300_000, 1_000_000, 10_000_000}
 
-func TestBurstByGroup(t *testing.T) {
-	for _, total := range burstSizes {
-		t.Run(fmt.Sprint(total), func(t *testing.T) {
-			b := newBurst(t, burstMembers(t), &Options{})
-			n := total / burstMessage
-			done := b.readAll(n, burstMessage)
-			for i := range n {
-				must(t, b.group.Send(OpBinary, burstPayload(i, burstMessage)))
+func TestBurst(t *testing.T) {
+	for name, send := range map[string]func(b *burst, p []byte){
+		"Group": func(b *burst, p []byte) { must(b.t, b.group.Send(OpBinary, p)) },
+		"loop of writes": func(b *burst, p []byte) {
+			for _, c := range b.conns {
+				must(b.t, c.Write(OpBinary, p))
 			}
-			done()
-			b.wantAllOpen()
-		})
-	}
-}
-
-func TestBurstByLoopOfWrites(t *testing.T) {
-	for _, total := range burstSizes {
-		t.Run(fmt.Sprint(total), func(t *testing.T) {
-			b := newBurst(t, burstMembers(t), &Options{})
-			n := total / burstMessage
-			done := b.readAll(n, burstMessage)
-			for i := range n {
-				p := burstPayload(i, burstMessage)
-				for _, c := range b.conns {
-					must(t, c.Write(OpBinary, p))
+		},
+	} {
+		for _, total := range burstSizes {
+			t.Run(fmt.Sprint(name, " ", total), func(t *testing.T) {
+				b := newBurst(t, burstMembers(t), &Options{})
+				n := total / burstMessage
+				done := b.readAll(n, burstMessage)
+				for i := range n {
+					send(b, burstPayload(i, burstMessage))
 				}
-			}
-			done()
-			b.wantAllOpen()
-		})
+				done()
+				b.wantAllOpen()
+			})
+		}
 	}
 }
 

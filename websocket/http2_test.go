@@ -3,11 +3,9 @@ package websocket
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -225,66 +223,6 @@ func TestHTTP2Group(t *testing.T) {
 	}
 }
 
-// A peer that does not answer pings is given up: its stream is reset, and its connection goes on.
-func TestHTTP2SilentPeer(t *testing.T) {
-	h := holdMux(t, plenty, &Options{PingInterval: 10 * time.Second, PongTimeout: 5 * time.Second})
-	h.RunFor(11 * time.Second)
-	if got := h.c.lines(1); !slices.Equal(got, lines(`ping ""`)) {
-		t.Errorf("after the interval: %q", got)
-	}
-	h.c.frames(1, clientFrame(true, OpPong, ""), 100, false)
-	h.RunFor(16 * time.Second)
-	if !errors.Is(h.ended, os.ErrDeadlineExceeded) || h.c.stream(1).end != "CANCEL" || h.c.goneFor != "" {
-		t.Errorf("ended by %v, the stream by %q", h.ended, h.c.stream(1).end)
-	}
-	h.c.open(3)
-	h.Settle()
-	if !strings.HasPrefix(h.c.stream(3).head, ":status=200") {
-		t.Errorf("the next stream: %+v", h.c.stream(3))
-	}
-	h.stop(h.c)
-}
-
-// The closing handshake, and clients that leave a part of it out.
-func TestHTTP2Close(t *testing.T) {
-	for name, c := range map[string]struct {
-		client func(h *muxHeld)
-		end    string
-		want   func(err error) bool
-	}{
-		"answered": {func(h *muxHeld) {
-			h.c.frames(1, clientFrame(true, OpClose, closeWith(1000, "")), 100, true)
-		}, "END_STREAM", func(err error) bool { return CloseStatus(err) == StatusNormalClosure }},
-		"without END_STREAM": {func(h *muxHeld) {
-			h.c.frames(1, clientFrame(true, OpClose, closeWith(1000, "")), 100, false)
-		}, "END_STREAMCANCEL", func(err error) bool { return CloseStatus(err) == StatusNormalClosure }},
-		"not answered": {func(*muxHeld) {}, "END_STREAMCANCEL",
-			func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }},
-		"END_STREAM alone": {func(h *muxHeld) { h.c.frames(1, "", 100, true) }, "END_STREAM",
-			func(err error) bool { return errors.Is(err, errNoClose) }},
-		"reset": {func(h *muxHeld) { h.c.Write(h2.AppendReset(nil, 1, h2.Cancel)) }, "",
-			func(err error) bool { return err != nil && strings.Contains(err.Error(), "reset by the peer") }},
-	} {
-		h := holdMux(t, plenty, &Options{CloseTimeout: 3 * time.Second})
-		noError(t, h.conn.Write(OpText, []byte("last")))
-		noError(t, h.conn.Close(StatusNormalClosure, ""))
-		h.Settle()
-		if got, want := h.c.lines(1), lines(`text "last"`, line(OpClose, closeWith(1000, ""))); !slices.Equal(got,
-			want) {
-			t.Errorf("%s: the client has read %q", name, got)
-		}
-		c.client(h)
-		h.RunFor(20 * time.Second)
-		if h.ends != 1 || !c.want(h.ended) || h.c.stream(1).end != c.end {
-			t.Errorf("%s: %d ends, by %v, of the stream by %q", name, h.ends, h.ended, h.c.stream(1).end)
-		}
-		if err := h.conn.Write(OpText, nil); err == nil {
-			t.Errorf("%s: Write behind the end", name)
-		}
-		h.stop(h.c)
-	}
-}
-
 // The server's Shutdown closes WebSockets of HTTP/2 in order and waits for them, because their
 // connections are its own; so does the engine's.
 func TestHTTP2Shutdown(t *testing.T) {
@@ -380,7 +318,7 @@ func TestHTTP2Compression(t *testing.T) {
 	h.stop(c)
 }
 
-// A muxWorld is a web.Server on the simulator that accepts WebSockets over HTTP/2.
+// A muxWorld is a web.Server on the simulator that accepts WebSockets over both versions of HTTP.
 type muxWorld struct {
 	*world
 	s     *web.Server
@@ -409,6 +347,7 @@ func newMuxWorld(t *testing.T, seed uint64, faults sim.Options, o *Options) *mux
 			}
 		})}
 	w.s.Protocols.SetUnencryptedHTTP2(true)
+	w.s.Protocols.SetHTTP1(true)
 	ln, err := w.s.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	w.addr = func() net.Addr { return ln.Addr() }
@@ -429,6 +368,13 @@ type muxStream struct {
 	head  string // of the answer
 	bytes []byte
 	end   string // how it has ended: END_STREAM, or the code of RST_STREAM
+}
+
+// upgrade is a client of HTTP/1.1.
+func (w *muxWorld) upgrade() *client {
+	c := &client{w.Dial(w.addr())}
+	c.Write([]byte(sampleRequest))
+	return c
 }
 
 const plenty = 1 << 30

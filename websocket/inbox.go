@@ -8,9 +8,11 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -18,11 +20,11 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// What waits for the callbacks of one connection is bounded: at either limit it is not read until
-// below half. A message larger than the second limit is taken when nothing else waits.
+// What waits in one inbox is bounded: at either limit the connection is not read until below half.
+// A message larger than the second limit is taken when nothing else waits.
 const (
-	maxBacklog      = 128
-	maxBacklogBytes = 256 << 10
+	maxInbox      = 128
+	maxInboxBytes = 256 << 10
 )
 
 // An event is one call of a callback, or something that waits for those before it.
@@ -47,18 +49,9 @@ const (
 	finished
 )
 
-// A backlog is the events of one connection that wait for a goroutine, or run on one. It exists
-// while there are any and is guarded by Conn.mu except for State, which is the dispatcher's.
-type backlog struct {
-	dispatch.State
-	c       *Conn
-	running bool // the dispatcher has it
-	queue
-}
-
-// A queue is what waits for callbacks, or for Read. It is guarded by Conn.mu except where it says
-// otherwise.
-type queue struct {
+// An inbox is what has come, or happened, and was not taken yet: by callbacks, or with Options.Pull
+// by Read. It is guarded by Conn.mu.
+type inbox struct {
 	events []event
 	head   int // events before it are done
 	bytes  int
@@ -71,65 +64,74 @@ type queue struct {
 	restLen int
 }
 
-// message hands a message to its callback, and reports whether enough wait now. On the loop.
+// push reports whether the connection is not to be read any more, because of the messages that
+// wait.
+func (in *inbox) push(ev event) (full bool) {
+	if ev.block != nil {
+		ev.p = nil
+		in.bytes += ev.block.Len()
+	}
+	if len(in.events) == cap(in.events) && in.head > 0 {
+		n := copy(in.events, in.events[in.head:])
+		clear(in.events[n:])
+		in.events, in.head = in.events[:n], 0
+	}
+	in.events = append(in.events, ev)
+	full = ev.kind == received && (in.len() >= maxInbox || in.bytes >= maxInboxBytes)
+	in.paused = in.paused || full
+	return full
+}
+
+func (in *inbox) len() int { return len(in.events) - in.head }
+
+// pop takes the first event, and says whether the loop is to be asked to read on.
+func (in *inbox) pop() (ev event, resume bool) {
+	ev = in.events[in.head]
+	in.events[in.head] = event{}
+	in.head++
+	if ev.block != nil {
+		in.bytes -= ev.block.Len()
+	}
+	if in.len() == 0 {
+		in.events, in.head = in.events[:0], 0
+	}
+	if in.paused && !in.asked && in.len() < maxInbox/2 && in.bytes < maxInboxBytes/2 {
+		in.asked, resume = true, true
+	}
+	return ev, resume
+}
+
+// unpause returns what was received behind the message that reached the limit.
+func (in *inbox) unpause() (rest *buf.Block, n int) {
+	rest, n = in.rest, in.restLen
+	in.rest, in.restLen, in.paused, in.asked = nil, 0, false, false
+	return rest, n
+}
+
+// message hands a message to its callback or to Read, and reports whether enough wait now. On the
+// loop.
 func (c *Conn) message(m message) (full bool) {
 	s := c.reader.rules.settings
-	if s.onMessage == nil && !s.pull || c.end.muted() {
+	if s.OnMessage == nil && !s.Pull {
 		m.release()
 		return false
 	}
 	ev := event{kind: received, op: m.op, packed: m.compressed, block: m.block, p: m.payload}
-	if s.inline && !s.pull {
+	if s.inline && !s.Pull {
 		c.call(ev)
+		return false
+	}
+	if c.end.muted() {
+		m.release()
 		return false
 	}
 	if m.block == nil && len(m.payload) > 0 {
 		ev.block = buf.From(m.payload)
 	}
-	if s.pull {
+	if s.Pull {
 		return c.keep(ev)
 	}
 	return c.dispatch(ev)
-}
-
-func (b *queue) push(ev event) {
-	if ev.block != nil {
-		ev.p = nil
-		b.bytes += ev.block.Len()
-	}
-	if len(b.events) == cap(b.events) && b.head > 0 {
-		n := copy(b.events, b.events[b.head:])
-		clear(b.events[n:])
-		b.events, b.head = b.events[:n], 0
-	}
-	b.events = append(b.events, ev)
-}
-
-func (b *queue) full() bool {
-	return len(b.events)-b.head >= maxBacklog || b.bytes >= maxBacklogBytes
-}
-
-func (b *queue) belowHalf() bool {
-	return len(b.events)-b.head < maxBacklog/2 && b.bytes < maxBacklogBytes/2
-}
-
-func (b *queue) empty() bool { return b.head == len(b.events) }
-
-// pop takes the first event, and says whether the loop is to be asked to read on.
-func (b *queue) pop() (ev event, resume bool) {
-	ev = b.events[b.head]
-	b.events[b.head] = event{}
-	b.head++
-	if ev.block != nil {
-		b.bytes -= ev.block.Len()
-	}
-	if b.empty() {
-		b.events, b.head = b.events[:0], 0
-	}
-	if b.paused && !b.asked && b.belowHalf() {
-		b.asked, resume = true, true
-	}
-	return ev, resume
 }
 
 // call runs one callback, with nothing held, and reports whether it has returned rather than
@@ -141,42 +143,39 @@ func (c *Conn) call(ev event) (returned bool) {
 			c.panicked(recover())
 		}
 	}()
-	s := c.reader.rules.settings
-	switch ev.kind {
-	case opened:
-		s.onOpen(c)
-	case leaving:
-		c.end.leave(c, ev.err)
-	case drained:
-		s.onDrained(c)
-	case ponged:
-		c.ping.callPong(c, ev)
-	case finished:
-		s.onClose(c, ev.err)
-	default:
-		c.callMessage(ev)
-	}
-	return true
-}
-
-func (c *Conn) callMessage(ev event) {
-	p := ev.p
+	s, p := c.reader.rules.settings, ev.p
 	if ev.block != nil {
 		defer ev.block.Release()
 		p = ev.block.Bytes()
 	}
-	if c.end.muted() {
-		return
-	}
-	if ev.packed {
-		b, err := c.unpack(ev.op, p)
-		if err != nil {
-			return
+	switch ev.kind {
+	case opened:
+		s.OnOpen(c)
+	case leaving:
+		c.end.leave(c, ev.err)
+	case drained:
+		s.OnDrained(c)
+	case finished:
+		s.OnClose(c, ev.err)
+	case ponged:
+		if !c.end.muted() {
+			s.OnPong(c, p, time.Duration(ev.micros)*time.Microsecond)
 		}
-		defer b.Release()
-		p = b.Bytes()
+	case received:
+		if c.end.muted() {
+			break
+		}
+		if ev.packed {
+			b, err := c.unpack(ev.op, p)
+			if err != nil {
+				break
+			}
+			defer b.Release()
+			p = b.Bytes()
+		}
+		s.OnMessage(c, ev.op, p)
 	}
-	c.reader.rules.settings.onMessage(c, ev.op, p)
+	return true
 }
 
 // panicked ends a connection whose callback has failed.
@@ -191,7 +190,7 @@ func (c *Conn) panicked(v any) {
 			Reason: "internal error"}))
 }
 
-// pause stops reading and keeps p, which came behind the message that filled the backlog. On the
+// pause stops reading and keeps p, which came behind the message that filled the inbox. On the
 // loop.
 func (c *Conn) pause(p []byte) {
 	c.nc.Pause()
@@ -202,80 +201,72 @@ func (c *Conn) pause(p []byte) {
 	n := copy(rest.Extend(), p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.held()
-	b.rest, b.restLen = rest, n
+	in := c.held()
+	in.rest, in.restLen = rest, n
 }
 
 // held is what waits, of callbacks or of Read. It is called under mu.
-func (c *Conn) held() *queue {
-	if c.settings().pull {
+func (c *Conn) held() *inbox {
+	if c.settings().Pull {
 		if c.cold == nil {
 			return nil
 		}
-		return &c.cold.inbox.queue
+		return &c.cold.reads.inbox
 	}
-	if c.backlog == nil {
+	if c.callbacks == nil {
 		return nil
 	}
-	return &c.backlog.queue
+	return &c.callbacks.inbox
 }
 
 // reading reports whether the connection is not paused. On the loop.
 func (c *Conn) reading() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.held()
-	return b == nil || !b.paused
+	in := c.held()
+	return in == nil || !in.paused
 }
 
 // resume reads on if the callbacks have caught up, or if messages are no longer wanted and only the
 // peer's close frame is. On the loop.
 func (c *Conn) resume() {
 	c.mu.Lock()
-	b := c.held()
-	if b == nil || !b.paused || !b.asked && !c.end.muted() {
+	in := c.held()
+	if in == nil || !in.paused || !in.asked && !c.end.muted() {
 		c.mu.Unlock()
 		return
 	}
-	rest, n := b.rest, b.restLen
-	b.rest, b.restLen = nil, 0
-	b.paused, b.asked = false, false
+	rest, n := in.unpause()
 	c.forget()
 	c.mu.Unlock()
-	c.ping.received(c.now())
 	if rest != nil {
-		c.take(rest.Extend()[:n:n])
+		c.receives(rest.Extend()[:n:n])
 		rest.Release()
+	} else {
+		c.ping.received(c.now())
 	}
 	if c.reading() {
 		c.nc.Resume()
 	}
 }
 
-// dropRest is for the end of the connection. It is called under mu.
-func (c *Conn) dropRest() {
-	b := c.held()
-	if b == nil {
-		return
-	}
-	if b.rest != nil {
-		b.rest.Release()
-	}
-	b.rest, b.restLen = nil, 0
-	b.paused, b.asked = false, false
-	c.forget()
-}
-
-// This file has callbacks run by internal/dispatch, with DispatchAuto and DispatchPool. The key
-// that orders them is the connection: its backlog is the task, and runs the first of its events.
-
 const (
-	// poolQueue is the queue of a pool that Options make for themselves. A backlog waits in it at
-	// most once, so the number of connections bounds it.
+	// poolQueue is the queue of a pool that Options make for themselves. The callbacks of a
+	// connection wait in it once at most, so the number of connections bounds it.
 	poolQueue = 1 << 24
-	// keptEvents is how much room an idle backlog keeps.
-	keptEvents = 2 * maxBacklog
+	// keptEvents is how much room an idle inbox of callbacks keeps.
+	keptEvents = 2 * maxInbox
 )
+
+// The callbacks of a connection that wait for a goroutine, or run on one, are a task of
+// internal/dispatch, with DispatchAuto and DispatchPool. It exists while there are any. State is
+// the dispatcher's.
+type callbacks struct {
+	dispatch.State
+	c       *Conn
+	running bool // the dispatcher has it
+	inbox
+}
 
 // dispatch runs the event here or has the dispatcher run it, and reports whether enough wait now.
 // On the loop.
@@ -285,37 +276,37 @@ func (c *Conn) dispatch(ev event) (full bool) {
 		return false
 	}
 	c.mu.Lock()
-	b := c.backlog
-	if b == nil {
-		b = backlogOf(c)
-		c.backlog = b
+	k := c.callbacks
+	if k == nil {
+		if k, _ = c.settings().spare.Get().(*callbacks); k == nil {
+			k = new(callbacks)
+		}
+		k.c, c.callbacks = c, k
 	}
-	b.push(ev)
-	full = ev.kind == received && b.full()
-	b.paused = b.paused || full
-	idle := !b.running
-	b.running = true
+	full = k.push(ev)
+	idle := !k.running
+	k.running = true
 	c.mu.Unlock()
 	if idle {
-		b.start()
+		k.start()
 	}
 	return full
 }
 
 // start has the first event run, inline or on the pool. On the loop, in a callback of the
 // connection.
-func (b *backlog) start() {
-	l := b.c.settings().tasks.On(b.c.nc.Loop())
-	if !l.TryInline(b.c.nc, b, &l.Record) {
-		l.ToPool(b)
+func (k *callbacks) start() {
+	l := k.c.settings().tasks.On(k.c.nc.Loop())
+	if !l.TryInline(k.c.nc, k, &l.Record) {
+		l.ToPool(k)
 	}
 }
 
-// Do implements dispatch.Task. The backlog is running, so it stays where it is, and not empty.
-func (b *backlog) Do() (returned bool) {
-	c := b.c
+// Do implements dispatch.Task. The task is running, so it stays where it is, and not empty.
+func (k *callbacks) Do() (returned bool) {
+	c := k.c
 	c.mu.Lock()
-	ev, resume := b.pop()
+	ev, resume := k.pop()
 	c.mu.Unlock()
 	if resume {
 		c.nc.Notify()
@@ -324,62 +315,49 @@ func (b *backlog) Do() (returned bool) {
 }
 
 // Next implements dispatch.Task.
-func (b *backlog) Next() dispatch.Task {
-	c := b.c
+func (k *callbacks) Next() dispatch.Task {
+	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !b.empty() {
-		return b
+	if k.len() > 0 {
+		return k
 	}
-	b.running = false
+	k.running = false
 	c.forget()
 	return nil
 }
 
 // Kept implements dispatch.Task.
-func (b *backlog) Kept() {
-	if b.Next() != nil {
-		b.start()
+func (k *callbacks) Kept() {
+	if k.Next() != nil {
+		k.start()
 	}
 }
 
-// backlogOf gives the connection a backlog.
-func backlogOf(c *Conn) *backlog {
-	b, _ := c.settings().spare.Get().(*backlog)
-	if b == nil {
-		b = new(backlog)
-	}
-	b.c = c
-	return b
-}
-
-// forget gives the backlog back when it is idle, and what strip has left for it. It is called under
-// mu.
+// forget gives the callbacks back when they are idle, and what strip has left for them. It is
+// called under mu.
 func (c *Conn) forget() {
-	b := c.backlog
-	if b == nil || b.running || b.paused || !b.empty() {
+	k := c.callbacks
+	if k == nil || k.running || k.paused || k.len() > 0 {
 		return
 	}
-	c.backlog = nil
-	if c.end.gone() && c.cold != nil && !c.settings().pull { // no message waits to be inflated
+	c.callbacks = nil
+	if c.end.gone() && c.cold != nil && !c.settings().Pull { // no message waits to be inflated
 		c.cold.windows = nil
 		c.dropCold()
 	}
-	if b.Spent() || cap(b.events) > keptEvents {
+	if k.Spent() || cap(k.events) > keptEvents {
 		return
 	}
-	b.State.Clear()
-	b.c, b.queue = nil, queue{events: b.events[:0]}
-	c.settings().spare.Put(b)
+	k.State.Clear()
+	k.c, k.inbox = nil, inbox{events: k.events[:0]}
+	c.settings().spare.Put(k)
 }
 
-// This file implements Options.Pull: a goroutine waits for messages, instead of a callback for
-// each.
-
-// An inbox is what a connection with Options.Pull has received and Read has not returned yet. It is
-// part of cold, guarded by Conn.mu, and stays when the connection has ended.
-type inbox struct {
-	queue
+// The reads of a connection with Options.Pull are its messages, for which goroutines wait instead
+// of callbacks. They are part of cold, guarded by Conn.mu, and stay when the connection has ended.
+type reads struct {
+	inbox
 	readers []driver.Parker
 	busy    bool  // Read has returned a message: its caller may still answer
 	err     error // what Read returns when nothing is left
@@ -410,8 +388,8 @@ func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 
 // pullBlock is Read without a copy: the caller releases the block, which is nil for an empty
 // message. expired is asked whenever there is something new, and ends the wait.
-func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *buf.Block, error) {
-	if !c.settings().pull {
+func (c *Conn) pullBlock(ctx context.Context, expired func(*reads) error) (Op, *buf.Block, error) {
+	if !c.settings().Pull {
 		return 0, nil, errNotPulled
 	}
 	var w driver.Parker
@@ -427,15 +405,25 @@ func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *
 		case ok && ev.kind == leaving:
 			c.end.leave(c, ev.err)
 		case ok:
-			c.forgetReader(w)
-			return c.taken(ev)
+			if c.forgetReader(w); !ev.packed {
+				return ev.op, ev.block, nil
+			}
+			var p []byte
+			if ev.block != nil {
+				defer ev.block.Release()
+				p = ev.block.Bytes()
+			}
+			b, err := c.unpack(ev.op, p)
+			return ev.op, b, err
 		case w == nil:
-			if w, err = c.newParker(); err != nil {
+			e, err := c.engine()
+			if err != nil {
 				return 0, nil, err
 			}
-			if !c.handOff() {
+			if !e.HandOff() {
 				return 0, nil, fmt.Errorf("websocket: Read would wait for a message: %w", myriad.ErrOnLoop)
 			}
+			w = e.System().NewParker()
 			defer context.AfterFunc(ctx, w.Unpark)()
 		default:
 			w.Park()
@@ -444,17 +432,17 @@ func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *
 }
 
 // pull takes the first event. If there is none, w is woken when there is something new.
-func (c *Conn) pull(w driver.Parker, expired func(*inbox) error) (ev event, ok bool, err error) {
+func (c *Conn) pull(w driver.Parker, expired func(*reads) error) (ev event, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := c.cold.inbox
+	in := c.cold.reads
 	in.busy = false
 	if expired != nil {
 		if err = expired(in); err != nil {
 			return event{}, false, err
 		}
 	}
-	if in.empty() {
+	if in.len() == 0 {
 		if in.err == nil && w != nil {
 			in.readers = append(in.readers, w)
 		}
@@ -468,23 +456,6 @@ func (c *Conn) pull(w driver.Parker, expired func(*inbox) error) (ev event, ok b
 	return ev, true, nil
 }
 
-// taken is a message for its reader.
-func (c *Conn) taken(ev event) (Op, *buf.Block, error) {
-	if !ev.packed {
-		return ev.op, ev.block, nil
-	}
-	var p []byte
-	if ev.block != nil {
-		defer ev.block.Release()
-		p = ev.block.Bytes()
-	}
-	b, err := c.unpack(ev.op, p)
-	if err != nil {
-		return 0, nil, err
-	}
-	return ev.op, b, nil
-}
-
 // forgetReader takes w off the list, and wakes another reader in its place: the wake that ended its
 // wait may have been for a message.
 func (c *Conn) forgetReader(w driver.Parker) {
@@ -493,20 +464,17 @@ func (c *Conn) forgetReader(w driver.Parker) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := c.cold.inbox
-	for i, other := range in.readers {
-		if other == w {
-			in.readers = append(in.readers[:i], in.readers[i+1:]...)
-			break
-		}
+	in := c.cold.reads
+	if i := slices.Index(in.readers, w); i >= 0 {
+		in.readers = slices.Delete(in.readers, i, i+1)
 	}
-	if !in.empty() || in.err != nil {
+	if in.len() > 0 || in.err != nil {
 		in.wake()
 	}
 }
 
 // wake lets all readers look again. Conn.mu is held.
-func (in *inbox) wake() {
+func (in *reads) wake() {
 	for _, w := range in.readers {
 		w.Unpark()
 	}
@@ -517,28 +485,25 @@ func (in *inbox) wake() {
 func (c *Conn) keep(ev event) (full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := c.cold.inbox
+	in := c.cold.reads
 	if c.end.muted() { // since it was looked at: what waited has been dropped
 		if ev.block != nil {
 			ev.block.Release()
 		}
 		return false
 	}
-	in.push(ev)
 	in.wake()
-	full = in.full()
-	in.paused = in.paused || full
-	return full
+	return in.push(ev)
 }
 
 // endInbox notes why the peer sends no more, and reports whether there is something to be read
 // before that is answered. It is called under mu.
-func (c *Conn) endInbox(err error) (unread bool) {
-	if !c.settings().pull {
+func (c *Conn) endReads(err error) (unread bool) {
+	if !c.settings().Pull {
 		return false
 	}
-	in := c.cold.inbox
-	if unread = !in.empty() || in.busy; unread {
+	in := c.cold.reads
+	if unread = in.len() > 0 || in.busy; unread {
 		in.push(event{kind: leaving, err: err})
 	}
 	if in.err == nil {
@@ -549,12 +514,12 @@ func (c *Conn) endInbox(err error) (unread bool) {
 }
 
 // emptyInbox drops what has not been read. It is called under mu.
-func (c *Conn) emptyInbox() {
-	if !c.settings().pull || c.cold == nil {
+func (c *Conn) dropUnread() {
+	if !c.settings().Pull || c.cold == nil {
 		return
 	}
-	in := c.cold.inbox
-	for !in.empty() {
+	in := c.cold.reads
+	for in.len() > 0 {
 		if ev, _ := in.pop(); ev.block != nil {
 			ev.block.Release()
 		}
@@ -571,15 +536,15 @@ func (c *Conn) emptyInbox() {
 func (c *Conn) strip(err error) {
 	r := c.needCold()
 	kept := cold{end: err, fin: r.fin, life: r.life, slow: r.slow}
-	if c.settings().pull || c.backlog != nil {
+	if c.settings().Pull || c.callbacks != nil {
 		kept.windows = r.windows
 	}
-	if c.settings().pull {
-		if r.inbox.err == nil {
-			r.inbox.err = err
+	if c.settings().Pull {
+		if r.reads.err == nil {
+			r.reads.err = err
 		}
-		r.inbox.wake()
-		kept.inbox = r.inbox
+		r.reads.wake()
+		kept.reads = r.reads
 	}
 	*r = kept
 	r.life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended
@@ -587,12 +552,12 @@ func (c *Conn) strip(err error) {
 
 // wakeLate wakes those whose deadline has passed. On the loop.
 func (c *Conn) wakeLate() {
-	if !c.settings().pull {
+	if !c.settings().Pull {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in, now := c.cold.inbox, c.now()
+	in, now := c.cold.reads, c.now()
 	if in.readDue > 0 && now >= in.readDue {
 		in.wake()
 	}
@@ -601,25 +566,17 @@ func (c *Conn) wakeLate() {
 	}
 }
 
-// rearm sets the timer again if deadlines have changed. On the loop.
-func (c *Conn) rearm() {
-	if (c.settings().pull || c.lateDue() > 0) && c.end.phase() == open {
-		c.wakeLate()
-		c.arm(c.now())
-	}
-}
-
 // nextDeadline is the earliest of the deadlines that have not passed, or 0. On the loop.
 func (c *Conn) nextDeadline(now int64) (due int64) {
 	if due = c.lateDue(); due > 0 {
 		due = max(due, now+1)
 	}
-	if !c.settings().pull {
+	if !c.settings().Pull {
 		return due
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, d := range [...]int64{c.cold.inbox.readDue, c.cold.inbox.writeDue} {
+	for _, d := range [...]int64{c.cold.reads.readDue, c.cold.reads.writeDue} {
 		if d > now && (due == 0 || d < due) {
 			due = d
 		}
@@ -627,20 +584,31 @@ func (c *Conn) nextDeadline(now int64) (due int64) {
 	return due
 }
 
-// unpack inflates a message, or fails the connection.
+// unpack inflates a message, or fails the connection. The reader of messages calls it, one call at
+// a time.
 func (c *Conn) unpack(op Op, p []byte) (*buf.Block, error) {
-	var w *windows
-	if c.reader.rules.terms.inTakeover {
+	rules := c.reader.rules
+	var w windows
+	kept := &w
+	if rules.terms.inTakeover { // messages refer to each other
 		c.mu.Lock()
-		w = c.contexts()
+		kept = c.contexts()
 		c.mu.Unlock()
 	}
-	b, err := c.reader.rules.unpack(op, p, w)
+	b, err := inflate(p, kept.in, rules.limit)
+	if err == nil && op == OpText && !utf8.Valid(b.Bytes()) {
+		b.Release()
+		err = notUTF8()
+	}
 	if err != nil {
 		v := err.(*violation) // inflate and notUTF8 give nothing else
 		c.end.fail(c, v.code, v.text, err)
+		return nil, err
 	}
-	return b, err
+	if rules.terms.inTakeover {
+		kept.in = slide(kept.in, b.Bytes(), 1<<rules.terms.inBits)
+	}
+	return b, nil
 }
 
 // NetConn shows a connection with Options.Pull as a net.Conn: a stream of the bytes of the peer's
@@ -671,7 +639,7 @@ func (n *netConn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for n.rest == nil {
-		_, b, err := n.c.pullBlock(context.Background(), func(in *inbox) error { return n.late(in.readDue) })
+		_, b, err := n.c.pullBlock(context.Background(), func(in *reads) error { return n.late(in.readDue) })
 		if err != nil {
 			return 0, n.failed("read", err)
 		}
@@ -708,10 +676,10 @@ func (n *netConn) Write(p []byte) (int, error) {
 func (n *netConn) writeLate() error {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	if !n.c.settings().pull {
+	if !n.c.settings().Pull {
 		return errNotPulled
 	}
-	return n.late(n.c.cold.inbox.writeDue)
+	return n.late(n.c.cold.reads.writeDue)
 }
 
 // late reports whether a deadline has passed.
@@ -773,12 +741,12 @@ func (n *netConn) setDue(t time.Time, read, write bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.settings().pull:
+	case !c.settings().Pull:
 		return n.failed("set", errNotPulled)
 	case c.end.over():
 		return n.failed("set", errClosing)
 	}
-	in := c.cold.inbox
+	in := c.cold.reads
 	if read {
 		in.readDue = due
 		in.wake()

@@ -134,9 +134,9 @@ func TestReadHoldsThePeerUp(t *testing.T) {
 		t.Error("the peer was never held up")
 	}
 	c.mu.Lock()
-	held := c.cold.inbox.bytes
+	held := c.cold.reads.bytes
 	c.mu.Unlock()
-	if held > maxBacklogBytes+len(message) {
+	if held > maxInboxBytes+len(message) {
 		t.Errorf("%d bytes wait", held)
 	}
 	for range n {
@@ -268,7 +268,7 @@ func TestSlowCallbacksAreBounded(t *testing.T) {
 					t.Fatalf("after a while %d messages were seen, ended with %v", seen, h.ended)
 				}
 				waiting, size := h.waiting()
-				if waiting > maxBacklog || size > maxBacklogBytes+len(c.payload)+10 {
+				if waiting > maxInbox || size > maxInboxBytes+len(c.payload)+10 {
 					t.Errorf("%d messages of %d bytes wait", waiting, size)
 				}
 				slow = false
@@ -277,8 +277,8 @@ func TestSlowCallbacksAreBounded(t *testing.T) {
 				if seen != c.n {
 					t.Errorf("%d messages of %d", seen, c.n)
 				}
-				if h.conn.backlog != nil {
-					t.Error("an idle connection has a backlog")
+				if h.conn.callbacks != nil {
+					t.Error("an idle connection keeps its inbox")
 				}
 				h.finish()
 			})
@@ -289,8 +289,8 @@ func TestSlowCallbacksAreBounded(t *testing.T) {
 func (h *held) waiting() (messages, size int) {
 	h.conn.mu.Lock()
 	defer h.conn.mu.Unlock()
-	b := h.conn.backlog
-	return len(b.events) - b.head, b.bytes
+	b := h.conn.callbacks
+	return b.len(), b.bytes
 }
 
 // However a connection ends while its callbacks are behind, what was taken is still delivered, and
@@ -497,7 +497,7 @@ func TestBatchOfATurn(t *testing.T) {
 		for _, c := range all { // whose OnOpen has returned
 			for waiting := true; waiting; runtime.Gosched() {
 				c.mu.Lock()
-				waiting = c.backlog != nil
+				waiting = c.callbacks != nil
 				c.mu.Unlock()
 			}
 		}

@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -136,28 +136,17 @@ type Options struct {
 }
 
 // settings are Options checked and completed, shared by all their connections and not changed once
-// in use.
+// in use. What has a default is here; the rest is read from the Options.
 type settings struct {
-	onOpen    func(c *Conn)
-	onMessage func(c *Conn, op Op, p []byte)
-	onDrained func(c *Conn)
-	onPong    func(c *Conn, p []byte, rtt time.Duration)
-	onClose   func(c *Conn, err error)
-	log       *slog.Logger
-	engine    *myriad.Engine
-	tasks     *dispatch.Dispatcher // callbacks
-	spare     sync.Pool            // of *backlog
-	random    io.Reader            // of masks; nil for a server
+	*Options
+	log    *slog.Logger
+	tasks  *dispatch.Dispatcher // callbacks
+	spare  sync.Pool            // of *callbacks
+	random io.Reader            // of masks; nil for a server
 
-	subprotocols   []string
-	originPatterns []string
-	checkOrigin    func(*http.Request) bool
 	rules          readRules
 	packing        packing
 	inline         bool
-	pull           bool
-	writeLimit     int
-	overflow       Overflow
 	overflowStatus StatusCode
 	count          outbox.Counts
 
@@ -193,13 +182,11 @@ func (o *Options) compile() (*settings, error) {
 		return nil, err
 	}
 	s := &settings{
-		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onPong: o.OnPong, onClose: o.OnClose,
-		log: o.Logger, engine: o.Engine,
-		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns, checkOrigin: o.CheckOrigin,
+		Options: o,
+		log:     o.Logger,
 		rules:   readRules{fromClient: true, limit: o.MaxMessage},
 		packing: o.Compression.compile(),
-		inline:  o.Dispatch == web.DispatchInline, pull: o.Pull,
-		writeLimit: o.WriteLimit, overflow: o.Overflow, overflowStatus: o.OverflowStatus,
+		inline:  o.Dispatch == web.DispatchInline, overflowStatus: o.OverflowStatus,
 		handshakeTimeout: orDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
 		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
 		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
@@ -265,8 +252,8 @@ func orDefault(d, fallback time.Duration) time.Duration {
 
 // on is the engine for connections that have none yet.
 func (s *settings) on() (*myriad.Engine, error) {
-	if s.engine != nil {
-		return s.engine, nil
+	if s.Engine != nil {
+		return s.Engine, nil
 	}
 	return myriad.Default()
 }
@@ -420,27 +407,6 @@ func (r *readRules) pack(op Op, p, window []byte) (*buf.Block, error) {
 // sent notes what the peer's window now has. Conn.mu is held.
 func (w *windows) sent(p []byte, r *readRules) { w.out = slide(w.out, p, 1<<r.terms.outBits) }
 
-// unpack inflates a message. The reader of messages calls it, one call at a time. w is nil if the
-// messages of the connection do not refer to each other.
-func (r *readRules) unpack(op Op, p []byte, w *windows) (*buf.Block, error) {
-	var window []byte
-	if w != nil {
-		window = w.in
-	}
-	b, err := inflate(p, window, r.limit)
-	if err != nil {
-		return nil, err
-	}
-	if op == OpText && !utf8.Valid(b.Bytes()) {
-		b.Release()
-		return nil, notUTF8()
-	}
-	if w != nil {
-		w.in = slide(w.in, b.Bytes(), 1<<r.terms.inBits)
-	}
-	return b, nil
-}
-
 // dispatching is how the callbacks of o run.
 func (s *settings) dispatching(o *Options) dispatch.Config {
 	c := dispatch.Config{Mode: dispatch.Mode(o.Dispatch), Workers: workers.Config{Queue: poolQueue, Logger: s.log}}
@@ -459,10 +425,5 @@ func (s *settings) errStalled() error {
 
 // number is a subprotocol's place among the server's own, from 1, or 0 for none.
 func (s *settings) number(subprotocol string) uint8 {
-	for i, own := range s.subprotocols {
-		if own == subprotocol {
-			return uint8(i + 1)
-		}
-	}
-	return 0
+	return uint8(slices.Index(s.Subprotocols, subprotocol) + 1)
 }

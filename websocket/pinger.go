@@ -116,13 +116,6 @@ func (ping *pinger) flushPong(c *Conn) {
 	}
 }
 
-// retryPong sends it whether the output has moved or not, if there is room.
-func (ping *pinger) retryPong(c *Conn) {
-	if ping.waitingPong(c) {
-		ping.sendPong(c)
-	}
-}
-
 func (ping *pinger) sendPong(c *Conn) {
 	c.mu.Lock()
 	r := c.cold
@@ -175,25 +168,15 @@ func (ping *pinger) remember(c *Conn, p []byte) {
 	*r.pings = append(*r.pings, sent)
 }
 
-// startClocks is for pings from before the connection had a loop. It is called under mu.
-func (ping *pinger) startClocks(c *Conn) {
-	if c.cold == nil || c.cold.pings == nil {
-		return
-	}
-	for i := range *c.cold.pings {
-		if sent := &(*c.cold.pings)[i]; sent.at.IsZero() {
-			sent.at = c.clock()
-		}
-	}
-}
-
 // answered takes a pong. On the loop.
 func (ping *pinger) answered(c *Conn, payload []byte) {
-	if c.settings().onPong == nil {
+	if c.settings().OnPong == nil {
 		return
 	}
-	at, ok := ping.recall(c, payload)
-	if !ok || c.end.muted() {
+	c.mu.Lock()
+	at := ping.recall(c, payload)
+	c.mu.Unlock()
+	if at.IsZero() || c.end.muted() {
 		return
 	}
 	rtt := min(max(c.clock().Sub(at).Microseconds(), 0), math.MaxUint32)
@@ -205,34 +188,21 @@ func (ping *pinger) answered(c *Conn, payload []byte) {
 }
 
 // recall finds the oldest ping with this payload and forgets it and those before it, which a peer
-// may leave unanswered then (RFC 6455 §5.5.3).
-func (ping *pinger) recall(c *Conn, payload []byte) (at time.Time, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// may leave unanswered then (RFC 6455 §5.5.3). It returns the zero time if there is none. It is
+// called under mu.
+func (ping *pinger) recall(c *Conn, payload []byte) (at time.Time) {
 	if c.cold == nil || c.cold.pings == nil {
-		return at, false
+		return at
 	}
 	all := *c.cold.pings
-	for i, sent := range all {
-		if sent.payload != string(payload) {
-			continue
-		}
-		if *c.cold.pings = slices.Delete(all, 0, i+1); len(*c.cold.pings) == 0 {
-			c.cold.pings = nil
-			c.dropCold()
-		}
-		return sent.at, true
+	i := slices.IndexFunc(all, func(sent sentPing) bool { return sent.payload == string(payload) })
+	if i < 0 {
+		return at
 	}
-	return at, false
-}
-
-func (ping *pinger) callPong(c *Conn, ev event) {
-	p := ev.p
-	if ev.block != nil {
-		defer ev.block.Release()
-		p = ev.block.Bytes()
+	at = all[i].at
+	if *c.cold.pings = slices.Delete(all, 0, i+1); len(*c.cold.pings) == 0 {
+		c.cold.pings = nil
+		c.dropCold()
 	}
-	if !c.end.muted() {
-		c.settings().onPong(c, p, time.Duration(ev.micros)*time.Microsecond)
-	}
+	return at
 }

@@ -188,8 +188,8 @@ func learn(t testing.TB, o *Options) {
 	s.tasks = dispatch.New(c)
 }
 
-// eachQueue runs a test that has its handler from handlerOf under all ways to call callbacks from a
-// backlog.
+// eachQueue runs a test that has its handler from handlerOf under all ways to call callbacks from
+// an inbox.
 func eachQueue(t *testing.T, f func(t *testing.T, d web.Dispatch)) {
 	for name, d := range map[string]web.Dispatch{"pool": web.DispatchPool, "auto": web.DispatchAuto,
 		"quickly": quickly} {

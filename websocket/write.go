@@ -110,54 +110,71 @@ func (c *Conn) write(m outgoing) error {
 	if err != errWait {
 		return err
 	}
-	if !c.blocks() {
-		c.flush()
+	s := c.settings()
+	c.mu.Lock()
+	nc, room, policy := c.nc, c.room, c.overflow
+	c.mu.Unlock()
+	if policy != OverflowBlock {
+		if nc != nil && (room == roomOpen || nc.Buffered() > 0) {
+			outbox.Flush(nc, s.flushWait) // only what the kernel refuses counts
+		}
 		if err = c.attempt(m, noRoom{}); err != errWait {
 			return err
 		}
 	}
-	if c.stalled() {
-		c.settings().count.Refused.Add(1)
-		return c.settings().errStalled()
+	if room == roomStalled {
+		s.count.Refused.Add(1)
+		return s.errStalled()
 	}
-	err = c.writeWaiting(context.Background(), m, c.settings().writeTimeout, nil)
-	if errors.Is(err, myriad.ErrOnLoop) { // it has not been offered to the kernel yet
-		if nc := c.conn(); nc != nil && nc.Flush() {
-			if again := c.attempt(m, noRoom{probe: true}); again != errWait {
-				return again
-			}
+	err = c.writeWaiting(context.Background(), m, s.writeTimeout, nil)
+	if errors.Is(err, myriad.ErrOnLoop) && nc != nil && nc.Flush() { // it had not been offered to the kernel
+		if again := c.attempt(m, noRoom{probe: true}); again != errWait {
+			return again
 		}
 	}
 	return err
 }
 
-func (c *Conn) blocks() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.overflow == OverflowBlock
-}
-
-func (c *Conn) stalled() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.room == roomStalled
-}
-
 // attempt queues a message. If there is no room, no decides.
-func (c *Conn) attempt(m outgoing, no noRoom) error {
+func (c *Conn) attempt(m outgoing, no noRoom) (err error) {
 	if m.step != nil {
 		return c.attemptStep(m.step, no)
 	}
-	if c.reader.rules.terms.outTakeover && c.reader.rules.packs(len(m.p)) {
-		return c.attemptInContext(m, no)
-	}
-	b, copyUpTo, err := c.frame(m)
-	if err != nil {
-		return err
+	var b *buf.Block
+	copyUpTo := copied
+	inContext := c.reader.rules.terms.outTakeover && c.reader.rules.packs(len(m.p))
+	if !inContext {
+		if b, copyUpTo, err = c.frame(m); err != nil {
+			return err
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.offer(b, copyUpTo, no)
+	if inContext {
+		if b, err = c.sendInContext(m); b == nil {
+			return err
+		}
+	}
+	blocked := c.blocked() && c.end.writable()
+	switch {
+	case blocked && no.probe && !c.overflow.Queues():
+		b.Release()
+		return errWait
+	case blocked:
+		return c.full(b, no)
+	case !no.probe:
+		b.Retain() // for full
+	}
+	err = c.send(b, copyUpTo)
+	switch full := errors.Is(err, myriad.ErrFull); {
+	case full && no.probe:
+		return errWait
+	case full:
+		return c.full(b, no)
+	case !no.probe:
+		b.Release()
+	}
+	return err
 }
 
 // frame encodes a message that refers to no other one.
@@ -196,31 +213,26 @@ func (c *Conn) attemptStep(step func() error, no noRoom) error {
 	return errWait
 }
 
-// attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's
-// window has the compressed messages in the order of the queue, so all of this happens under mu. A
-// message that has to wait, and may still be dropped, is sent uncompressed.
-func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// sendInContext compresses and sends a message on a connection whose messages refer to earlier
+// ones. The peer's window has the compressed messages in the order of the queue, so all of this
+// happens under mu. A message that has to wait, and may still be dropped, is sent uncompressed: its
+// frame is returned.
+func (c *Conn) sendInContext(m outgoing) (*buf.Block, error) {
 	if c.end.writable() && !c.blocked() {
 		b, err := c.reader.rules.pack(m.op, m.p, c.contexts().out)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if b != nil {
 			if err = c.send(b, copied); err == nil {
 				c.contexts().sent(m.p, c.reader.rules)
 			}
 			if !errors.Is(err, myriad.ErrFull) {
-				return err
+				return nil, err
 			}
 		}
 	}
-	b, err := c.settings().encode(frameHeader{fin: true, op: m.op}, m.p)
-	if err != nil {
-		return err
-	}
-	return c.offer(b, copied, no)
+	return c.settings().encode(frameHeader{fin: true, op: m.op}, m.p)
 }
 
 // control queues a control frame, past messages that wait.
@@ -234,23 +246,14 @@ func (c *Conn) control(op Op, p []byte) error {
 	return c.send(b, copied)
 }
 
-// maskKey is fresh for every frame, §5.3.
-func (s *settings) maskKey() (uint32, error) {
-	var key [4]byte
-	if _, err := s.random.Read(key[:]); err != nil {
-		return 0, fmt.Errorf("websocket: DialOptions.Random: %w", err)
-	}
-	return binary.LittleEndian.Uint32(key[:]), nil
-}
-
-// encode makes a frame, which the caller releases.
+// encode makes a frame, which the caller releases. A client's has a fresh mask, §5.3.
 func (s *settings) encode(h frameHeader, p []byte) (*buf.Block, error) {
 	if h.masked = s.random != nil; h.masked {
-		key, err := s.maskKey()
-		if err != nil {
-			return nil, err
+		var key [4]byte
+		if _, err := s.random.Read(key[:]); err != nil {
+			return nil, fmt.Errorf("websocket: DialOptions.Random: %w", err)
 		}
-		h.key = key
+		h.key = binary.LittleEndian.Uint32(key[:])
 	}
 	return frameOf(h, p), nil
 }
@@ -376,7 +379,7 @@ func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.overflow = policy
-	if limit != c.settings().writeLimit || c.cold != nil {
+	if limit != c.settings().WriteLimit || c.cold != nil {
 		c.needCold().limit = limit
 	}
 	if c.nc != nil {
@@ -413,7 +416,7 @@ func (c *Conn) needSlow() *outbox.Outbox[*buf.Block] {
 // limits are how many bytes the engine may queue, where 0 is the engine's own limit, and how many
 // may wait besides. It is called under mu.
 func (c *Conn) limits() (engine, room int) {
-	limit := c.settings().writeLimit
+	limit := c.settings().WriteLimit
 	if c.cold != nil && c.cold.limit > 0 {
 		limit = c.cold.limit
 	}
@@ -433,31 +436,6 @@ func (c *Conn) blocked() bool {
 // inParts reports whether a message in parts has begun. It is called under mu.
 func (c *Conn) inParts() bool { return c.cold != nil && c.cold.parts == partsOpen }
 
-// offer queues a message or does with it what is to be done when there is no room. It consumes b.
-// It is called under mu.
-func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
-	switch {
-	case c.blocked() && c.end.writable():
-		if no.probe && !c.overflow.Queues() {
-			b.Release()
-			return errWait
-		}
-		return c.full(b, no)
-	case no.probe:
-		err := c.send(b, copyUpTo)
-		if errors.Is(err, myriad.ErrFull) {
-			return errWait
-		}
-		return err
-	}
-	err := c.send(b.Retain(), copyUpTo)
-	if errors.Is(err, myriad.ErrFull) {
-		return c.full(b, no)
-	}
-	b.Release()
-	return err
-}
-
 // full is for a message that there is no room for. It consumes b. It is called under mu.
 func (c *Conn) full(b *buf.Block, no noRoom) error {
 	p := c.overflow
@@ -471,7 +449,12 @@ func (c *Conn) full(b *buf.Block, no noRoom) error {
 	case waits:
 		b.Release()
 		if no.member != nil {
-			c.becomeLate(no.member)
+			l := &c.needCold().late
+			if len(l.members) == 0 {
+				l.since = c.clock().UnixMilli()
+				c.nc.Notify() // the loop sets the timer
+			}
+			l.members = append(l.members, no.member)
 		}
 		return errWait
 	case !p.Queues() && c.room == roomOpen:
@@ -518,7 +501,7 @@ func (c *Conn) forcePending() {
 }
 
 // Drained is the engine's: there is room again. On the loop.
-func (h *handler) Drained(*myriad.Conn) { (*Conn)(h).drains() }
+func (h *handler[C]) Drained(C) { (*Conn)(h).drains() }
 
 func (c *Conn) drains() {
 	c.mu.Lock()
@@ -531,7 +514,7 @@ func (c *Conn) drains() {
 	for _, m := range late {
 		m.shard.catchUp(m)
 	}
-	if tell && c.settings().onDrained != nil {
+	if tell && c.settings().OnDrained != nil {
 		c.dispatch(event{kind: drained})
 	}
 }
@@ -583,49 +566,18 @@ func (c *Conn) writeWaiting(ctx context.Context, m outgoing, limit time.Duration
 	case err == myriad.ErrOnLoop:
 		return errOnLoop
 	case err == outbox.ErrStalled:
-		return c.stall()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.end.writable() {
+			return errClosing
+		}
+		c.room = roomStalled
+		c.needSlow().Refuse(&c.settings().count)
+		return c.settings().errStalled()
 	case err == ctx.Err():
 		return notWritten(err)
 	}
 	return err
-}
-
-// stall notes that there has been no room for as long as a Write waits.
-func (c *Conn) stall() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.end.writable() {
-		return errClosing
-	}
-	c.room = roomStalled
-	c.needSlow().Refuse(&c.settings().count)
-	return c.settings().errStalled()
-}
-
-// flush has the loop offer the kernel what is queued, so that only what the kernel refuses counts.
-func (c *Conn) flush() {
-	c.mu.Lock()
-	nc, refused := c.nc, c.room != roomOpen
-	c.mu.Unlock()
-	if nc != nil && !(refused && nc.Buffered() == 0) {
-		outbox.Flush(nc, c.settings().flushWait)
-	}
-}
-
-// newParker is for a goroutine that is to wait.
-func (c *Conn) newParker() (driver.Parker, error) {
-	e, err := c.engine()
-	if err != nil {
-		return nil, err
-	}
-	return e.System().NewParker(), nil
-}
-
-// handOff hands the loop off if the calling goroutine has one, so that it can wait. It returns
-// false if the goroutine must not wait.
-func (c *Conn) handOff() bool {
-	e, err := c.engine()
-	return err == nil && e.HandOff()
 }
 
 // engine is the connection's, or the one that it will come to.
@@ -644,10 +596,13 @@ func (c *Conn) writeMember(msg outgoing, m *Member) error {
 	if err != errWait {
 		return err
 	}
-	if m.late && c.blocks() {
+	c.mu.Lock()
+	blocks, refused := c.overflow == OverflowBlock, c.room != roomOpen
+	c.mu.Unlock()
+	if m.late && blocks {
 		return c.attempt(msg, noRoom{member: m})
 	}
-	if !c.nc.Flush() && !c.refused() { // elsewhere than on the loop: the policy is for what the kernel refuses
+	if !c.nc.Flush() && !refused { // elsewhere than on the loop: the policy is for what the kernel refuses
 		return c.attempt(msg, noRoom{member: m, late: true})
 	}
 	if err = c.attempt(msg, noRoom{probe: true}); err == errWait {
@@ -656,27 +611,10 @@ func (c *Conn) writeMember(msg outgoing, m *Member) error {
 	return err
 }
 
-// refused reports whether the kernel has refused what is queued, and there was no room since.
-func (c *Conn) refused() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.room != roomOpen
-}
-
 // lateMembers are memberships of a connection that wait for room. Conn.mu guards them.
 type lateMembers struct {
 	members []*Member
 	since   int64 // when the first began to wait, in milliseconds
-}
-
-// becomeLate is called under mu.
-func (c *Conn) becomeLate(m *Member) {
-	l := &c.needCold().late
-	if len(l.members) == 0 {
-		l.since = c.wall()
-		c.nc.Notify() // the loop sets the timer
-	}
-	l.members = append(l.members, m)
 }
 
 // takeLate returns the members that wait for room on this connection, which wait no more. It is
@@ -717,7 +655,7 @@ func (c *Conn) lateSince() int64 {
 // lateFor reports whether members have waited for room for that long.
 func (c *Conn) lateFor(d time.Duration) bool {
 	since := c.lateSince()
-	return since > 0 && c.wall()-since >= d.Milliseconds()
+	return since > 0 && c.clock().UnixMilli()-since >= d.Milliseconds()
 }
 
 // lateDue is when members have waited for too long, as Conn.now counts; 0: never.
@@ -741,10 +679,6 @@ func (c *Conn) giveUpLate(now int64) {
 		m.shard.giveUp(m)
 	}
 }
-
-// wall is the time in milliseconds, as Conn.now counts it, for callers that may be elsewhere than
-// on the loop.
-func (c *Conn) wall() int64 { return c.nc.Loop().Engine().System().Now().UnixMilli() }
 
 // A Prepared message is encoded once, and compressed once if connections want that, and queued on
 // any number of them by reference. Its methods may be called from any goroutine.

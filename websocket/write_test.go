@@ -59,9 +59,10 @@ func TestWriteRefuses(t *testing.T) {
 // whole; the next ones do not wait until there has been room, and then wait anew.
 func TestWriteTimeout(t *testing.T) {
 	const timeout = 3 * time.Second
-	h := holdSlow(t, &Options{WriteTimeout: timeout})
+	o := &Options{WriteTimeout: timeout}
+	h := holdSlow(t, o)
 	var taken []string
-	for range 2 {
+	for round := range uint64(2) {
 		var began time.Time
 		var err error
 		for i := 0; err == nil; i++ {
@@ -87,6 +88,9 @@ func TestWriteTimeout(t *testing.T) {
 		began = h.Now()
 		if err = h.conn.Write(OpText, numbered(0)); !errors.Is(err, myriad.ErrFull) || h.Now() != began {
 			t.Errorf("the next Write: %v after %v", err, h.Now().Sub(began))
+		}
+		if n := o.Stats().Refused; n != 2*round+2 {
+			t.Errorf("%d messages are counted as refused in round %d", n, round)
 		}
 		h.client.Resume()
 		h.Settle()

@@ -101,9 +101,8 @@ type Rules struct {
 type Counts struct {
 	Refused      atomic.Uint64 // messages
 	Waited       atomic.Uint64 // messages whose sender waited; the user of the Outbox counts them
-	Dropped      atomic.Uint64 // messages, with those that were conflated
+	Dropped      atomic.Uint64 // messages, with those that a newer one has replaced (Latest)
 	DroppedBytes atomic.Uint64
-	Conflated    atomic.Uint64 // messages that a newer one has replaced (Latest)
 	Closed       atomic.Uint64 // receivers
 }
 
@@ -235,9 +234,6 @@ func (o *Outbox[M]) replace(m M, r Rules) {
 			o.bytes += m.Len()
 		}
 		replaced = true
-		if r.Counts != nil {
-			r.Counts.Conflated.Add(1)
-		}
 		o.drop(other, r.Counts)
 	}
 	if !replaced {
@@ -323,9 +319,6 @@ func (o *Outbox[M]) First() M { return o.waiting[0] }
 // Sent takes the first message out and releases it: the transport has it, or it is no longer wanted
 // more. It is not counted as dropped.
 func (o *Outbox[M]) Sent() { o.shift().Release() }
-
-// DropFirst takes the first message out, and counts it as dropped.
-func (o *Outbox[M]) DropFirst(n *Counts) { o.drop(o.shift(), n) }
 
 func (o *Outbox[M]) shift() M {
 	m := o.waiting[0]
