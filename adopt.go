@@ -29,6 +29,7 @@ type arrival struct {
 
 // An intake is where connections come into a loop. Other goroutines put them there.
 type intake struct {
+	loop     *Loop
 	coming   []arrival // guarded by mailbox.mu; at most maxIntake
 	promised int       // guarded by mailbox.mu: room that Adopt has been promised
 	taken    batch[arrival]
@@ -48,21 +49,22 @@ func (in *intake) empty() bool { return len(in.coming) == 0 && in.taken.empty() 
 // place gives an accepted connection to the next loop in turn.
 func (e *Engine) place(from *Loop, a arrival) {
 	to := e.nextLoop()
-	if to == from || !to.take(a, false) {
-		from.admit(&a)
+	if to == from || !to.intake.take(a, false) {
+		from.intake.admit(&a)
 	}
 }
 
 // take puts a into the loop's intake, or reports that it is full or closed. Promised room is used
 // if the caller has it.
-func (l *Loop) take(a arrival, promised bool) bool {
+func (in *intake) take(a arrival, promised bool) bool {
+	l := in.loop
 	l.mail.mu.Lock()
 	if promised {
-		l.intake.promised--
+		in.promised--
 	}
-	ok := !l.mail.closed && len(l.intake.coming)+l.intake.promised < maxIntake
+	ok := !l.mail.closed && len(in.coming)+in.promised < maxIntake
 	if ok {
-		l.intake.coming = append(l.intake.coming, a)
+		in.coming = append(in.coming, a)
 	}
 	l.mail.mu.Unlock()
 	l.wakeIf(ok)
@@ -70,24 +72,25 @@ func (l *Loop) take(a arrival, promised bool) bool {
 }
 
 // promise keeps room in the loop's intake for one take.
-func (l *Loop) promise() error {
+func (in *intake) promise() error {
+	l := in.loop
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	switch {
 	case l.mail.closed:
 		return ErrClosed
-	case len(l.intake.coming)+l.intake.promised >= maxIntake:
+	case len(in.coming)+in.promised >= maxIntake:
 		return ErrBusy
 	}
-	l.intake.promised++
+	in.promised++
 	return nil
 }
 
 // unpromise gives back what promise has kept.
-func (l *Loop) unpromise() {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	l.intake.promised--
+func (in *intake) unpromise() {
+	in.loop.mail.mu.Lock()
+	defer in.loop.mail.mu.Unlock()
+	in.promised--
 }
 
 // loopWithRoom returns the next loop in the round, or the first one after it that has room. It
@@ -97,7 +100,7 @@ func (e *Engine) loopWithRoom() (*Loop, error) {
 	first := e.turn.Add(1)
 	for i := range uint32(len(e.loops)) {
 		l := e.loops[(first+i)%uint32(len(e.loops))]
-		err := l.promise()
+		err := l.intake.promise()
 		if err == nil {
 			return l, nil
 		}
@@ -109,41 +112,42 @@ func (e *Engine) loopWithRoom() (*Loop, error) {
 }
 
 // admitAll attaches what the loop has taken up, which has made room for others.
-func (l *Loop) admitAll() {
-	l.engine.anteroom.call()
-	for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
-		l.admit(&a)
+func (in *intake) admitAll() {
+	in.loop.engine.anteroom.call()
+	for a, ok := in.taken.take(); ok; a, ok = in.taken.take() {
+		in.admit(&a)
 	}
 }
 
 // admit attaches a connection and opens its handler. On the loop.
-func (l *Loop) admit(a *arrival) {
+func (in *intake) admit(a *arrival) {
+	l := in.loop
 	c := a.conn
 	if c == nil {
 		c = newConn(l, a.listener.handler)
 		c.remote = a.sock.Remote()
-		c.local = l.localOf(a)
+		c.local = in.localOf(a)
 	}
 	id, err := l.drv.Attach(a.sock)
 	if err != nil {
 		if a.conn == nil {
 			l.engine.logAcceptFailure(l, err)
 		}
-		l.refuse(a.conn, err)
+		in.refuse(a.conn, err)
 		return
 	}
 	l.enter(c, id)
-	l.current.Store(c)
-	l.callOpened(c)
-	l.switchHandlers()
+	l.calls.current.Store(c)
+	l.calls.opened(c)
+	l.calls.switchHandlers()
 	if len(a.unread) > 0 && !c.closeAsked() {
-		l.deliverUnread(c, a)
+		in.deliverUnread(c, a)
 	}
 	if a.lifted && !c.closeAsked() {
-		l.decode(c, nil)
-		l.switchHandlers()
+		l.calls.decode(c, nil)
+		l.calls.switchHandlers()
 	}
-	l.leave(c)
+	l.calls.done(c)
 	if l.stopping {
 		l.dismiss(c)
 	}
@@ -151,21 +155,22 @@ func (l *Loop) admit(a *arrival) {
 
 // deliverUnread gives bytes that were read before the engine had the connection the way that others
 // take.
-func (l *Loop) deliverUnread(c *Conn, a *arrival) {
+func (in *intake) deliverUnread(c *Conn, a *arrival) {
+	l := in.loop
 	p := a.unread[:len(a.unread):len(a.unread)]
 	if c.layer() != nil && !a.lifted {
-		l.decode(c, p)
-		l.switchHandlers()
+		l.calls.decode(c, p)
+		l.calls.switchHandlers()
 		return
 	}
-	l.deliver(c, p)
+	l.settler.deliver(c, p)
 }
 
-func (l *Loop) localOf(a *arrival) net.Addr {
+func (in *intake) localOf(a *arrival) net.Addr {
 	if a.listener.shared != nil {
 		return a.listener.shared
 	}
-	return l.sharedAddr(a.sock.Local())
+	return in.loop.sharedAddr(a.sock.Local())
 }
 
 // Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
@@ -209,7 +214,7 @@ func (e *Engine) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*L
 	nc, layer, h := lift(nc, h)
 	c, sock, err := l.importConn(nc, h)
 	if err != nil {
-		l.unpromise()
+		l.intake.unpromise()
 		e.quota.give()
 		return nil, fmt.Errorf("myriad: Adopt: %w", err)
 	}
@@ -221,7 +226,7 @@ func (e *Engine) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*L
 	if bridge != nil {
 		bridge.start(c)
 	}
-	if !l.take(a, true) {
+	if !l.intake.take(a, true) {
 		e.quota.give()
 		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); bridge != nil {
 			bridge.end(true)
@@ -323,20 +328,20 @@ func addrFrom(ask func() net.Addr) (a net.Addr) {
 
 // refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one
 // (c) the handler is told.
-func (l *Loop) refuse(c *Conn, err error) {
-	defer l.engine.quota.give()
+func (in *intake) refuse(c *Conn, err error) {
+	defer in.loop.engine.quota.give()
 	if c == nil {
 		return
 	}
-	l.advance(c, closed) // its callbacks are called, but it may do nothing
-	defer l.refused(c, err)
-	l.callOpened(c)
+	c.advance(closed) // its callbacks are called, but it may do nothing
+	defer in.refused(c, err)
+	in.loop.calls.opened(c)
 }
 
-func (l *Loop) refused(c *Conn, err error) {
+func (in *intake) refused(c *Conn, err error) {
 	c.bury()
 	if x := c.extra.Load(); x != nil && x.bridge != nil {
 		x.bridge.end(true)
 	}
-	l.lastCall(c, err)
+	in.loop.calls.lastCall(c, err)
 }

@@ -16,24 +16,24 @@ const lingerProgress = 4 << 10
 
 // advance moves a conn on to a phase, and does what the phase begins with. It does nothing if the
 // conn has come as far already.
-func (l *Loop) advance(c *Conn, to phase) {
+func (c *Conn) advance(to phase) {
 	if to <= c.phase() {
 		return
 	}
 	c.status = c.status&^phaseBits | status(to)
 	switch to {
 	case draining:
-		l.beginDraining(c)
+		c.beginDraining()
 	case closing:
 		// from now on, however long this turn has lasted
-		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c)))
+		c.loop.wheel.Set(c.id.Slot(), ceilMillis(c.loop.elapsed()+c.lingerTime()))
 	}
 }
 
 // pursueEnd goes on with an end that was asked for, as far as what is queued lets it.
-func (l *Loop) pursueEnd(c *Conn, asked request) {
+func (c *Conn) pursueEnd(asked request) {
 	if asked&wantClose != 0 {
-		l.advance(c, draining)
+		c.advance(draining)
 	}
 	ends := asked&(wantFIN|wantClose) != 0
 	detaching := c.detaching() && asked&wantClose == 0
@@ -41,36 +41,37 @@ func (l *Loop) pursueEnd(c *Conn, asked request) {
 		return
 	}
 	if ends {
-		l.endLayer(c)
+		c.endLayer()
 	}
 	flushed := c.queued.Load() == 0
 	switch {
 	case flushed && ends && !detaching && c.inputDone():
 		if asked&short != 0 {
-			l.endOutput(c, asked)
+			c.endOutput(asked)
 		}
-		l.close(c)
+		c.closeNow()
 		return
 	case ends:
-		l.endOutput(c, asked)
+		c.endOutput(asked)
 	}
 	switch {
 	case !flushed:
 	case detaching:
-		l.tryDetach(c)
+		c.tryDetach()
 	case c.phase() == draining:
-		l.advance(c, closing)
+		c.advance(closing)
 	}
 }
 
 // close has the driver close a conn that has nothing left to send.
-func (l *Loop) close(c *Conn) {
-	l.advance(c, closed)
-	l.drv.Close(c.id)
+func (c *Conn) closeNow() {
+	c.advance(closed)
+	c.loop.drv.Close(c.id)
 }
 
 // endOutput sends our FIN, once.
-func (l *Loop) endOutput(c *Conn, asked request) {
+func (c *Conn) endOutput(asked request) {
+	l := c.loop
 	if c.is(finSent) {
 		return
 	}
@@ -97,15 +98,15 @@ func (c *Conn) inputDone() bool {
 
 // beginDraining stops delivery. Input is read only to be discarded: unread bytes would turn the
 // close into a reset, which would destroy the last answer on its way.
-func (l *Loop) beginDraining(c *Conn) {
-	l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
+func (c *Conn) beginDraining() {
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(c.loop.engine.cfg.LingerTimeout))
 	if x := c.extra.Load(); x != nil {
 		x.held.Release()
 	}
 	if n := c.unsent(); n > 0 {
 		c.ownExtra().flushed = n
 	}
-	l.drv.Resume(c.id)
+	c.loop.drv.Resume(c.id)
 }
 
 // quietLinger is how long a close waits for a peer that sends nothing, or more than LingerBytes. It
@@ -113,7 +114,8 @@ func (l *Loop) beginDraining(c *Conn) {
 const quietLinger = 500 * time.Millisecond
 
 // lingerTime is how long a conn that has flushed waits for its peer's FIN.
-func (l *Loop) lingerTime(c *Conn) time.Duration {
+func (c *Conn) lingerTime() time.Duration {
+	l := c.loop
 	if x := c.extra.Load(); x != nil && x.lingered > 0 && x.lingered <= l.engine.cfg.LingerBytes {
 		return l.engine.cfg.LingerTimeout
 	}
@@ -123,7 +125,8 @@ func (l *Loop) lingerTime(c *Conn) time.Duration {
 // discard counts the input of a closing conn. Above the limit the rest is left to the kernel, whose
 // buffers fill until the peer pauses and can read the last answer: a close would reset it. Its FIN
 // is not seen any more, so it is not waited for as long.
-func (l *Loop) discard(c *Conn, n int) {
+func (c *Conn) discard(n int) {
+	l := c.loop
 	x := c.ownExtra()
 	first := x.lingered == 0
 	x.lingered += n
@@ -135,35 +138,36 @@ func (l *Loop) discard(c *Conn, n int) {
 		l.drv.Pause(c.id)
 	}
 	if c.phase() == closing && (first || tooMuch) {
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.lingerTime(c)))
+		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(c.lingerTime()))
 	}
 }
 
 // lingerExpired ends the wait of a closing conn: for its peer's FIN, or, if output is not moving,
 // for its flush.
-func (l *Loop) lingerExpired(c *Conn) {
+func (c *Conn) lingerExpired() {
 	x, unsent := c.ownExtra(), c.unsent()
 	switch {
 	case c.phase() == closed:
 	case c.phase() == closing:
-		l.close(c)
+		c.closeNow()
 	case x.flushed-unsent >= lingerProgress:
 		x.flushed = unsent
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
+		c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(c.loop.engine.cfg.LingerTimeout))
 	default:
 		c.Abort(ErrSlow)
 	}
 }
 
-func (l *Loop) abort(c *Conn) {
-	l.advance(c, closed)
+func (c *Conn) abortNow() {
+	c.advance(closed)
 	c.abortBridge()
-	l.drv.Abort(c.id)
+	c.loop.drv.Abort(c.id)
 }
 
 // ended is the end: the driver has let go of the conn.
-func (l *Loop) ended(c *Conn, err error) {
-	l.current.Store(nil)
+func (c *Conn) driverClosed(err error) {
+	l := c.loop
+	l.calls.current.Store(nil)
 	l.remove(c)
 	layer := c.layer()
 	undelivered := c.queued.Load() > 0
@@ -174,13 +178,13 @@ func (l *Loop) ended(c *Conn, err error) {
 	case asked&wantClose != 0 && (!undelivered || reason != nil):
 		err = cmp.Or(reason, c.truncation()) // nil, unless the layer has failed or lacks its end
 	case err != nil && layer != nil:
-		defer func() { l.tellClosed(c, asked, err) }() // also if the layer ends the goroutine
-		err = l.meaning(c, err)
+		defer func() { c.tellClosed(asked, err) }() // also if the layer ends the goroutine
+		err = l.calls.meaning(c, err)
 		return
 	case err == nil:
 		err = c.truncation()
 	}
-	l.tellClosed(c, asked, err)
+	c.tellClosed(asked, err)
 }
 
 // bury marks the conn as gone and drops what it still holds.
@@ -189,7 +193,7 @@ func (c *Conn) bury() (asked request, reason error) {
 	defer c.mu.Unlock()
 	asked = c.asked
 	c.asked |= gone
-	c.loop.advance(c, closed)
+	c.advance(closed)
 	c.loop.stats.dropped.Add(uint64(c.withDriver()))
 	if c.out != nil {
 		c.out.Put()
@@ -217,7 +221,8 @@ func (c *Conn) withDriver() int64 {
 }
 
 // tellClosed tells all calls that wait for the conn that it has ended.
-func (l *Loop) tellClosed(c *Conn, asked request, err error) {
+func (c *Conn) tellClosed(asked request, err error) {
+	l := c.loop
 	x := c.extra.Load()
 	if c.is(connecting) {
 		c.dialing().finish(orClosed(err)) // a failed Dial calls no handler
@@ -226,9 +231,9 @@ func (l *Loop) tellClosed(c *Conn, asked request, err error) {
 	if x != nil && x.bridge != nil {
 		x.bridge.end(asked&wantAbort != 0 || err != nil)
 	}
-	defer l.lastCall(c, err) // also if the one before does not return
+	defer l.calls.lastCall(c, err) // also if the one before does not return
 	if x != nil && x.detach != nil {
-		l.callDetached(c, nil, nil, orClosed(err))
+		l.calls.detached(c, nil, nil, orClosed(err))
 	}
 }
 
@@ -263,7 +268,7 @@ func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	default:
 		x.detach = done
 		c.loop.drv.Pause(c.id)
-		c.loop.revisit(c)
+		c.loop.settler.revisit(c)
 	}
 }
 
@@ -274,38 +279,40 @@ func (c *Conn) detaching() bool {
 }
 
 // tryDetach takes a conn that is flushed out of the driver, which may refuse.
-func (l *Loop) tryDetach(c *Conn) {
+func (c *Conn) tryDetach() {
+	l := c.loop
 	err := l.drv.Detach(c.id)
 	if err == nil {
-		l.advance(c, closed)
+		c.advance(closed)
 		return
 	}
-	l.revisit(c) // for what was held meanwhile
-	l.callDetached(c, nil, nil, err)
+	l.settler.revisit(c) // for what was held meanwhile
+	l.calls.detached(c, nil, nil, err)
 	if !c.is(paused) {
 		l.drv.Resume(c.id)
 	}
-	l.switchHandlers()
+	l.calls.switchHandlers()
 }
 
 // detached hands the connection over.
-func (l *Loop) detached(c *Conn, sock driver.Socket) {
-	l.current.Store(nil)
-	l.remove(c)
+func (c *Conn) driverDetached(sock driver.Socket) {
+	c.loop.calls.current.Store(nil)
+	c.loop.remove(c)
 	x := c.extra.Load()
 	unread := x.held.AppendTo(nil)
 	c.bury()
 	var nc net.Conn
 	var err error
-	defer func() { l.handedOver(c, nc, unread, err) }() // also if the layer ends the goroutine
-	nc, unread, err = l.outside(c, sock, unread)
+	defer func() { c.handedOver(nc, unread, err) }() // also if the layer ends the goroutine
+	nc, unread, err = c.outside(sock, unread)
 }
 
 // handedOver calls Detach's function. Without a net.Conn it is closed.
-func (l *Loop) handedOver(c *Conn, nc net.Conn, unread []byte, err error) {
+func (c *Conn) handedOver(nc net.Conn, unread []byte, err error) {
+	l := c.loop
 	if nc != nil {
-		l.callDetached(c, nc, unread, nil)
-		l.switchHandlers()
+		l.calls.detached(c, nc, unread, nil)
+		l.calls.switchHandlers()
 		return
 	}
 	x := c.extra.Load()
@@ -313,12 +320,12 @@ func (l *Loop) handedOver(c *Conn, nc net.Conn, unread []byte, err error) {
 	if x.bridge != nil {
 		x.bridge.end(true)
 	}
-	defer l.lastCall(c, err)
-	l.callDetached(c, nil, nil, err)
+	defer l.calls.lastCall(c, err)
+	l.calls.detached(c, nil, nil, err)
 }
 
 // outside makes a net.Conn of what leaves the engine.
-func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []byte, error) {
+func (c *Conn) outside(sock driver.Socket, unread []byte) (net.Conn, []byte, error) {
 	nc, err := sock.Conn()
 	if err != nil {
 		return nil, nil, err
@@ -350,7 +357,7 @@ func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest
 		}
 		v := recover()
 		if v == nil {
-			v = c.loop.exit()
+			v = c.loop.handoff.exit()
 		}
 		raw.Close()
 		c.mu.Lock()
@@ -363,12 +370,12 @@ func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest
 	return nc, rest, nil
 }
 
-func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {
+func (k *callbacks) detached(c *Conn, nc net.Conn, unread []byte, err error) {
 	x := c.extra.Load()
 	done := x.detach
 	x.detach = nil
-	call := l.calls(c)
-	defer l.returned(c, &call)
+	call := k.begin(c)
+	defer k.returned(c, &call)
 	done(nc, unread, err)
 	call.returned = true
 }

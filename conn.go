@@ -235,13 +235,13 @@ func (c *Conn) Notify() {
 func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.engine.bind(h)
 	s := handlerSwitch{c, h, rest}
-	for i := range c.loop.switches {
-		if c.loop.switches[i].c == c {
-			c.loop.switches[i] = s
+	for i := range c.loop.calls.switches {
+		if c.loop.calls.switches[i].c == c {
+			c.loop.calls.switches[i] = s
 			return
 		}
 	}
-	c.loop.switches = append(c.loop.switches, s)
+	c.loop.calls.switches = append(c.loop.calls.switches, s)
 }
 
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
@@ -262,7 +262,7 @@ func (c *Conn) Resume() {
 	switch x := c.extra.Load(); {
 	case c.detaching(): // it is on its way out, and receives no more
 	case x != nil && (x.held.Len() > 0 || x.endHeld):
-		c.loop.revisit(c)
+		c.loop.settler.revisit(c)
 	default:
 		c.loop.drv.Resume(c.id)
 	}
@@ -414,7 +414,7 @@ type rawConn struct{ c *Conn }
 // Control implements syscall.RawConn.
 func (r rawConn) Control(f func(fd uintptr)) error {
 	l := r.c.loop
-	if l.shifts.owner.Load() == driver.Goroutine() && OnLoop() {
+	if l.handoff.owner.Load() == driver.Goroutine() && OnLoop() {
 		return r.c.control(f)
 	}
 	if !l.engine.HandOff() {

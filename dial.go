@@ -316,14 +316,14 @@ func (l *Loop) dialed(c *Conn) {
 	l.wheel.Clear(c.id.Slot())
 	r.leave(c)
 	r.giveUp()
-	l.current.Store(c)
+	l.calls.current.Store(c)
 	l.openDialed(c, r)
-	l.leave(c)
+	l.calls.done(c)
 }
 
 func (l *Loop) openDialed(c *Conn, r *race) {
 	defer r.tell(c, nil)
-	l.callOpened(c)
+	l.calls.opened(c)
 }
 
 const (

@@ -69,8 +69,8 @@ func newEnd(t *testing.T, cut bool) *end {
 	d := &end{t: t, recorder: &recorder{}, h: &halfOpen{}}
 	e := &Engine{sys: standing{}, quota: quota{most: 1}, cfg: Config{WriteLimit: 1 << 20, MaxWrite: 1 << 20,
 		LingerTimeout: endTime, LingerBytes: endLinger, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}}
-	l := &Loop{engine: e, drv: d.recorder, wheel: wheel.New(0), listeners: listeners{}}
-	l.shifts.current = new(shift)
+	l := assemble(&Loop{engine: e, drv: d.recorder, wheel: wheel.New(0), listeners: listeners{}})
+	l.handoff.current = new(shift)
 	if cut {
 		l.can.Cut = func(driver.ID) { d.note("cut") }
 	}
@@ -81,7 +81,7 @@ func newEnd(t *testing.T, cut bool) *end {
 }
 
 // settle is the end of a turn.
-func (d *end) settle() { d.c.loop.drainDirty(dirtySlice); d.c.loop.settle(d.c) }
+func (d *end) settle() { d.c.loop.settler.drainDirty(dirtySlice); d.c.loop.settler.settle(d.c) }
 
 func (d *end) write(n int) {
 	d.t.Helper()

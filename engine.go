@@ -75,7 +75,7 @@ func Start(c Config) (*Engine, error) {
 	e.running.Store(int32(len(e.loops)))
 	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
 	for _, l := range e.loops {
-		l.employ(l.begin)
+		l.handoff.employ(l.begin)
 	}
 	return e, nil
 }

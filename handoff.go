@@ -29,22 +29,25 @@ func (h Handoff) HandOff() bool {
 	switch {
 	case h.loop == nil:
 	case h.loop.can.ThreadBound:
-		return h.loop.inline.token.Load() != h.token
+		return h.loop.handoff.token.Load() != h.token
 	default:
-		h.loop.handOff(h.token, false)
+		h.loop.handoff.handOff(h.token, false)
 	}
 	return true
 }
 
 // Inline reports whether the task still has its loop. If so, it began a few milliseconds ago at
 // most. Any goroutine.
-func (h Handoff) Inline() bool { return h.loop != nil && h.loop.inline.token.Load() == h.token }
+func (h Handoff) Inline() bool { return h.loop != nil && h.loop.handoff.token.Load() == h.token }
 
-// shifts is what a loop knows of its goroutines.
-type shifts struct {
-	current *shift
+// handoff is what a loop knows of the goroutines that it runs on.
+type handoff struct {
+	loop    *Loop
+	current *shift        // the owner's
 	exits   int           // callbacks that ended the goroutine of a thread-bound driver
 	owner   atomic.Uint64 // the number of the goroutine that the loop belongs to
+	token   atomic.Uint64 // odd while an inline task has the loop's goroutine
+	thread  atomic.Int64  // that inline tasks run on; 0: not known
 }
 
 // A shift is one goroutine's time as a loop's owner.
@@ -62,51 +65,53 @@ var errExits = errors.New("myriad: too many callbacks ended their goroutine (run
 
 // employ has a new goroutine own the loop: it does first, and then what a loop does. If the driver
 // is bound to a thread, the goroutine keeps its thread, which ends with it.
-func (l *Loop) employ(first func()) {
-	l.engine.sys.Go(func() {
+func (h *handoff) employ(first func()) {
+	h.loop.engine.sys.Go(func() {
 		driver.Unlabel() // an inline task that hands the loop off may have labels
-		if l.can.ThreadBound {
+		if h.loop.can.ThreadBound {
 			runtime.LockOSThread()
 		}
-		l.runFrom(first)
+		h.runFrom(first)
 	})
 }
 
 // runFrom has the calling goroutine own the loop until the loop or the goroutine ends.
-func (l *Loop) runFrom(first func()) {
+func (h *handoff) runFrom(first func()) {
+	l := h.loop
 	s := new(shift)
 	defer func() {
 		if s.next != nil {
-			l.replace(s.next)
+			h.replace(s.next)
 		}
 	}()
-	l.shifts.owner.Store(driver.Goroutine()) // before an inline task runs
-	l.own()
-	l.shifts.current = s
+	h.owner.Store(driver.Goroutine()) // before an inline task runs
+	h.own()
+	h.current = s
 	first()
 	l.run()
 }
 
 // replace goes on with the loop after a callback has ended the goroutine, which runs its deferred
 // functions now.
-func (l *Loop) replace(next func()) {
+func (h *handoff) replace(next func()) {
+	l := h.loop
 	if !l.can.ThreadBound {
-		l.employ(next)
+		h.employ(next)
 		return
 	}
-	if l.shifts.exits++; l.shifts.exits > mostExits && l.failure == nil {
+	if h.exits++; h.exits > mostExits && l.failure == nil {
 		l.stopFor(errExits)
 	}
-	l.runFrom(next)
+	h.runFrom(next)
 }
 
 // unwinding reports whether a callback is ending the loop's goroutine already.
-func (l *Loop) unwinding() bool { return l.shifts.current.next != nil }
+func (h *handoff) unwinding() bool { return h.current.next != nil }
 
 // exit notes that a callback is ending the loop's goroutine: what the functions above it had still
 // to do is not done.
-func (l *Loop) exit() string {
-	l.shifts.current.next = l.resume
+func (h *handoff) exit() string {
+	h.current.next = h.loop.resume
 	return "it ended its goroutine (runtime.Goexit)"
 }
 
@@ -114,8 +119,8 @@ func (l *Loop) exit() string {
 func (l *Loop) resume() {
 	l.slept = true
 	l.readClock()
-	l.current.Store(nil)
-	l.switchHandlers()
+	l.calls.current.Store(nil)
+	l.calls.switchHandlers()
 	if l.failure == nil {
 		l.turn(0)
 	}
@@ -125,7 +130,7 @@ func (l *Loop) resume() {
 // an inline task. That code may wait: another goroutine then continues with the loop.
 var (
 	loopBody = entryOf((*Loop).run)
-	taskHost = entryOf((*Loop).runTask)
+	taskHost = entryOf((*tasks).runOne)
 )
 
 func entryOf(f any) uintptr { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Entry() }
@@ -154,9 +159,9 @@ func (e *Engine) HandOff() bool {
 // the loop was handed off already, or is another engine's.
 func (e *Engine) handoffOf(id uint64) Handoff {
 	for _, l := range e.loops {
-		token := l.inline.token.Load()
+		token := l.handoff.token.Load()
 		// the owner has not changed since, so the token is its task's
-		if token%2 != 0 && id != 0 && l.shifts.owner.Load() == id {
+		if token%2 != 0 && id != 0 && l.handoff.owner.Load() == id {
 			return Handoff{l, token}
 		}
 	}
@@ -182,20 +187,21 @@ func whereabouts() uintptr {
 }
 
 // own tells a driver that checks its callers which goroutine it belongs to now.
-func (l *Loop) own() {
-	if l.can.Own != nil {
-		l.can.Own()
+func (h *handoff) own() {
+	if h.loop.can.Own != nil {
+		h.loop.can.Own()
 	}
 }
 
 // noteThread tells the monitor which thread n inline tasks will run on. By the owner of the loop.
-func (l *Loop) noteThread(n int) {
+func (h *handoff) noteThread(n int) {
+	l := h.loop
 	switch t := l.engine.has.Threads; {
 	case t == nil:
 	case n >= crowd:
-		l.inline.thread.Store(int64(t.Thread()))
-	case l.inline.thread.Load() != 0:
-		l.inline.thread.Store(0)
+		h.thread.Store(int64(t.Thread()))
+	case h.thread.Load() != 0:
+		h.thread.Store(0)
 	}
 }
 
@@ -274,17 +280,17 @@ func (m *monitor) look() (active bool) {
 		if l.can.ThreadBound {
 			continue
 		}
-		token, last := l.inline.token.Load(), &m.seen[i]
+		token, last := l.handoff.token.Load(), &m.seen[i]
 		switch {
 		case token != last.token:
 			*last = sight{token: token}
-			if thread := l.inline.thread.Load(); token%2 != 0 && thread != 0 {
+			if thread := l.handoff.thread.Load(); token%2 != 0 && thread != 0 {
 				last.ran = m.engine.has.Threads.Ran(int(thread))
 			}
 			active = true
 		case token%2 != 0:
 			if !m.starved(l, last) {
-				l.handOff(token, true)
+				l.handoff.handOff(token, true)
 			}
 			active = true
 		}
@@ -297,7 +303,7 @@ func (m *monitor) look() (active bool) {
 // would wait for a processor, too. On a busy machine this saves a sixth of the CPU of a request
 // (docs/adr/0010).
 func (m *monitor) starved(l *Loop, last *sight) bool {
-	thread := int(l.inline.thread.Load())
+	thread := int(l.handoff.thread.Load())
 	if thread == 0 || last.doubts == mostDoubts {
 		return false
 	}
@@ -323,7 +329,7 @@ func (m *monitor) park() bool {
 
 func (m *monitor) news() bool {
 	for i, l := range m.engine.loops {
-		if !l.can.ThreadBound && l.inline.token.Load() != m.seen[i].token {
+		if !l.can.ThreadBound && l.handoff.token.Load() != m.seen[i].token {
 			return true
 		}
 	}

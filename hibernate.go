@@ -46,10 +46,10 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool { return c.HibernateAs(w, 0, 
 // as what its protocol waits for. HibernatedAs returns it in Wake. On the loop only.
 func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
 	l := c.loop
-	if !l.atRest(c) {
+	if !l.hibernation.atRest(c) {
 		return false
 	}
-	k, ok := l.kindOf(w, c.local)
+	k, ok := l.hibernation.kindOf(w, c.local)
 	if !ok {
 		return false
 	}
@@ -65,7 +65,7 @@ func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
 	l.stats.hibernating++
 	alone = alone && c.asked == 0
 	c.asked |= gone
-	l.advance(c, closed)
+	c.advance(closed)
 	if kept := &l.hibernation.kinds[k].spare; alone && len(*kept) < keptConns {
 		*kept = append(*kept, c)
 	}
@@ -76,12 +76,13 @@ func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
 func (c *Conn) HibernatedAs() uint8 { return c.loop.hibernation.records.Row(c.id.Slot()).tag }
 
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
-func (l *Loop) atRest(c *Conn) bool {
-	if c.id == 0 || c.status != 0 || l.stopping || l.current.Load() == c || l.switching(c) {
+func (b *hibernation) atRest(c *Conn) bool {
+	l := b.loop
+	if c.id == 0 || c.status != 0 || l.stopping || l.calls.current.Load() == c || l.calls.switching(c) {
 		return false
 	}
-	for i := l.inline.run; i < len(l.inline.tasks); i++ {
-		if l.inline.tasks[i].c == c {
+	for i := l.tasks.ran; i < len(l.tasks.list); i++ {
+		if l.tasks.list[i].c == c {
 			return false
 		}
 	}
@@ -90,6 +91,7 @@ func (l *Loop) atRest(c *Conn) bool {
 
 // hibernation is what a loop keeps of the connections that hibernate.
 type hibernation struct {
+	loop    *Loop
 	records table.Table[hibernatedConn] // by slot
 	kinds   []kind
 }
@@ -112,10 +114,10 @@ type kind struct {
 
 // kindOf finds the kind of a connection, or makes it in the place of one that no connection has any
 // more.
-func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
-	free := len(l.hibernation.kinds)
-	for i := range l.hibernation.kinds {
-		k := &l.hibernation.kinds[i]
+func (b *hibernation) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
+	free := len(b.kinds)
+	for i := range b.kinds {
+		k := &b.kinds[i]
 		if k.waker == w && sameAddr(k.local, local) {
 			return uint16(i), true
 		}
@@ -126,10 +128,10 @@ func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
 	switch {
 	case free == maxKinds:
 		return 0, false
-	case free == len(l.hibernation.kinds):
-		l.hibernation.kinds = append(l.hibernation.kinds, kind{})
+	case free == len(b.kinds):
+		b.kinds = append(b.kinds, kind{})
 	}
-	l.hibernation.kinds[free] = kind{waker: w, local: local}
+	b.kinds[free] = kind{waker: w, local: local}
 	return uint16(free), true
 }
 
@@ -139,39 +141,42 @@ func sameAddr(a, b net.Addr) bool {
 
 // awake is the conn of that slot, woken if it hibernates; nil if there is none. Outside of
 // callbacks.
-func (l *Loop) awake(slot uint32) *Conn {
+func (b *hibernation) awake(slot uint32) *Conn {
+	l := b.loop
 	if c := l.conn(slot); c != nil {
 		return c
 	}
-	c := l.wake(slot)
+	c := b.wake(slot)
 	if c != nil {
-		l.current.Store(nil)
-		l.switchHandlers() // Wake may have called SetHandler
+		l.calls.current.Store(nil)
+		l.calls.switchHandlers() // Wake may have called SetHandler
 	}
 	return c
 }
 
 // wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
 // The conn is current then.
-func (l *Loop) wake(slot uint32) *Conn {
-	s := l.hibernation.records.Row(slot)
+func (b *hibernation) wake(slot uint32) *Conn {
+	l := b.loop
+	s := b.records.Row(slot)
 	if s == nil || s.generation == 0 {
 		return nil
 	}
-	k := &l.hibernation.kinds[s.kind]
-	c, last := l.connOf(k)
+	k := &b.kinds[s.kind]
+	c, last := b.connOf(k)
 	c.id, c.remote = driver.MakeID(uint8(l.index), slot, s.generation), s.remote
 	*l.conns.Row(slot) = c
 	*s = hibernatedConn{tag: s.tag}
 	k.asleep--
 	l.stats.hibernating--
-	l.current.Store(c) // which keeps it awake
-	l.callWake(c, k.waker, last)
+	l.calls.current.Store(c) // which keeps it awake
+	l.calls.wake(c, k.waker, last)
 	return c
 }
 
 // connOf takes a Conn that is kept for a kind, with the handler that it had, or makes one.
-func (l *Loop) connOf(k *kind) (c *Conn, last Handler) {
+func (b *hibernation) connOf(k *kind) (c *Conn, last Handler) {
+	l := b.loop
 	n := len(k.spare)
 	if n == 0 {
 		c = newConn(l, k.waker)
@@ -186,10 +191,11 @@ func (l *Loop) connOf(k *kind) (c *Conn, last Handler) {
 	return c, c.handler
 }
 
-func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
+func (k *callbacks) wake(c *Conn, w Waker, last Handler) {
+	l := k.loop
 	c.handler, c.can = w, 0 // if Wake panics
-	call := l.calls(c)
-	defer l.returned(c, &call)
+	call := k.begin(c)
+	defer k.returned(c, &call)
 	h := w.Wake(c, last)
 	l.engine.bind(h)
 	c.handler, c.can = h, abilitiesOf(h)
@@ -199,11 +205,11 @@ func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
 // WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for
 // these. On the loop only.
 func (l *Loop) WakeAll(chosen func(w Waker) bool) {
-	before := l.current.Load()
-	defer func() { l.current.Store(before) }() // chosen may not return
+	before := l.calls.current.Load()
+	defer func() { l.calls.current.Store(before) }() // chosen may not return
 	for i := range uint32(l.hibernation.records.Len()) {
 		if s := l.hibernation.records.Row(i); s.generation != 0 && chosen(l.hibernation.kinds[s.kind].waker) {
-			l.revisit(l.wake(i)) // for what Wake has asked of it
+			l.settler.revisit(l.hibernation.wake(i)) // for what Wake has asked of it
 		}
 	}
 	for i := range l.hibernation.kinds {

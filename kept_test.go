@@ -36,7 +36,7 @@ func TestKeptConnsAreBounded(t *testing.T) {
 	}
 	again := 0
 	for i := range uint32(many) {
-		if first[l.wake(i)] {
+		if first[l.hibernation.wake(i)] {
 			again++
 		}
 	}

@@ -125,10 +125,10 @@ func (w Wire) Owe(n int) {
 // Deliver hands decoded bytes to the handler, or keeps a copy while the conn is paused. p need only
 // be valid during the call. On the loop only: from Received, or from a function given to
 // Loop.Later.
-func (w Wire) Deliver(p []byte) { w.c.loop.deliver(w.c, p) }
+func (w Wire) Deliver(p []byte) { w.c.loop.settler.deliver(w.c, p) }
 
 // End says that the peer has ended the layer's stream in order (close_notify). On the loop only.
-func (w Wire) End() { w.c.loop.peerEnded(w.c) }
+func (w Wire) End() { w.c.loop.settler.peerEnded(w.c) }
 
 // Truncated says that the peer's FIN came before the end of the layer's stream; err, which is not
 // nil, says why. A handler that is a TruncatedEnder is called once it has had all bytes, and may
@@ -137,7 +137,7 @@ func (w Wire) Truncated(err error) {
 	if !w.c.is(peerEnded) {
 		w.c.ownExtra().cut = err
 	}
-	w.c.loop.peerEnded(w.c)
+	w.c.loop.settler.peerEnded(w.c)
 }
 
 // Fail ends the conn with err. What is queued is sent, without the layer's own end after it. The
@@ -270,8 +270,8 @@ func (l *Loop) encode(c *Conn, f func(w Wire) error) error {
 	returned := false
 	defer func() {
 		if !returned {
-			l.exit()
-			l.revisit(c)
+			l.handoff.exit()
+			l.settler.revisit(c)
 		}
 	}()
 	err := c.encode(f)
@@ -281,7 +281,7 @@ func (l *Loop) encode(c *Conn, f func(w Wire) error) error {
 
 // encodeOwed has the layer encode what it has taken, while not too much is encoded already; a
 // bounded number of slices in one turn.
-func (l *Loop) encodeOwed(c *Conn, x *extra) {
+func (x *extra) encodeOwed(c *Conn) {
 	if c.is(served) {
 		return
 	}
@@ -289,32 +289,32 @@ func (l *Loop) encodeOwed(c *Conn, x *extra) {
 		c.mu.Lock()
 		more := false
 		if x.unencoded > 0 && c.queued.Load()-x.unencoded <= int64(c.limit)/2 {
-			_ = l.encode(c, func(w Wire) error { more = x.buffered.Encode(w); return nil })
+			_ = c.loop.encode(c, func(w Wire) error { more = x.buffered.Encode(w); return nil })
 		}
 		out := c.takeOutput()
 		c.mu.Unlock()
-		l.send(c, out)
+		c.send(out)
 		if !more {
 			return
 		}
 	}
-	l.revisitServed(c)
+	c.loop.settler.revisitServed(c)
 }
 
 // endLayer sends the layer's own end, once, after everything else.
-func (l *Loop) endLayer(c *Conn) {
+func (c *Conn) endLayer() {
 	x := c.extra.Load()
 	if x == nil || x.layer == nil {
 		return
 	}
 	c.mu.Lock()
 	if !x.layerEnded {
-		_ = l.encode(c, c.lastOf(x.layer)) // a layer that cannot end in order has nothing to queue
+		_ = c.loop.encode(c, c.lastOf(x.layer)) // a layer that cannot end in order has nothing to queue
 		x.layerEnded = true
 	}
 	out := c.takeOutput()
 	c.mu.Unlock()
-	l.send(c, out)
+	c.send(out)
 }
 
 // lastOf is what ends the stream of a layer. mu is held.
@@ -328,17 +328,17 @@ func (c *Conn) lastOf(l Layer) func(Wire) error {
 	return func(Wire) error { return nil }
 }
 
-func (l *Loop) decode(c *Conn, p []byte) {
+func (k *callbacks) decode(c *Conn, p []byte) {
 	call := call{began: untimed} // the handler's part in it is timed
-	defer l.returned(c, &call)
+	defer k.returned(c, &call)
 	c.layer().Received(Wire{c, false}, p)
 	call.returned = true
 }
 
 // layerEnded is the peer's FIN for a layer that judges it by itself.
-func (l *Loop) layerEnded(c *Conn, x *extra) {
+func (k *callbacks) layerEnded(c *Conn, x *extra) {
 	call := call{began: untimed}
-	defer l.returned(c, &call)
+	defer k.returned(c, &call)
 	x.buffered.Ended(Wire{c, false})
 	call.returned = true
 }
@@ -350,7 +350,8 @@ func (l *Loop) hasInput(c *Conn, rest []byte) bool {
 
 // decodeRest gives a layer that Opened has set what was received before: rest, what was held, the
 // FIN. It returns false if there is no layer, or nothing for it.
-func (l *Loop) decodeRest(c *Conn, rest []byte) bool {
+func (c *Conn) layerDecodesRest(rest []byte) bool {
+	l := c.loop
 	if c.layer() == nil || !l.hasInput(c, rest) {
 		return false
 	}
@@ -359,22 +360,22 @@ func (l *Loop) decodeRest(c *Conn, rest []byte) bool {
 	x.endHeld = false
 	rest = x.held.AppendTo(rest)
 	x.held.Release()
-	l.inform(c, nil)
-	l.switchHandlers() // the layer may need the handler that Opened has named
+	l.calls.inform(c, nil)
+	l.calls.switchHandlers() // the layer may need the handler that Opened has named
 	if len(rest) > 0 && !c.closeAsked() {
-		l.decode(c, rest)
-		l.switchHandlers()
+		l.calls.decode(c, rest)
+		l.calls.switchHandlers()
 	}
 	if ended && !c.closeAsked() {
-		l.wireEnded(c)
+		l.settler.wireEnded(c)
 	}
 	return true
 }
 
 // meaning is what the layer makes of an end, or that end itself if it panics.
-func (l *Loop) meaning(c *Conn, end error) (err error) {
+func (k *callbacks) meaning(c *Conn, end error) (err error) {
 	call := call{began: untimed}
-	defer l.returned(c, &call)
+	defer k.returned(c, &call)
 	err = end
 	err = c.layer().Closed(end)
 	call.returned = true
@@ -395,16 +396,16 @@ func (c *Conn) mustEncode() bool {
 
 // wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
 // this.
-func (l *Loop) wireEnded(c *Conn) {
+func (s *settler) wireEnded(c *Conn) {
 	x := c.extra.Load()
 	switch {
 	case x == nil || x.layer == nil || c.is(peerEnded) || c.phase() != open:
 	case x.buffered != nil:
 		x.fin = true
-		l.layerEnded(c, x)
+		s.loop.calls.layerEnded(c, x)
 		return
 	default:
-		x.cut = l.meaning(c, nil)
+		x.cut = s.loop.calls.meaning(c, nil)
 	}
 	if b := c.bridged(); b != nil && c.phase() == open {
 		switch err := b.broken(); {
@@ -414,7 +415,7 @@ func (l *Loop) wireEnded(c *Conn) {
 			c.Abort(err)
 		}
 	}
-	l.peerEnded(c)
+	s.peerEnded(c)
 }
 
 // writeThrough writes through the layer. mu is held.

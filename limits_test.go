@@ -11,7 +11,7 @@ import (
 // newQuota is of an engine whose loop does not run: what is posted to it waits in its mailbox.
 func newQuota(most int64) (*quota, *Loop) {
 	e := &Engine{quota: quota{most: most}}
-	return &e.quota, &Loop{engine: e}
+	return &e.quota, assemble(&Loop{engine: e})
 }
 
 func posted(l *Loop) int {
@@ -54,7 +54,7 @@ func TestQuota(t *testing.T) {
 // Room for a listener whose loop has ended goes to the next one.
 func TestQuotaOfEndedLoop(t *testing.T) {
 	q, l := newQuota(1)
-	ended := &Loop{engine: l.engine}
+	ended := assemble(&Loop{engine: l.engine})
 	ended.mail.closed = true
 	q.take()
 	q.wait(&Listener{loop: ended})

@@ -88,13 +88,13 @@ func (ln *Listener) Close() error {
 		return ErrClosed
 	}
 	ln.inner.Refuse()
-	ln.loop.Post(func() { ln.loop.closeListener(ln) })
+	ln.loop.Post(func() { ln.stop() })
 	return nil
 }
 
 // ended runs on the loop when the driver has let go of the listener.
 func (ln *Listener) ended() {
-	ln.loop.dropHand(ln)
+	ln.dropHand()
 	_ = ln.inner.Close()
 }
 
@@ -138,21 +138,22 @@ func (ln *Listener) halt(on bool) {
 			l.drv.StopAccept(ln.id)
 		}
 		if ln.halted = on; ln.hand == nil { // else accepting goes on when the peer in hand is in
-			l.resumeAccept(ln)
+			ln.resume()
 		}
 	})
 }
 
-func (l *Loop) resumeAccept(ln *Listener) {
+func (ln *Listener) resume() {
 	if !ln.halted {
-		l.drv.ResumeAccept(ln.id)
+		ln.loop.drv.ResumeAccept(ln.id)
 	}
 }
 
 // accepted is the driver's news of a peer.
-func (l *Loop) accepted(ln *Listener, sock driver.Socket) {
+func (ln *Listener) accepted(sock driver.Socket) {
+	l := ln.loop
 	if ln.shedding {
-		l.shed(ln, sock)
+		ln.shed(sock)
 		return
 	}
 	e := l.engine
@@ -163,7 +164,7 @@ func (l *Loop) accepted(ln *Listener, sock driver.Socket) {
 	}
 	ln.hand = sock
 	if ln.room = e.quota.waiting.Load() == 0 && e.quota.take(); ln.room {
-		l.letInTime(ln)
+		ln.letInTime()
 		return
 	}
 	l.drv.StopAccept(ln.id)
@@ -183,17 +184,18 @@ func (ln *Listener) admitHand() {
 		return
 	}
 	ln.room = true
-	l.resumeAccept(ln) // before its handler is called, which may not return
-	l.letInTime(ln)
+	ln.resume() // before its handler is called, which may not return
+	ln.letInTime()
 }
 
 // letInTime lets the peer in hand in, for which there is room, unless Config.AcceptRate has it
 // wait.
-func (l *Loop) letInTime(ln *Listener) {
+func (ln *Listener) letInTime() {
+	l := ln.loop
 	e := l.engine
 	wait := e.pace.reserve(l.now)
 	if wait == 0 {
-		l.letIn(ln)
+		ln.letIn()
 		return
 	}
 	l.drv.StopAccept(ln.id)
@@ -205,7 +207,8 @@ func (l *Loop) letInTime(ln *Listener) {
 	}
 }
 
-func (l *Loop) letIn(ln *Listener) {
+func (ln *Listener) letIn() {
+	l := ln.loop
 	sock := ln.hand
 	ln.hand, ln.room = nil, false
 	l.engine.place(l, arrival{sock: sock, listener: ln})
@@ -214,7 +217,8 @@ func (l *Loop) letIn(ln *Listener) {
 // acceptFailed has a listener rest. Its peers are left in the backlog, for descriptors are most
 // often back soon; when that has lasted, some are shed in each pause, so that they can try
 // elsewhere.
-func (l *Loop) acceptFailed(ln *Listener, err error) {
+func (ln *Listener) failed(err error) {
+	l := ln.loop
 	e := l.engine
 	l.stats.acceptErrors.Add(1)
 	noFiles := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
@@ -225,14 +229,14 @@ func (l *Loop) acceptFailed(ln *Listener, err error) {
 	if ln.failing == 0 {
 		ln.failing = max(1, l.now)
 	}
-	l.rest(ln)
+	ln.rest()
 	if ln.shedding { // another part of the process was quicker to take the descriptor
-		l.endShedding(ln)
+		ln.endShedding()
 		return
 	}
 	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.spare.free() {
 		ln.shedding, ln.mayShed = true, shedBatch
-		l.resumeAccept(ln)
+		ln.resume()
 	}
 }
 
@@ -245,53 +249,54 @@ func (e *Engine) logAcceptFailure(l *Loop, err error) {
 }
 
 // shed closes a peer that cannot be served.
-func (l *Loop) shed(ln *Listener, sock driver.Socket) {
-	l.engine.hits.shed.Add(1) // before the peer knows it
+func (ln *Listener) shed(sock driver.Socket) {
+	ln.loop.engine.hits.shed.Add(1) // before the peer knows it
 	_ = sock.Close()
 	if ln.mayShed--; ln.mayShed == 0 {
-		l.drv.StopAccept(ln.id) // until the pause ends
+		ln.loop.drv.StopAccept(ln.id) // until the pause ends
 	}
 }
 
-func (l *Loop) endShedding(ln *Listener) {
-	l.drv.StopAccept(ln.id)
+func (ln *Listener) endShedding() {
+	ln.loop.drv.StopAccept(ln.id)
 	ln.shedding = false
-	l.engine.spare.back()
+	ln.loop.engine.spare.back()
 }
 
 // rested is the listener's timer. A listener that has shed connections rests afterwards, so that
 // other listeners get the spare. While another listener has it, a true accept would take the
 // descriptor that it has freed.
-func (l *Loop) rested(ln *Listener) {
+func (ln *Listener) rested() {
 	switch {
 	case ln.hand != nil && !ln.room: // it waits for the quota
 		return
 	case ln.hand != nil:
-		l.resumeAccept(ln) // before its handler is called, which may not return
-		l.letIn(ln)
+		ln.resume() // before its handler is called, which may not return
+		ln.letIn()
 		return
 	case ln.shedding:
-		l.endShedding(ln)
-		l.rest(ln)
+		ln.endShedding()
+		ln.rest()
 		return
-	case ln.failing != 0 && l.engine.spare.away():
-		l.rest(ln)
+	case ln.failing != 0 && ln.loop.engine.spare.away():
+		ln.rest()
 		return
 	}
-	l.resumeAccept(ln)
+	ln.resume()
 }
 
-func (l *Loop) rest(ln *Listener) { l.wheel.Set(ln.id.Slot(), l.now+ceilMillis(acceptPause)) }
+func (ln *Listener) rest() { ln.loop.wheel.Set(ln.id.Slot(), ln.loop.now+ceilMillis(acceptPause)) }
 
 // closeListener ends accepting.
-func (l *Loop) closeListener(ln *Listener) {
-	l.dropHand(ln)
-	l.drv.CloseListener(ln.id)
+func (ln *Listener) stop() {
+	ln.dropHand()
+	ln.loop.drv.CloseListener(ln.id)
 }
 
 // dropHand closes the peer that a listener keeps waiting, as its backlog's are, and gives back what
 // it has lent.
-func (l *Loop) dropHand(ln *Listener) {
+func (ln *Listener) dropHand() {
+	l := ln.loop
 	if ln.shedding {
 		ln.shedding = false
 		l.engine.spare.back()

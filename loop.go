@@ -56,21 +56,19 @@ type Loop struct {
 	born        table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
 	live        int                 // connections, those that hibernate included
 	wheel       *wheel.Wheel
-	switches    []handlerSwitch
-	work        work
-	inline      inlining
-	shifts      shifts
+	calls       callbacks
+	settler     settler
+	tasks       tasks
+	handoff     handoff
 	hibernation hibernation
 	listeners   listeners
 	locals      localAddrs
 
 	// Shared.
-	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
-	dirty   atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
-	asleep  atomic.Bool          // the loop waits, or is about to: a goroutine that gives it work wakes it
-	mail    mailbox
-	intake  intake
-	stats   loopStats
+	asleep atomic.Bool // the loop waits, or is about to: a goroutine that gives it work wakes it
+	mail   mailbox
+	intake intake
+	stats  loopStats
 }
 
 // A pacing is where a loop is in time.
@@ -84,23 +82,21 @@ type pacing struct {
 	yielded time.Duration // the clock then
 }
 
-// work is what a turn has taken up, and what is for the next one. It is not on the stack: a handler
-// may end the goroutine (runtime.Goexit), and another one goes on from here.
-type work struct {
-	revisits relay[*Conn] // to be settled again
-	after    relay[func()]
-	dirty    batch[dirtyConn]
-	funcs    batch[func()]
-}
-
 func newLoop(e *Engine, index int) (*Loop, error) {
 	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer,
 		KeepAlive: max(0, e.cfg.KeepAlive)})
 	if err != nil {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}
-	return &Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
-		listeners: listeners{}, locals: localAddrs{}}, nil
+	return assemble(&Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
+		listeners: listeners{}, locals: localAddrs{}}), nil
+}
+
+// assemble tells the parts of a loop which loop they are of.
+func assemble(l *Loop) *Loop {
+	l.calls.loop, l.settler.loop, l.tasks.loop, l.handoff.loop = l, l, l, l
+	l.intake.loop, l.hibernation.loop = l, l
+	return l
 }
 
 // Index is the loop's number in its engine, from 0. Any goroutine.
@@ -131,7 +127,7 @@ func (l *Loop) begin() {
 
 // run is the loop, for as long as it belongs to this goroutine.
 func (l *Loop) run() {
-	for l.runTasks() {
+	for l.tasks.run() {
 		if l.over() {
 			l.runAfter() // what the last turn has left, or the conns of a driver that has failed
 			l.fellIdle()
@@ -160,7 +156,7 @@ func (l *Loop) over() bool {
 		l.fail()
 		return true
 	}
-	return l.stopping && l.live == 0 && len(l.listeners) == 0 && !l.inline.waits() && l.finish()
+	return l.stopping && l.live == 0 && len(l.listeners) == 0 && !l.tasks.wait() && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one
@@ -204,8 +200,7 @@ func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
 // hasWork reports whether the loop has been given work.
 func (l *Loop) hasWork() bool {
-	w := &l.work
-	if l.dirty.Load() != nil || !w.dirty.empty() || w.revisits.gathers() || w.after.gathers() || l.inline.waits() {
+	if l.settler.dirty.Load() != nil || !l.settler.taken.empty() || l.settler.revisits.gathers() || l.mail.later.gathers() || l.tasks.wait() {
 		return true
 	}
 	l.mail.mu.Lock()
@@ -228,21 +223,21 @@ func (l *Loop) turn(events int) {
 	l.readClock()
 	l.tellStopping()
 	l.readMail()
-	l.settleRevisits()
+	l.settler.settleRevisits()
 	most := dirtySlice
-	if l.inline.waits() {
+	if l.tasks.wait() {
 		most = dirtyFirst
 	}
-	dirty := l.drainDirty(most)
+	dirty := l.settler.drainDirty(most)
 	l.expire()
 	if dirty < most {
-		dirty += l.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
+		dirty += l.settler.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
-	l.owing = l.owing || dirty > 0 || !l.inline.waits()
+	l.owing = l.owing || dirty > 0 || !l.tasks.wait()
 	l.runAfter()
 	l.stats.turns.Add(1)
-	l.stats.revisits = len(l.work.revisits.coming)
+	l.stats.revisits = len(l.settler.revisits.coming)
 	l.stats.publish(false)
 	if l.turns++; events > 0 && l.clock-l.yielded >= yieldTime && (l.turns >= turnsPerYield || alone()) {
 		l.readClock() // what others do meanwhile is not time of this loop's
@@ -339,8 +334,11 @@ type shutdown struct {
 // mailbox holds what other goroutines ask of the loop itself.
 type mailbox struct {
 	mu     sync.Mutex
-	funcs  []func()
-	closed bool
+	funcs  []func() // guarded by mu
+	closed bool     // guarded by mu
+
+	taken batch[func()] // the loop's: what it has taken up of funcs
+	later relay[func()] // the loop's: what Later was given
 }
 
 // Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
@@ -366,7 +364,7 @@ func (l *Loop) Do(f func()) error {
 // Later has f called when this turn's events have been handled: what they have gathered can be
 // passed on in one go. Called by such a function, it is for the next turn; after the loop's last
 // one nothing is called. On the loop only.
-func (l *Loop) Later(f func()) { l.work.after.add(f) }
+func (l *Loop) Later(f func()) { l.mail.later.add(f) }
 
 // Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
 // want of room, such as the end of a server. It reports false after the engine's shutdown. Any
@@ -386,7 +384,7 @@ func (l *Loop) Post(f func()) bool {
 func (l *Loop) finish() bool {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	if len(l.mail.funcs) > 0 || !l.work.funcs.empty() || !l.intake.empty() {
+	if len(l.mail.funcs) > 0 || !l.mail.taken.empty() || !l.intake.empty() {
 		return false
 	}
 	l.mail.closed = true
@@ -395,8 +393,8 @@ func (l *Loop) finish() bool {
 
 func (l *Loop) readMail() {
 	l.takeMail()
-	l.admitAll()
-	l.runAll(&l.work.funcs)
+	l.intake.admitAll()
+	l.runAll(&l.mail.taken)
 }
 
 // takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes
@@ -404,26 +402,26 @@ func (l *Loop) readMail() {
 func (l *Loop) takeMail() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	l.work.funcs.refill(&l.mail.funcs)
+	l.mail.taken.refill(&l.mail.funcs)
 	l.intake.takeUp()
 }
 
 func (l *Loop) runAll(fs *batch[func()]) {
 	if !fs.empty() {
-		l.current.Store(nil)
+		l.calls.current.Store(nil)
 		l.owing = true
 	}
 	for f, ok := fs.take(); ok; f, ok = fs.take() {
-		l.guard(f)
-		l.switchHandlers()
+		l.calls.function(f)
+		l.calls.switchHandlers()
 	}
 }
 
 // runAfter runs what Later was given in this turn. What that gives to Later again waits for the
 // next turn.
 func (l *Loop) runAfter() {
-	l.work.after.renew()
-	l.runAll(&l.work.after.batch)
+	l.mail.later.renew()
+	l.runAll(&l.mail.later.batch)
 }
 
 // A batch is a list that is taken up piece by piece.
@@ -481,7 +479,7 @@ func (s *sink) loop() *Loop {
 	return l
 }
 
-func (s *sink) conn(id driver.ID) *Conn { return s.loop().awake(id.Slot()) }
+func (s *sink) conn(id driver.ID) *Conn { return s.loop().hibernation.awake(id.Slot()) }
 
 func (s *sink) Received(id driver.ID, p []byte) {
 	c, l := s.conn(id), s.loop()
@@ -489,23 +487,23 @@ func (s *sink) Received(id driver.ID, p []byte) {
 	l.stats.bytesIn.Add(uint64(len(p)))
 	switch {
 	case c.phase() != open && !c.mustEncode():
-		l.discard(c, len(p))
+		c.discard(len(p))
 	case c.layer() != nil:
-		l.current.Store(c)
-		l.decode(c, p)
-		l.leave(c)
+		l.calls.current.Store(c)
+		l.calls.decode(c, p)
+		l.calls.done(c)
 	default:
-		l.current.Store(c)
-		l.deliver(c, p)
-		l.leave(c)
+		l.calls.current.Store(c)
+		l.settler.deliver(c, p)
+		l.calls.done(c)
 	}
 }
 
 func (s *sink) Ended(id driver.ID) {
 	c, l := s.conn(id), s.loop()
-	l.current.Store(c)
-	l.wireEnded(c)
-	l.leave(c)
+	l.calls.current.Store(c)
+	l.settler.wireEnded(c)
+	l.calls.done(c)
 }
 
 func (s *sink) Sent(id driver.ID, n int64) {
@@ -516,7 +514,7 @@ func (s *sink) Sent(id driver.ID, n int64) {
 	} else {
 		c.queued.Add(-n)
 	}
-	l.settle(c)
+	l.settler.settle(c)
 }
 
 func (s *sink) Closed(id driver.ID, err error) {
@@ -529,13 +527,13 @@ func (s *sink) Closed(id driver.ID, err error) {
 	}
 	// also if the conn hibernates, and its Wake does not return
 	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }()
-	l.awake(id.Slot())
+	l.hibernation.awake(id.Slot())
 }
 
 func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 	l := s.loop()
 	defer l.engine.quota.give()
-	l.detached(s.conn(id), sock)
+	s.conn(id).driverDetached(sock)
 }
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
@@ -554,33 +552,33 @@ func (s *sink) DialFailed(id driver.ID, err error) {
 
 func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
 	l := s.loop()
-	l.accepted(l.listeners[id.Slot()], sock)
+	l.listeners[id.Slot()].accepted(sock)
 }
 
 func (s *sink) AcceptFailed(id driver.ID, err error) {
 	l := s.loop()
-	l.acceptFailed(l.listeners[id.Slot()], err)
+	l.listeners[id.Slot()].failed(err)
 }
 
 // expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener
 // that rests.
 func (l *Loop) expired(slot uint32) {
 	if ln, ok := l.listeners[slot]; ok {
-		l.rested(ln)
+		ln.rested()
 		return
 	}
-	c := l.awake(slot)
+	c := l.hibernation.awake(slot)
 	if c.is(connecting) {
 		l.attemptDue(c)
 		return
 	}
 	if c.phase() != open {
-		l.lingerExpired(c)
+		c.lingerExpired()
 		return
 	}
-	l.current.Store(c)
-	l.callExpired(c)
-	l.leave(c)
+	l.calls.current.Store(c)
+	l.calls.expired(c)
+	l.calls.done(c)
 }
 
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
@@ -591,10 +589,10 @@ func (l *Loop) fail() {
 		if !ln.closed.Swap(true) {
 			ln.inner.Refuse()
 		}
-		l.dropHand(ln)
+		ln.dropHand()
 	}
 	for i := range uint32(l.conns.Len()) {
-		if c := l.awake(i); c != nil {
+		if c := l.hibernation.awake(i); c != nil {
 			l.closedAndCounted(c, err)
 		}
 	}
@@ -602,9 +600,9 @@ func (l *Loop) fail() {
 		l.takeMail()
 		for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
 			_ = a.sock.Close()
-			l.refuse(a.conn, err)
+			l.intake.refuse(a.conn, err)
 		}
-		l.runAll(&l.work.funcs)
+		l.runAll(&l.mail.taken)
 	}
 }
 
@@ -619,7 +617,7 @@ func (l *Loop) stop(abort error) {
 	for _, ln := range l.listeners {
 		if !ln.closed.Swap(true) {
 			ln.inner.Refuse()
-			l.closeListener(ln)
+			ln.stop()
 		}
 	}
 	l.told = 0
@@ -629,7 +627,7 @@ func (l *Loop) stop(abort error) {
 // tellStopping tells those conns that do not know it yet.
 func (l *Loop) tellStopping() {
 	for l.stopping && l.told < l.conns.Len() {
-		c := l.awake(uint32(l.told))
+		c := l.hibernation.awake(uint32(l.told))
 		l.told++
 		switch {
 		case c == nil:
@@ -648,14 +646,14 @@ func (l *Loop) dismiss(c *Conn) {
 		c.Abort(l.abortWith)
 		return
 	}
-	l.current.Store(c)
-	l.callStopping(c)
-	l.leave(c)
+	l.calls.current.Store(c)
+	l.calls.stopping(c)
+	l.calls.done(c)
 }
 
 // closedAndCounted makes room for another conn, but not before the handler has heard of it: it
 // never sees more than MaxConns.
 func (l *Loop) closedAndCounted(c *Conn, err error) {
 	defer l.engine.quota.give()
-	l.ended(c, err)
+	c.driverClosed(err)
 }

@@ -3,6 +3,7 @@ package myriad
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/buf"
 )
@@ -10,27 +11,36 @@ import (
 // This file brings conns to rest: what others have asked of them, and what they have received,
 // reaches their handlers, and their output reaches the driver. All of it but link runs on the loop.
 
+// A settler brings a loop's conns to rest. What a turn has taken up is not on the stack: a handler
+// may end the goroutine (runtime.Goexit), and another one goes on from here.
+type settler struct {
+	loop     *Loop
+	dirty    atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
+	taken    batch[dirtyConn]     // from it
+	revisits relay[*Conn]         // to be settled again, in the next turn
+}
+
 // revisit has c settled again in the next turn.
-func (l *Loop) revisit(c *Conn) { l.work.revisits.add(c) }
+func (s *settler) revisit(c *Conn) { s.revisits.add(c) }
 
 // revisitServed is for a conn that has had its share: until it is revisited it encodes nothing,
 // whatever room comes.
-func (l *Loop) revisitServed(c *Conn) {
+func (s *settler) revisitServed(c *Conn) {
 	c.status |= served
-	l.revisit(c)
+	s.revisit(c)
 }
 
 // link puts c on the list of dirty conns, unless it is there or its own callback is running. It
 // reports whether the loop may have to be woken. c.mu is held.
 func (c *Conn) link() bool {
 	l := c.loop
-	if c.asked&linked != 0 || l.current.Load() == c {
+	if c.asked&linked != 0 || l.calls.current.Load() == c {
 		return false
 	}
 	c.asked |= linked
 	for {
-		c.next = l.dirty.Load()
-		if l.dirty.CompareAndSwap(c.next, c) {
+		c.next = l.settler.dirty.Load()
+		if l.settler.dirty.CompareAndSwap(c.next, c) {
 			return true
 		}
 	}
@@ -44,49 +54,49 @@ type dirtyConn struct {
 
 // deliver hands decoded bytes to the handler, or keeps them while it does not want any. The conn is
 // current.
-func (l *Loop) deliver(c *Conn, p []byte) {
+func (s *settler) deliver(c *Conn, p []byte) {
 	switch x := c.extra.Load(); {
 	case c.phase() != open:
 	case c.is(paused) || x != nil && (x.held.Len() > 0 || c.detaching()):
 		c.ownExtra().held.Append(p)
 	case c.closeAsked(): // by another conn's handler in this batch, or by the one before under a layer
 	default:
-		l.callReceived(c, p)
-		l.switchHandlers()
+		s.loop.calls.received(c, p)
+		s.loop.calls.switchHandlers()
 	}
 }
 
 // peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all
 // bytes.
-func (l *Loop) peerEnded(c *Conn) {
+func (s *settler) peerEnded(c *Conn) {
 	if c.is(peerEnded) {
 		return
 	}
 	c.status |= peerEnded
-	l.inputEnded(c)
+	s.inputEnded(c)
 }
 
 // inputEnded calls the handler for the peer's FIN, unless it has yet to get bytes that came before.
-func (l *Loop) inputEnded(c *Conn) {
+func (s *settler) inputEnded(c *Conn) {
 	switch x := c.extra.Load(); {
 	case c.phase() != open:
 	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || c.detaching()):
 		c.ownExtra().endHeld = true
 	default:
-		l.callEnded(c)
+		s.loop.calls.ended(c)
 	}
 }
 
 // settle brings a conn to rest: what is queued goes to the driver, and what was asked of it is
 // done. A handler that asks for more from within its callbacks is served in the next turn, so that
 // no conn can hold the loop.
-func (l *Loop) settle(c *Conn) {
+func (s *settler) settle(c *Conn) {
 	if c.id == 0 || c.phase() == closed || c.is(connecting) {
 		return // not attached yet, or past everything
 	}
-	asked := l.flush(c)
+	asked := c.flush()
 	if asked&(wantNotify|wantRoom) != 0 || c.hasHeld() {
-		l.serve(c, asked)
+		s.serve(c, asked)
 	}
 	c.trim()
 }
@@ -94,40 +104,41 @@ func (l *Loop) settle(c *Conn) {
 // serve makes the pending calls. The last flush comes after the conn has ceased to be current: what
 // another goroutine has queued without linking the conn, because it was current, must not be left
 // behind.
-func (l *Loop) serve(c *Conn, asked request) {
-	l.current.Store(c)
+func (s *settler) serve(c *Conn, asked request) {
+	l := s.loop
+	l.calls.current.Store(c)
 	if c.hasHeld() {
-		l.serveHeld(c)
-		l.switchHandlers()
+		s.serveHeld(c)
+		l.calls.switchHandlers()
 	}
 	if asked&wantNotify != 0 && c.can&canNotify != 0 && !c.closeAsked() {
-		l.callNotified(c)
-		l.switchHandlers()
+		l.calls.notified(c)
+		l.calls.switchHandlers()
 	}
-	if asked&wantRoom != 0 && l.hasRoom(c) {
-		l.callDrained(c)
+	if asked&wantRoom != 0 && c.takeRoom() {
+		l.calls.drained(c)
 	}
-	l.switchHandlers()
-	l.current.Store(nil)
-	again := l.flush(c)
+	l.calls.switchHandlers()
+	l.calls.current.Store(nil)
+	again := c.flush()
 	if again&wantNotify != 0 {
-		l.renew(c, wantNotify)
+		s.renew(c, wantNotify)
 	}
 	if again&wantRoom != 0 && c.roomy() {
-		l.revisit(c)
+		s.revisit(c)
 	}
 }
 
 // renew puts back a request that must wait for the next turn.
-func (l *Loop) renew(c *Conn, r request) {
+func (s *settler) renew(c *Conn, r request) {
 	c.mu.Lock()
 	c.asked |= r
 	c.mu.Unlock()
-	l.revisit(c)
+	s.revisit(c)
 }
 
 // hasRoom takes back the debt of a Drained call if it can be paid now.
-func (l *Loop) hasRoom(c *Conn) bool {
+func (c *Conn) takeRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.roomyLocked() {
@@ -166,15 +177,16 @@ func (c *Conn) hasHeld() bool {
 }
 
 // serveHeld delivers what came while the conn was paused, and then lets the driver go on.
-func (l *Loop) serveHeld(c *Conn) {
+func (s *settler) serveHeld(c *Conn) {
+	l := s.loop
 	x := c.extra.Load()
 	var pending buf.Chain
 	defer pending.Release()
 	x.held.Move(&pending)
 	for pending.Len() > 0 && x.held.Len() == 0 && !c.detaching() && !c.is(paused) && !c.closeAsked() {
 		p := pending.First()
-		l.callReceived(c, p[:len(p):len(p)])
-		l.switchHandlers()
+		l.calls.received(c, p[:len(p):len(p)])
+		l.calls.switchHandlers()
 		pending.Discard(len(p))
 	}
 	pending.Move(&x.held) // behind what a handler switch has put back
@@ -182,7 +194,7 @@ func (l *Loop) serveHeld(c *Conn) {
 	case x.held.Len() > 0 || c.detaching() || c.is(paused):
 	case x.endHeld:
 		x.endHeld = false
-		l.callEnded(c)
+		l.calls.ended(c)
 	default:
 		l.drv.Resume(c.id)
 	}
@@ -190,21 +202,21 @@ func (l *Loop) serveHeld(c *Conn) {
 
 // settleRevisits is called once in a turn, so that what it puts on the list anew waits for the
 // next.
-func (l *Loop) settleRevisits() {
-	revisits := &l.work.revisits
+func (s *settler) settleRevisits() {
+	revisits := &s.revisits
 	revisits.renew()
 	for c, ok := revisits.take(); ok; c, ok = revisits.take() {
 		c.status &^= served
-		l.settle(c)
+		s.settle(c)
 	}
 }
 
 // drainDirty settles conns that were given work, at most so many. It returns how many outside of
 // their own callbacks, most often by other goroutines.
-func (l *Loop) drainDirty(most int) (n int) {
-	l.takeDirty()
+func (s *settler) drainDirty(most int) (n int) {
+	s.takeDirty()
 	for ; n < most; n++ {
-		d, ok := l.work.dirty.take()
+		d, ok := s.taken.take()
 		if !ok {
 			break
 		}
@@ -213,7 +225,7 @@ func (l *Loop) drainDirty(most int) (n int) {
 		c.next = nil
 		c.asked &^= linked
 		c.mu.Unlock()
-		l.settle(c)
+		s.settle(c)
 	}
 	return n
 }
@@ -221,15 +233,15 @@ func (l *Loop) drainDirty(most int) (n int) {
 // takeDirty takes up the stack of dirty conns: few in the order in which they came, and many in
 // that of their slots. A program may write a message to thousands of conns in the random order of a
 // map. It is then sent in the order of the sockets' memory, which takes a tenth less time.
-func (l *Loop) takeDirty() {
-	if !l.work.dirty.empty() {
+func (s *settler) takeDirty() {
+	if !s.taken.empty() {
 		return
 	}
-	list := l.work.dirty.list[:0]
+	list := s.taken.list[:0]
 	if cap(list) > keptDirty {
 		list = nil
 	}
-	for c := l.dirty.Swap(nil); c != nil; c = c.next {
+	for c := s.dirty.Swap(nil); c != nil; c = c.next {
 		list = append(list, dirtyConn{c.id.Slot(), c})
 	}
 	if len(list) < manyDirty {
@@ -237,5 +249,5 @@ func (l *Loop) takeDirty() {
 	} else {
 		slices.SortFunc(list, func(a, b dirtyConn) int { return cmp.Compare(a.slot, b.slot) })
 	}
-	l.work.dirty = batch[dirtyConn]{list: list}
+	s.taken = batch[dirtyConn]{list: list}
 }

@@ -41,7 +41,7 @@ func (s *stub) Close(driver.ID)      {}
 func newStub(most int64) (*quota, *stub) {
 	e := &Engine{quota: quota{most: most}, cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		DialTimeout: time.Minute}}
-	s := &stub{loop: &Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}}}
+	s := &stub{loop: assemble(&Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}})}
 	s.loop.drv = s
 	e.loops = []*Loop{s.loop}
 	return &e.quota, s
@@ -55,7 +55,7 @@ func TestNobodyPassesTheQueue(t *testing.T) {
 	q.take()
 	q.wait(first)
 	q.open.Add(-1) // the first half of give
-	s.loop.accepted(second, nilSocket{})
+	second.accepted(nilSocket{})
 	if s.attached != 0 || second.hand == nil || second.room {
 		t.Errorf("the second listener was given room that the first waits for; %d attached", s.attached)
 	}
@@ -114,7 +114,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 	_, s := newStub(1)
 	l := s.loop
 	l.engine.sys, l.engine.cfg.Mailbox = standing{}, 1
-	tasks := func() { l.inline.tasks = append(l.inline.tasks, connTask{}) }
+	tasks := func() { l.tasks.list = append(l.tasks.list, connTask{}) }
 	for _, step := range []struct {
 		name  string
 		procs int
@@ -132,7 +132,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 		runtime.GOMAXPROCS(step.procs)
 		step.do()
 		l.turn(1)
-		l.inline.tasks = nil
+		l.tasks.list = nil
 		if l.mustYield() != step.want {
 			t.Errorf("%s: lets others run: %v, want %v", step.name, !step.want, step.want)
 		}
@@ -184,7 +184,7 @@ func TestLateLoopLooksFirst(t *testing.T) {
 			c := newConn(l, h)
 			l.enter(c, driver.MakeID(0, 1, 1))
 			c.SetTimer(time.Second)
-			l.settle(c)
+			l.settler.settle(c)
 			for due, _ := l.wheel.Next(); due < 1000; due, _ = l.wheel.Next() {
 				world.now = time.Duration(due) * time.Millisecond
 				l.turn(0)

@@ -202,7 +202,7 @@ func (c *Conn) Abort(err error) {
 
 // flush gives the driver what is queued and carries out what was asked. It returns the requests
 // that it found.
-func (l *Loop) flush(c *Conn) request {
+func (c *Conn) flush() request {
 	c.mu.Lock()
 	asked := c.asked
 	if asked&gone != 0 || c.phase() == closed {
@@ -213,7 +213,7 @@ func (l *Loop) flush(c *Conn) request {
 	due := c.due
 	if asked&wantAbort != 0 {
 		c.mu.Unlock()
-		l.abort(c)
+		c.abortNow()
 		return 0
 	}
 	out := c.takeOutput()
@@ -221,13 +221,13 @@ func (l *Loop) flush(c *Conn) request {
 	further := x != nil && x.waits()
 	c.mu.Unlock()
 	if asked&wantDeadline != 0 {
-		l.setDeadline(c, due)
+		c.armDeadline(due)
 	}
-	l.send(c, out)
+	c.send(out)
 	if further {
-		l.sendFurther(c, x)
+		c.sendWaiting(x)
 	}
-	l.pursueEnd(c, asked)
+	c.pursueEnd(asked)
 	return asked
 }
 
@@ -247,17 +247,18 @@ func (c *Conn) takeOutput() *buf.Chain {
 	return out
 }
 
-func (l *Loop) setDeadline(c *Conn, due int64) {
+func (c *Conn) armDeadline(due int64) {
 	switch {
 	case c.phase() != open:
 	case due == 0:
-		l.wheel.Clear(c.id.Slot())
+		c.loop.wheel.Clear(c.id.Slot())
 	default:
-		l.wheel.Set(c.id.Slot(), due)
+		c.loop.wheel.Set(c.id.Slot(), due)
 	}
 }
 
-func (l *Loop) send(c *Conn, out *buf.Chain) {
+func (c *Conn) send(out *buf.Chain) {
+	l := c.loop
 	if out == nil {
 		return
 	}
@@ -276,7 +277,7 @@ func (l *Loop) send(c *Conn, out *buf.Chain) {
 // loop. It looks through the stack, which takes microseconds. Any goroutine.
 func (c *Conn) Flush() bool {
 	l := c.loop
-	if l.shifts.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
+	if l.handoff.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
 		return false
 	}
 	if c.id == 0 || c.phase() == closed || c.is(connecting) {
@@ -291,9 +292,9 @@ func (c *Conn) Flush() bool {
 	x := c.extra.Load()
 	mustEncode := x != nil && x.unencoded > 0
 	c.mu.Unlock()
-	l.send(c, out)
+	c.send(out)
 	if mustEncode {
-		l.encodeOwed(c, x)
+		x.encodeOwed(c)
 	}
 	return true
 }
@@ -314,11 +315,11 @@ func (c *Conn) hasUnencoded() bool {
 func (x *extra) waits() bool { return x.unencoded > 0 || len(x.files) > 0 }
 
 // sendFurther sends what waits, as far as there is room.
-func (l *Loop) sendFurther(c *Conn, x *extra) {
+func (c *Conn) sendWaiting(x *extra) {
 	if x.buffered != nil {
-		l.encodeOwed(c, x)
+		x.encodeOwed(c)
 	}
-	l.sendFiles(c, x)
+	x.sendFiles(c)
 }
 
 // maxFiles is how many files may wait on one conn, besides the one that is being sent. Then
@@ -408,23 +409,24 @@ func (c *Conn) fileBlocks() bool {
 
 // sendFiles continues with the files that wait. Without a layer the driver sends them; it takes
 // nothing else until one is sent.
-func (l *Loop) sendFiles(c *Conn, x *extra) {
+func (x *extra) sendFiles(c *Conn) {
 	if x.layer != nil {
-		l.encodeFiles(c, x)
+		x.encodeFiles(c)
 		return
 	}
-	for !x.sending && l.startFile(c, x) {
+	for !x.sending && x.startFile(c) {
 		if !x.sending {
 			c.mu.Lock()
 			out := c.takeOutput()
 			c.mu.Unlock()
-			l.send(c, out)
+			c.send(out)
 		}
 	}
 }
 
 // startFile gives the driver the next file, if what goes before it has been given.
-func (l *Loop) startFile(c *Conn, x *extra) bool {
+func (x *extra) startFile(c *Conn) bool {
+	l := c.loop
 	c.mu.Lock()
 	if len(x.files) == 0 || x.files[0].before > 0 { // those came since takeOutput, and the conn is linked
 		c.mu.Unlock()
@@ -460,7 +462,7 @@ func (x *extra) fileSent(c *Conn, n int64) {
 
 // encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. No
 // other goroutine writes meanwhile: Write refuses while a file waits before a layer.
-func (l *Loop) encodeFiles(c *Conn, x *extra) {
+func (x *extra) encodeFiles(c *Conn) {
 	if c.is(served) {
 		return
 	}
@@ -474,7 +476,7 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 		run := x.files[0]
 		c.mu.Unlock()
 		if slice == nil {
-			slice = buf.Get(min(fileSlice, l.engine.cfg.MaxWrite))
+			slice = buf.Get(min(fileSlice, c.loop.engine.cfg.MaxWrite))
 			defer slice.Release()
 		}
 		p := slice.Extend()
@@ -484,20 +486,20 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 				errors.Join(err, io.ErrUnexpectedEOF)))
 			return
 		}
-		if !l.encodeSlice(c, x, p[:n]) {
+		if !x.encodeSlice(c, p[:n]) {
 			return
 		}
 	}
 	if slice != nil {
-		l.revisitServed(c)
+		c.loop.settler.revisitServed(c)
 	}
 }
 
 // encodeSlice reports whether the layer took the slice. One that found no room is read again when
 // there is some.
-func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
+func (x *extra) encodeSlice(c *Conn, p []byte) bool {
 	c.mu.Lock()
-	err := l.encode(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })
+	err := c.loop.encode(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })
 	if err == nil {
 		run := &x.files[0]
 		run.off += int64(len(p))
@@ -512,7 +514,7 @@ func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
 	if err != nil && !errors.Is(err, ErrFull) {
 		c.Abort(err)
 	}
-	l.send(c, out)
+	c.send(out)
 	return err == nil
 }
 
