@@ -56,14 +56,14 @@ func unannounced(nc net.Conn) (below net.Conn, was bool) {
 // localAddrs are the addresses that conns of a loop share, at most maxLocalAddrs of them.
 type localAddrs map[driver.Addr]net.Addr
 
-// sharedAddr finds the one net.Addr that conns of this loop share for a local address.
-func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
-	if na, ok := l.locals[a]; ok {
+// of finds the one net.Addr that conns of this loop share for a local address.
+func (t localAddrs) of(a driver.Addr) net.Addr {
+	if na, ok := t[a]; ok {
 		return na
 	}
 	na := a.Net()
-	if na != nil && len(l.locals) < maxLocalAddrs {
-		l.locals[a] = na
+	if na != nil && len(t) < maxLocalAddrs {
+		t[a] = na
 	}
 	return na
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -18,6 +19,25 @@ const maxIntake = 1024
 // leave no garbage.
 const keptIntake = 128
 
+// admission is what brings connections into an engine's loops, within its limits. A socket enters a
+// loop in three steps, of whatever kind it is: room is reserved for it (a place in the quota, for
+// an adopted one also in an intake), it is sent to a loop's intake, and that loop attaches it. A
+// dialled one is made by its loop, so that it has only to reserve.
+type admission struct {
+	engine     *Engine
+	turn       atomic.Uint32 // which loop gets the next connection
+	listenTurn atomic.Uint32 // and which the next listener
+
+	quota    quota
+	pace     pace
+	anteroom anteroom // where AdoptWait waits
+	locals   sharedAddrs
+	spare    spare
+	hits     limitHits
+
+	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
+}
+
 // An arrival is a connection on its way into a loop.
 type arrival struct {
 	sock     driver.Socket
@@ -31,38 +51,22 @@ type arrival struct {
 type intake struct {
 	loop     *Loop
 	coming   []arrival // guarded by mailbox.mu; at most maxIntake
-	promised int       // guarded by mailbox.mu: room that Adopt has been promised
+	reserved int       // guarded by mailbox.mu: room that Adopt has reserved
 	taken    batch[arrival]
-}
-
-// takeUp has the loop own what has come. The mailbox's mu is held.
-func (in *intake) takeUp() {
-	if cap(in.taken.list) > keptIntake {
-		in.taken.list = nil
-	}
-	in.taken.refill(&in.coming)
 }
 
 // empty reports whether nothing is on its way in. The mailbox's mu is held.
 func (in *intake) empty() bool { return len(in.coming) == 0 && in.taken.empty() }
 
-// place gives an accepted connection to the next loop in turn.
-func (e *Engine) place(from *Loop, a arrival) {
-	to := e.nextLoop()
-	if to == from || !to.intake.take(a, false) {
-		from.intake.admit(&a)
-	}
-}
-
-// take puts a into the loop's intake, or reports that it is full or closed. Promised room is used
+// send puts a into the loop's intake, or reports that it is full or closed. Reserved room is used
 // if the caller has it.
-func (in *intake) take(a arrival, promised bool) bool {
+func (in *intake) send(a arrival, reserved bool) bool {
 	l := in.loop
 	l.mail.mu.Lock()
-	if promised {
-		in.promised--
+	if reserved {
+		in.reserved--
 	}
-	ok := !l.mail.closed && len(in.coming)+in.promised < maxIntake
+	ok := !l.mail.closed && len(in.coming)+in.reserved < maxIntake
 	if ok {
 		in.coming = append(in.coming, a)
 	}
@@ -71,36 +75,36 @@ func (in *intake) take(a arrival, promised bool) bool {
 	return ok
 }
 
-// promise keeps room in the loop's intake for one take.
-func (in *intake) promise() error {
+// reserve keeps room in the loop's intake for one send.
+func (in *intake) reserve() error {
 	l := in.loop
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	switch {
 	case l.mail.closed:
 		return ErrClosed
-	case len(in.coming)+in.promised >= maxIntake:
+	case len(in.coming)+in.reserved >= maxIntake:
 		return ErrBusy
 	}
-	in.promised++
+	in.reserved++
 	return nil
 }
 
-// unpromise gives back what promise has kept.
-func (in *intake) unpromise() {
+// release gives back what reserve has kept.
+func (in *intake) release() {
 	in.loop.mail.mu.Lock()
 	defer in.loop.mail.mu.Unlock()
-	in.promised--
+	in.reserved--
 }
 
 // loopWithRoom returns the next loop in the round, or the first one after it that has room. It
 // fails with ErrBusy if none does, and with errShutDown if all have ended.
-func (e *Engine) loopWithRoom() (*Loop, error) {
+func (a *admission) loopWithRoom() (*Loop, error) {
 	failure := errShutDown
-	first := e.turn.Add(1)
-	for i := range uint32(len(e.loops)) {
-		l := e.loops[(first+i)%uint32(len(e.loops))]
-		err := l.intake.promise()
+	first := a.turn.Add(1)
+	for i := range uint32(len(a.engine.loops)) {
+		l := a.engine.loops[(first+i)%uint32(len(a.engine.loops))]
+		err := l.intake.reserve()
 		if err == nil {
 			return l, nil
 		}
@@ -111,16 +115,16 @@ func (e *Engine) loopWithRoom() (*Loop, error) {
 	return nil, failure
 }
 
-// admitAll attaches what the loop has taken up, which has made room for others.
-func (in *intake) admitAll() {
-	in.loop.engine.anteroom.call()
+// attachAll attaches what the loop has taken up, which has made room for others.
+func (in *intake) attachAll() {
+	in.loop.engine.admission.anteroom.call()
 	for a, ok := in.taken.take(); ok; a, ok = in.taken.take() {
-		in.admit(&a)
+		in.attach(&a)
 	}
 }
 
-// admit attaches a connection and opens its handler. On the loop.
-func (in *intake) admit(a *arrival) {
+// attach attaches a connection and opens its handler. On the loop.
+func (in *intake) attach(a *arrival) {
 	l := in.loop
 	c := a.conn
 	if c == nil {
@@ -131,7 +135,7 @@ func (in *intake) admit(a *arrival) {
 	id, err := l.drv.Attach(a.sock)
 	if err != nil {
 		if a.conn == nil {
-			l.engine.logAcceptFailure(l, err)
+			l.engine.admission.logAcceptFailure(l, err)
 		}
 		in.refuse(a.conn, err)
 		return
@@ -170,41 +174,18 @@ func (in *intake) localOf(a *arrival) net.Addr {
 	if a.listener.shared != nil {
 		return a.listener.shared
 	}
-	return in.loop.sharedAddr(a.sock.Local())
+	return in.loop.locals.of(a.sock.Local())
 }
 
-// Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
-// also on error. The returned Conn may be written to at once. A *tls.Conn of tlsloop.NewListener
-// becomes a conn with a layer, without goroutines. Any other *tls.Conn has two that copy, and 64
-// KiB, while there is something to copy, and none while it is silent (docs/adr/0013). A *tls.Conn
-// that allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
-// net.Pipe, a wrapper) has them for life; on the driver std each nc has. A panic in nc costs its
-// connection, except on the driver std, which calls nc itself. If LocalAddr or RemoteAddr panics,
-// the conn's has no name ("@"). If nc has no CloseWrite, ending our side closes it. Neither a *Conn
-// nor Stream's net.Conn can be adopted: they are in an engine already, use Conn.SetHandler. Nor can
-// a *net.UnixConn of messages (unixpacket, unixgram): it is no stream, and the kernel drops the
-// rest of a message that is not read at once. It fails with ErrTooMany at Config.MaxConns and with
-// ErrBusy when the intake of every loop is full. Any goroutine.
-func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
-	return e.adopt(nc, unread, h, e.reserve)
-}
-
-// AdoptWait is Adopt for goroutines that accept. While the intake of every loop is full it waits,
-// and meanwhile further peers wait in the listener's backlog. Any goroutine but a loop's, which
-// would wait for itself.
-func (e *Engine) AdoptWait(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
-	return e.adopt(nc, unread, h, e.reserveWaiting)
-}
-
-func (e *Engine) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*Loop, error)) (*Conn, error) {
+func (a *admission) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*Loop, error)) (*Conn, error) {
 	switch nc := nc.(type) {
-	case *Conn, *streamConn:
+	case *Conn, bound:
 		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use "+
 			"Conn.SetHandler)", nc, ErrUnsupported), nc.Close())
 	case *net.UnixConn:
-		if a := nc.LocalAddr(); a != nil && a.Network() != "unix" {
+		if local := nc.LocalAddr(); local != nil && local.Network() != "unix" {
 			return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %s connection: %w (it is no stream: use the "+
-				"network \"unix\")", a.Network(), ErrUnsupported), nc.Close())
+				"network \"unix\")", local.Network(), ErrUnsupported), nc.Close())
 		}
 	}
 	l, err := reserve()
@@ -212,22 +193,22 @@ func (e *Engine) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*L
 		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", err), nc.Close())
 	}
 	nc, layer, h := lift(nc, h)
-	c, sock, err := l.importConn(nc, h)
+	c, sock, err := a.importConn(l, nc, h)
 	if err != nil {
-		l.intake.unpromise()
-		e.quota.give()
+		l.intake.release()
+		a.quota.release()
 		return nil, fmt.Errorf("myriad: Adopt: %w", err)
 	}
-	a := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...), lifted: layer != nil}
+	arrives := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...), lifted: layer != nil}
 	if layer != nil {
-		c.ownExtra().setLayer(layer)
+		c.ownCold().setLayer(layer)
 	}
 	bridge := c.bridged()
 	if bridge != nil {
 		bridge.start(c)
 	}
-	if !l.intake.take(a, true) {
-		e.quota.give()
+	if !l.intake.send(arrives, true) {
+		a.quota.release()
 		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); bridge != nil {
 			bridge.end(true)
 		}
@@ -247,38 +228,38 @@ func lift(nc net.Conn, h Handler) (net.Conn, Layer, Handler) {
 }
 
 // tryReserve finds a loop for one more connection, and counts it.
-func (e *Engine) tryReserve() (*Loop, error) {
-	if !e.quota.take() {
-		e.hits.tooMany.Add(1)
+func (a *admission) tryReserve() (*Loop, error) {
+	if !a.quota.reserve() {
+		a.hits.tooMany.Add(1)
 		return nil, ErrTooMany
 	}
-	l, err := e.loopWithRoom()
+	l, err := a.loopWithRoom()
 	if err != nil {
-		e.quota.give()
+		a.quota.release()
 	}
 	return l, err
 }
 
 // reserve is tryReserve, which counts that all loops are busy.
-func (e *Engine) reserve() (*Loop, error) {
-	l, err := e.tryReserve()
+func (a *admission) reserve() (*Loop, error) {
+	l, err := a.tryReserve()
 	if err == ErrBusy {
-		e.loops[0].stats.busy.Add(1) // all of them are, and it is one call
+		a.engine.loops[0].stats.busy.Add(1) // all of them are, and it is one call
 	}
 	return l, err
 }
 
 // reserveWaiting waits while all loops are busy.
-func (e *Engine) reserveWaiting() (*Loop, error) {
+func (a *admission) reserveWaiting() (*Loop, error) {
 	for {
-		l, err := e.tryReserve()
+		l, err := a.tryReserve()
 		if err != ErrBusy {
 			return l, err
 		}
-		p := e.sys.NewParker()
-		e.anteroom.enter(p)
+		p := a.engine.sys.NewParker()
+		a.anteroom.enter(p)
 		// A loop may have made room before it could see p. If so, p is left for the next call.
-		if l, err = e.tryReserve(); err != ErrBusy {
+		if l, err = a.tryReserve(); err != ErrBusy {
 			return l, err
 		}
 		p.Park()
@@ -286,31 +267,31 @@ func (e *Engine) reserveWaiting() (*Loop, error) {
 }
 
 // importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
-func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
+func (a *admission) importConn(l *Loop, nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
 	local, peer := addrFrom(nc.LocalAddr), nc.RemoteAddr
 	nc, told := unannounced(nc)
 	var b *bridge
-	sock, err := l.engine.sys.Import(nc)
+	sock, err := a.engine.sys.Import(nc)
 	if errors.Is(err, driver.ErrUnsupported) {
-		sock, b, err = l.engine.newBridge(nc)
+		sock, b, err = a.engine.newBridge(nc)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	c := newConn(l, h)
-	c.local = l.engine.locals.share(local)
+	c.local = a.locals.share(local)
 	if b != nil {
-		c.ownExtra().bridge = b // it asks nc for its peer where that may block
+		c.ownCold().bridge = b // it asks nc for its peer where that may block
 		if !told {
 			return c, sock, nil
 		}
-		c.ownExtra().peer = addrFrom(peer)
+		c.ownCold().peer = addrFrom(peer)
 	}
 	switch c.remote = driver.AddrOf(addrFrom(peer)); {
 	case told:
 		c.remote = c.remote.AsAnnounced()
 	case c.remote == (driver.Addr{}):
-		c.ownExtra().peer = addrFrom(peer)
+		c.ownCold().peer = addrFrom(peer)
 	}
 	return c, sock, nil
 }
@@ -329,7 +310,7 @@ func addrFrom(ask func() net.Addr) (a net.Addr) {
 // refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one
 // (c) the handler is told.
 func (in *intake) refuse(c *Conn, err error) {
-	defer in.loop.engine.quota.give()
+	defer in.loop.engine.admission.quota.release()
 	if c == nil {
 		return
 	}
@@ -340,8 +321,22 @@ func (in *intake) refuse(c *Conn, err error) {
 
 func (in *intake) refused(c *Conn, err error) {
 	c.bury()
-	if x := c.extra.Load(); x != nil && x.bridge != nil {
+	if x := c.cold.Load(); x != nil && x.bridge != nil {
 		x.bridge.end(true)
 	}
 	in.loop.calls.lastCall(c, err)
+}
+
+// nextLoop is the loop that gets the next connection.
+func (a *admission) nextLoop() *Loop {
+	return a.engine.loops[a.turn.Add(1)%uint32(len(a.engine.loops))]
+}
+
+func (a *admission) logAcceptFailure(l *Loop, err error) {
+	if n := a.failing.due(l.now); n > 0 {
+		a.engine.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause,
+			"err",
+			err,
+			"times", n, "shed", a.hits.shed.Load())
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
@@ -57,7 +58,7 @@ func (e *Engine) newBridge(nc net.Conn) (driver.Socket, *bridge, error) {
 	return sock, b, nil
 }
 
-// start begins to copy. c's extra part holds the bridge already.
+// start begins to copy. c's cold part holds the bridge already.
 func (b *bridge) start(c *Conn) {
 	b.conn = c
 	b.left.Store(2)
@@ -306,20 +307,6 @@ func (c *bridgedConn) Close() error {
 	return err
 }
 
-// abortBridge has the bridge of an adopted conn, if there is one, end by a reset.
-func (c *Conn) abortBridge() {
-	if b := c.bridged(); b != nil {
-		b.abort()
-	}
-}
-
-func (c *Conn) bridged() *bridge {
-	if x := c.extra.Load(); x != nil {
-		return x.bridge
-	}
-	return nil
-}
-
 // briefly is how long a bridge's reader waits for more before it leaves its connection to a
 // Watcher.
 const briefly = 10 * time.Millisecond
@@ -436,4 +423,19 @@ func (d *direction) end(fromSource bool, err error) {
 		d.b.outputEnded(fromSource, err)
 	}
 	d.b.done()
+}
+
+// syscallConn is that of the net.Conn that was adopted, or of the one below it.
+func (b *bridge) syscallConn() (syscall.RawConn, error) {
+	for nc := any(b.outer); nc != nil; {
+		if sc, ok := nc.(syscall.Conn); ok {
+			return sc.SyscallConn()
+		}
+		inside, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		nc = inside.NetConn()
+	}
+	return nil, fmt.Errorf("myriad: SyscallConn: %w: a %T has no descriptor to show", ErrUnsupported, b.outer)
 }

@@ -41,7 +41,9 @@ func (c *Conn) pursueEnd(asked request) {
 		return
 	}
 	if ends {
-		c.endLayer()
+		if x := c.cold.Load(); x != nil && x.layer != nil {
+			x.endLayer(c)
+		}
 	}
 	flushed := c.queued.Load() == 0
 	switch {
@@ -86,7 +88,7 @@ func (c *Conn) endOutput(asked request) {
 // inputDone reports whether the peer has ended its side and the handler has heard all there was, or
 // will not.
 func (c *Conn) inputDone() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	switch {
 	case c.phase() != open:
 		return c.is(peerEnded) || x != nil && x.fin
@@ -100,11 +102,11 @@ func (c *Conn) inputDone() bool {
 // close into a reset, which would destroy the last answer on its way.
 func (c *Conn) beginDraining() {
 	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(c.loop.engine.cfg.LingerTimeout))
-	if x := c.extra.Load(); x != nil {
+	if x := c.cold.Load(); x != nil {
 		x.held.Release()
 	}
 	if n := c.unsent(); n > 0 {
-		c.ownExtra().flushed = n
+		c.ownCold().flushed = n
 	}
 	c.loop.drv.Resume(c.id)
 }
@@ -116,7 +118,7 @@ const quietLinger = 500 * time.Millisecond
 // lingerTime is how long a conn that has flushed waits for its peer's FIN.
 func (c *Conn) lingerTime() time.Duration {
 	l := c.loop
-	if x := c.extra.Load(); x != nil && x.lingered > 0 && x.lingered <= l.engine.cfg.LingerBytes {
+	if x := c.cold.Load(); x != nil && x.lingered > 0 && x.lingered <= l.engine.cfg.LingerBytes {
 		return l.engine.cfg.LingerTimeout
 	}
 	return min(quietLinger, l.engine.cfg.LingerTimeout)
@@ -127,7 +129,7 @@ func (c *Conn) lingerTime() time.Duration {
 // is not seen any more, so it is not waited for as long.
 func (c *Conn) discard(n int) {
 	l := c.loop
-	x := c.ownExtra()
+	x := c.ownCold()
 	first := x.lingered == 0
 	x.lingered += n
 	tooMuch := x.lingered > l.engine.cfg.LingerBytes
@@ -145,7 +147,7 @@ func (c *Conn) discard(n int) {
 // lingerExpired ends the wait of a closing conn: for its peer's FIN, or, if output is not moving,
 // for its flush.
 func (c *Conn) lingerExpired() {
-	x, unsent := c.ownExtra(), c.unsent()
+	x, unsent := c.ownCold(), c.unsent()
 	switch {
 	case c.phase() == closed:
 	case c.phase() == closing:
@@ -200,7 +202,7 @@ func (c *Conn) bury() (asked request, reason error) {
 		c.out = nil
 	}
 	c.queued.Store(0)
-	if x := c.extra.Load(); x != nil {
+	if x := c.cold.Load(); x != nil {
 		reason = x.reason
 		x.held.Release()
 		x.drop()
@@ -214,7 +216,7 @@ func (c *Conn) withDriver() int64 {
 	if c.out != nil {
 		n -= int64(c.out.Len())
 	}
-	if x := c.extra.Load(); x != nil {
+	if x := c.cold.Load(); x != nil {
 		n += x.fileLeft - x.unencoded
 	}
 	return n
@@ -223,7 +225,7 @@ func (c *Conn) withDriver() int64 {
 // tellClosed tells all calls that wait for the conn that it has ended.
 func (c *Conn) tellClosed(asked request, err error) {
 	l := c.loop
-	x := c.extra.Load()
+	x := c.cold.Load()
 	if c.is(connecting) {
 		c.dialing().finish(orClosed(err)) // a failed Dial calls no handler
 		return
@@ -259,7 +261,7 @@ type detachment func(nc net.Conn, unread []byte, err error)
 // connection away, done gets the error and the conn goes on. done is never called from inside
 // Detach. On the loop only.
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
-	x := c.ownExtra()
+	x := c.ownCold()
 	switch {
 	case c.phase() != open || c.closeAsked():
 		c.loop.Later(func() { done(nil, nil, ErrClosed) })
@@ -274,7 +276,7 @@ func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 
 // detaching reports whether Detach waits for what is queued to be sent.
 func (c *Conn) detaching() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	return x != nil && x.detach != nil
 }
 
@@ -298,7 +300,7 @@ func (c *Conn) tryDetach() {
 func (c *Conn) driverDetached(sock driver.Socket) {
 	c.loop.calls.current.Store(nil)
 	c.loop.remove(c)
-	x := c.extra.Load()
+	x := c.cold.Load()
 	unread := x.held.AppendTo(nil)
 	c.bury()
 	var nc net.Conn
@@ -315,7 +317,7 @@ func (c *Conn) handedOver(nc net.Conn, unread []byte, err error) {
 		l.calls.switchHandlers()
 		return
 	}
-	x := c.extra.Load()
+	x := c.cold.Load()
 	err = cmp.Or(err, x.reason)
 	if x.bridge != nil {
 		x.bridge.end(true)
@@ -348,7 +350,7 @@ func (c *Conn) outside(sock driver.Socket, unread []byte) (net.Conn, []byte, err
 }
 
 // peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
-// extra.reason says so.
+// cold.reason says so.
 func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
 	returned := false
 	defer func() {
@@ -362,20 +364,17 @@ func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest
 		raw.Close()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		nc, rest, err = nil, nil, c.layerFailed(v)
-		c.extra.Load().reason = err
+		nc, rest, err = nil, nil, c.cold.Load().layerFailed(c, v)
+		c.cold.Load().reason = err
 	}()
 	nc, rest = layer.Detach(raw, unread)
 	returned = true
 	return nc, rest, nil
 }
 
-func (k *callbacks) detached(c *Conn, nc net.Conn, unread []byte, err error) {
-	x := c.extra.Load()
-	done := x.detach
-	x.detach = nil
-	call := k.begin(c)
-	defer k.returned(c, &call)
-	done(nc, unread, err)
-	call.returned = true
+// abortBridge has the bridge of an adopted conn, if there is one, end by a reset.
+func (c *Conn) abortBridge() {
+	if b := c.bridged(); b != nil {
+		b.abort()
+	}
 }

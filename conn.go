@@ -25,9 +25,9 @@ type Conn struct {
 	remote  driver.Addr
 	queued  atomic.Int64 // bytes accepted and not yet taken by the kernel
 
-	// extra is what few conns need. It is made under mu and taken back by the loop under mu; its
+	// cold is what few conns need. It is made under mu and taken back by the loop under mu; its
 	// fields are the loop's except where they say otherwise.
-	extra atomic.Pointer[extra]
+	cold atomic.Pointer[cold]
 
 	mu     sync.Mutex
 	out    *buf.Chain // guarded by mu: accepted, not yet given to the driver
@@ -39,8 +39,8 @@ type Conn struct {
 	status status     // owned by the loop
 }
 
-// extra is the part of a conn that is allocated on demand, and given back when it is empty again.
-type extra struct {
+// cold is the part of a conn that is allocated on demand, and given back when it is empty again.
+type cold struct {
 	held     buf.Chain // received while paused, or while detaching
 	endHeld  bool      // the peer's FIN came while bytes were held
 	reason   error     // guarded by Conn.mu: Abort's argument, or Wire.Fail's
@@ -88,7 +88,7 @@ const (
 )
 
 // A phase is how far a conn has come towards its end. Only Loop.advance changes it, and never back.
-// extra.reason says why a conn ends that is not closed in order.
+// cold.reason says why a conn ends that is not closed in order.
 type phase uint8
 
 const (
@@ -106,24 +106,24 @@ func newConn(l *Loop, h Handler) *Conn {
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
 func (c *Conn) phase() phase     { return phase(c.status & phaseBits) }
 
-// more gives the conn its extra part. mu is held.
-func (c *Conn) more() *extra {
-	x := c.extra.Load()
+// makeCold gives the conn its cold part. mu is held.
+func (c *Conn) makeCold() *cold {
+	x := c.cold.Load()
 	if x == nil {
-		x = new(extra)
-		c.extra.Store(x)
+		x = new(cold)
+		c.cold.Store(x)
 	}
 	return x
 }
 
-// ownExtra is more for callers on the loop that do not hold mu.
-func (c *Conn) ownExtra() *extra {
-	if x := c.extra.Load(); x != nil {
+// ownCold is makeCold for callers on the loop that do not hold mu.
+func (c *Conn) ownCold() *cold {
+	if x := c.cold.Load(); x != nil {
 		return x
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.more()
+	return c.makeCold()
 }
 
 // closeAsked reports whether Closed is the only callback that may still be called.
@@ -133,10 +133,10 @@ func (c *Conn) closeAsked() bool {
 	return c.asked&(wantClose|wantAbort|gone) != 0
 }
 
-// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle:
+// trim gives the cold part back when nothing is in it any more. On the loop, at the end of settle:
 // no caller holds a pointer to it.
 func (c *Conn) trim() {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
 		x.peer != nil ||
 		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
@@ -145,9 +145,34 @@ func (c *Conn) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(x.files) == 0 && x.reason == nil {
-		c.extra.Store(nil)
+		c.cold.Store(nil)
 	}
 }
+
+func (c *Conn) layer() Layer {
+	if x := c.cold.Load(); x != nil {
+		return x.layer
+	}
+	return nil
+}
+
+// truncation is why the peer's stream has no end of its own; nil: it has one, or has not ended.
+func (c *Conn) truncation() error {
+	if x := c.cold.Load(); x != nil {
+		return x.cut
+	}
+	return nil
+}
+
+func (c *Conn) bridged() *bridge {
+	if x := c.cold.Load(); x != nil {
+		return x.bridge
+	}
+	return nil
+}
+
+// dialing is what a conn is while it connects.
+func (c *Conn) dialing() *dialing { return c.handler.(*dialing) }
 
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
@@ -172,7 +197,7 @@ func (c *Conn) LocalAddr() net.Addr {
 // socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
 // that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
 func (c *Conn) RemoteAddr() net.Addr {
-	switch x := c.extra.Load(); {
+	switch x := c.cold.Load(); {
 	case x == nil:
 	case x.peer != nil:
 		return x.peer
@@ -190,7 +215,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 // AppendRemoteAddr appends RemoteAddr().String() to dst without the address in between. Any
 // goroutine.
 func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
-	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
+	if x := c.cold.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
 		return append(dst, c.RemoteAddr().String()...)
 	}
 	return c.remote.AppendTo(dst)
@@ -202,13 +227,13 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 // ask for an address.
 func (c *Conn) SetAddrs(local, remote netip.AddrPort) {
 	if local.IsValid() {
-		c.local = c.loop.sharedAddr(driver.AddrOfPort(local))
+		c.local = c.loop.locals.of(driver.AddrOfPort(local))
 	}
 	if !remote.IsValid() {
 		return
 	}
 	c.remote = driver.AddrOfPort(remote).AsAnnounced()
-	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
+	if x := c.cold.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
 		x.peer = c.remote.Net()
 	}
 }
@@ -222,7 +247,7 @@ func (c *Conn) Notify() {
 		return
 	}
 	c.asked |= wantNotify
-	wake := c.link()
+	wake := c.loop.settler.link(c)
 	c.mu.Unlock()
 	c.loop.wakeIf(wake)
 }
@@ -244,6 +269,25 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.calls.switches = append(c.loop.calls.switches, s)
 }
 
+// WireFor is the access of l, which must be the conn's layer, for what it does outside of its
+// methods: a handshake on another goroutine. Any goroutine.
+func (c *Conn) WireFor(l Layer) Wire {
+	if c.layer() != l {
+		panic("myriad: WireFor of what is not the conn's layer")
+	}
+	return Wire{c, false}
+}
+
+// Layer is what SetLayer has set, or nil. Any goroutine, once the handler has been opened.
+func (c *Conn) Layer() Layer { return c.layer() }
+
+// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of
+// one that SetHandler has set on a conn without a layer. What was received before, and not
+// delivered, goes through l: the rest that SetHandler was given, too. What other goroutines have
+// written to an adopted conn by then is encoded. If l does not take it, or if it contains a file,
+// the conn is aborted. On the loop only.
+func (c *Conn) SetLayer(l Layer) { c.ownCold().encodeFromNowOn(c, l) }
+
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
 // Resume. A paused conn still reports resets. On the loop only.
 func (c *Conn) Pause() {
@@ -259,7 +303,7 @@ func (c *Conn) Resume() {
 		return
 	}
 	c.status &^= paused
-	switch x := c.extra.Load(); {
+	switch x := c.cold.Load(); {
 	case c.detaching(): // it is on its way out, and receives no more
 	case x != nil && (x.held.Len() > 0 || x.endHeld):
 		c.loop.settler.revisit(c)
@@ -267,6 +311,37 @@ func (c *Conn) Resume() {
 		c.loop.drv.Resume(c.id)
 	}
 }
+
+// RunInline has t run on the loop when the events of this poll cycle have been handled. Events of
+// the conn are still delivered meanwhile: its protocol must expect them while the task runs. If
+// InlineTask.Returned calls RunInline for the same conn, that task comes next, and what both write
+// is sent together. After 16 such tasks, or 100 µs, tasks of other conns come first. On the loop
+// only, inside a callback of the conn.
+func (c *Conn) RunInline(t InlineTask) {
+	c.loop.tasks.list = append(c.loop.tasks.list, connTask{c, t})
+}
+
+// Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its
+// places in the loop's tables. Its timer stays set. It reports false, and does nothing, unless the
+// conn is at rest. Nothing is queued, held back or requested; it has no layer, and is not paused.
+// Neither side has ended or is closing. It was not adopted without a descriptor. The running
+// callback is not its own, and the engine does not shut down. w must be comparable, as pointers
+// are, and be the same for many connections.
+//
+// Afterwards c is no longer the connection: its methods behave as after Closed, which is not
+// called. alone says that no code but its handler holds c. Then c may become another connection
+// with the same Waker and local address. One that Loop.Conns has visited never does. On the loop
+// only.
+func (c *Conn) Hibernate(w Waker, alone bool) bool { return c.HibernateAs(w, 0, alone) }
+
+// HibernateAs is Hibernate with a tag: what the Waker has to know of this connection besides, such
+// as what its protocol waits for. HibernatedAs returns it in Wake. On the loop only.
+func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
+	return c.loop.hibernation.add(c, w, tag, alone)
+}
+
+// HibernatedAs is the tag with which the connection has hibernated. In Waker.Wake only.
+func (c *Conn) HibernatedAs() uint8 { return c.loop.hibernation.records.Row(c.id.Slot()).tag }
 
 // SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time
 // switches it off. Any goroutine; it takes effect when the loop comes to it. It fails with
@@ -279,7 +354,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	}
 	c.due = c.loop.millis(t)
 	c.asked |= wantDeadline
-	wake := c.link()
+	wake := c.loop.settler.link(c)
 	c.mu.Unlock()
 	c.loop.wakeIf(wake)
 	return nil
@@ -373,8 +448,6 @@ func (t *Timers) arm(c *Conn) {
 	c.loop.wheel.Clear(c.id.Slot())
 }
 
-var _ syscall.Conn = (*Conn)(nil)
-
 // SyscallConn gives access to the connection's descriptor, for what sockets can be asked and told:
 // SO_PEERCRED, TCP_INFO, TCP_KEEPIDLE and the like. It fails with ErrUnsupported where the driver
 // has no descriptor, or the conn was adopted and its net.Conn has none. Any goroutine.
@@ -393,19 +466,15 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return rawConn{c}, nil
 }
 
-// syscallConn is that of the net.Conn that was adopted, or of the one below it.
-func (b *bridge) syscallConn() (syscall.RawConn, error) {
-	for nc := any(b.outer); nc != nil; {
-		if sc, ok := nc.(syscall.Conn); ok {
-			return sc.SyscallConn()
-		}
-		inside, ok := nc.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		nc = inside.NetConn()
+// control is Control on the loop.
+func (c *Conn) control(f func(fd uintptr)) error {
+	if c.phase() == closed || c.is(connecting) || c.closeAsked() {
+		return ErrClosed
 	}
-	return nil, fmt.Errorf("myriad: SyscallConn: %w: a %T has no descriptor to show", ErrUnsupported, b.outer)
+	if err := c.loop.can.Control(c.id, f); err != nil {
+		return fmt.Errorf("myriad: Control: %w", err)
+	}
+	return nil
 }
 
 // A rawConn is a Conn as a syscall.RawConn.
@@ -440,17 +509,6 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 	return err
 }
 
-// control is Control on the loop.
-func (c *Conn) control(f func(fd uintptr)) error {
-	if c.phase() == closed || c.is(connecting) || c.closeAsked() {
-		return ErrClosed
-	}
-	if err := c.loop.can.Control(c.id, f); err != nil {
-		return fmt.Errorf("myriad: Control: %w", err)
-	}
-	return nil
-}
-
 // Read implements syscall.RawConn.
 func (rawConn) Read(func(fd uintptr) bool) error {
 	return fmt.Errorf("myriad: RawConn.Read: %w: bytes come to the handler", ErrUnsupported)
@@ -459,31 +517,6 @@ func (rawConn) Read(func(fd uintptr) bool) error {
 // Write implements syscall.RawConn.
 func (rawConn) Write(func(fd uintptr) bool) error {
 	return fmt.Errorf("myriad: RawConn.Write: %w: use Conn.Write", ErrUnsupported)
-}
-
-// Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
-// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
-// other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
-// place for life, so none is met twice; those that come or go between two slices may be missed, and
-// those that hibernate are. visit may do what a handler may. On the loop only.
-func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
-	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
-		if c := l.conn(uint32(i)); c != nil {
-			c.show()
-			visit(c)
-		}
-		if n--; n == 0 && i+1 < l.conns.Len() {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// show records that c was given to a caller, which may keep it.
-func (c *Conn) show() {
-	c.mu.Lock()
-	c.asked |= shown
-	c.mu.Unlock()
 }
 
 // Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
@@ -509,7 +542,7 @@ func (c *Conn) Age() time.Duration {
 // seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
 // waits for the peer), "closed". Of several the last in this list. On the loop only.
 func (c *Conn) State() string {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	switch {
 	case c.phase() == closed:
 		return "closed"
@@ -530,3 +563,12 @@ func (c *Conn) State() string {
 	}
 	return "open"
 }
+
+// show records that c was given to a caller, which may keep it.
+func (c *Conn) show() {
+	c.mu.Lock()
+	c.asked |= shown
+	c.mu.Unlock()
+}
+
+var _ syscall.Conn = (*Conn)(nil)

@@ -76,7 +76,7 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 // post starts the race on a loop. It returns false if all loops have ended.
 func (r *race) post(e *Engine) bool {
 	for range e.loops {
-		r.loop = e.nextLoop()
+		r.loop = e.admission.nextLoop()
 		if r.loop.Post(r.start) {
 			return true
 		}
@@ -142,9 +142,6 @@ type dialing struct {
 	until   int64 // loop time
 }
 
-// dialing is what a conn is while it connects.
-func (c *Conn) dialing() *dialing { return c.handler.(*dialing) }
-
 // A dialWaiter is a goroutine that waits for the end of a race.
 type dialWaiter struct {
 	waiter driver.Parker
@@ -191,7 +188,7 @@ func (r *race) next() {
 	for len(r.addrs) > 0 && !r.over && !r.loop.stopping {
 		addr := r.addrs[0]
 		r.addrs = r.addrs[1:]
-		err := r.loop.attempt(r, addr)
+		err := r.attempt(addr)
 		if err == nil {
 			return
 		}
@@ -207,16 +204,17 @@ func (r *race) next() {
 }
 
 // attempt starts to connect to one address.
-func (l *Loop) attempt(r *race, addr net.Addr) error {
-	if !l.engine.quota.take() {
-		l.engine.hits.tooMany.Add(1)
+func (r *race) attempt(addr net.Addr) error {
+	l := r.loop
+	if !l.engine.admission.quota.reserve() {
+		l.engine.admission.hits.tooMany.Add(1)
 		return ErrTooMany
 	}
 	r.trace.Begin(addr)
 	id, err := l.drv.Dial(addr)
 	if err != nil {
 		r.trace.End(addr, err)
-		l.engine.quota.give()
+		l.engine.admission.quota.release()
 		return err
 	}
 	c := newConn(l, r.handler)
@@ -234,11 +232,10 @@ func (l *Loop) attempt(r *race, addr net.Addr) error {
 	return nil
 }
 
-// attemptDue is an attempt's timer: it has had its time, or the newest one has kept the next
-// waiting for long enough.
-func (l *Loop) attemptDue(c *Conn) {
-	d := c.dialing()
-	r := d.race
+// expired is an attempt's timer: it has had its time, or the newest one has kept the next waiting
+// for long enough.
+func (d *dialing) expired() {
+	r, c, l := d.race, d.conn, d.race.loop
 	switch {
 	case r.over:
 	case l.now >= d.until:
@@ -307,9 +304,8 @@ func (r *race) giveUp() {
 
 // dialed opens the handler of a connection that now stands: it has won. The others are closed
 // before the handler may do anything.
-func (l *Loop) dialed(c *Conn) {
-	d := c.dialing()
-	r := d.race
+func (d *dialing) connected() {
+	r, c, l := d.race, d.conn, d.race.loop
 	r.trace.End(d.addr, nil)
 	c.handler = r.handler
 	c.status &^= connecting
@@ -317,13 +313,13 @@ func (l *Loop) dialed(c *Conn) {
 	r.leave(c)
 	r.giveUp()
 	l.calls.current.Store(c)
-	l.openDialed(c, r)
+	r.open(c)
 	l.calls.done(c)
 }
 
-func (l *Loop) openDialed(c *Conn, r *race) {
+func (r *race) open(c *Conn) {
 	defer r.tell(c, nil)
-	l.calls.opened(c)
+	r.loop.calls.opened(c)
 }
 
 const (

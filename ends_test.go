@@ -67,7 +67,8 @@ const (
 
 func newEnd(t *testing.T, cut bool) *end {
 	d := &end{t: t, recorder: &recorder{}, h: &halfOpen{}}
-	e := &Engine{sys: standing{}, quota: quota{most: 1}, cfg: Config{WriteLimit: 1 << 20, MaxWrite: 1 << 20,
+	e := &Engine{sys: standing{}, admission: admission{quota: quota{most: 1}}, cfg: Config{WriteLimit: 1 << 20,
+		MaxWrite:      1 << 20,
 		LingerTimeout: endTime, LingerBytes: endLinger, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}}
 	l := assemble(&Loop{engine: e, drv: d.recorder, wheel: wheel.New(0), listeners: listeners{}})
 	l.handoff.current = new(shift)

@@ -3,6 +3,7 @@ package myriad
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -26,8 +27,6 @@ type Handler interface {
 	// truncated, err is that of Truncated, also after Close.
 	Closed(c *Conn, err error)
 }
-
-// The optional interfaces of a Handler are looked up once per SetHandler.
 
 // An Ender is called at the peer's FIN or close_notify; writing still works. Without it the conn is
 // closed: what has been written is sent, and later writes fail. So a handler that answers from
@@ -169,26 +168,6 @@ func (k *callbacks) called(t reflect.Type, began time.Duration) {
 	}
 }
 
-// guard runs a user's function so that its panic, or its end by runtime.Goexit, costs no other
-// connection.
-func (k *callbacks) function(f func()) {
-	t := reflect.TypeOf(f)
-	began, returned := k.calling(t), false
-	defer func() {
-		v := recover()
-		if k.called(t, began); returned {
-			return
-		}
-		if v == nil {
-			v = k.loop.handoff.exit()
-		}
-		k.loop.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack",
-			string(debug.Stack()))
-	}()
-	f()
-	returned = true
-}
-
 func (k *callbacks) opened(c *Conn) {
 	call := k.begin(c)
 	defer k.returned(c, &call)
@@ -288,6 +267,86 @@ func (k *callbacks) lastCall(c *Conn, err error) {
 	k.switchHandlers() // it may have changed what other conns speak
 }
 
+func (k *callbacks) wake(c *Conn, w Waker, last Handler) {
+	l := k.loop
+	c.handler, c.can = w, 0 // if Wake panics
+	call := k.begin(c)
+	defer k.returned(c, &call)
+	h := w.Wake(c, last)
+	l.engine.bind(h)
+	c.handler, c.can = h, abilitiesOf(h)
+	call.returned = true
+}
+
+func (k *callbacks) detached(c *Conn, nc net.Conn, unread []byte, err error) {
+	x := c.cold.Load()
+	done := x.detach
+	x.detach = nil
+	call := k.begin(c)
+	defer k.returned(c, &call)
+	done(nc, unread, err)
+	call.returned = true
+}
+
+func (k *callbacks) taskReturned(v connTask) {
+	call := call{began: untimed}
+	defer k.returned(v.c, &call)
+	v.t.Returned(true)
+	call.returned = true
+}
+
+func (k *callbacks) taskOvertaken(v connTask, overstayed bool) {
+	call := call{began: untimed}
+	defer k.returned(v.c, &call)
+	v.t.Overtaken(overstayed)
+	call.returned = true
+}
+
+func (k *callbacks) decode(c *Conn, p []byte) {
+	call := call{began: untimed} // the handler's part in it is timed
+	defer k.returned(c, &call)
+	c.layer().Received(Wire{c, false}, p)
+	call.returned = true
+}
+
+// layerEnded is the peer's FIN for a layer that judges it by itself.
+func (k *callbacks) layerEnded(c *Conn, x *cold) {
+	call := call{began: untimed}
+	defer k.returned(c, &call)
+	x.buffered.Ended(Wire{c, false})
+	call.returned = true
+}
+
+// meaning is what the layer makes of an end, or that end itself if it panics.
+func (k *callbacks) meaning(c *Conn, end error) (err error) {
+	call := call{began: untimed}
+	defer k.returned(c, &call)
+	err = end
+	err = c.layer().Closed(end)
+	call.returned = true
+	return err
+}
+
+// guard runs a user's function so that its panic, or its end by runtime.Goexit, costs no other
+// connection.
+func (k *callbacks) function(f func()) {
+	t := reflect.TypeOf(f)
+	began, returned := k.calling(t), false
+	defer func() {
+		v := recover()
+		if k.called(t, began); returned {
+			return
+		}
+		if v == nil {
+			v = k.loop.handoff.exit()
+		}
+		k.loop.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack",
+			string(debug.Stack()))
+	}()
+	f()
+	returned = true
+}
+
 // leave ends a callback.
 func (k *callbacks) done(c *Conn) {
 	k.switchHandlers()
@@ -325,7 +384,7 @@ func (k *callbacks) switchHandler(s handlerSwitch) {
 	bare := c.layer() == nil
 	k.opened(c)
 	rest := s.rest[:len(s.rest):len(s.rest)]
-	if !bare || !c.layerDecodesRest(rest) {
+	if x := c.cold.Load(); !bare || x == nil || !x.decodeRest(c, rest) {
 		k.inform(c, rest)
 	}
 	if k.current.Load() != c {
@@ -364,7 +423,7 @@ func (k *callbacks) deliverRest(c *Conn, p []byte) {
 		k.received(c, p)
 		return
 	}
-	x := c.ownExtra()
+	x := c.ownCold()
 	var later buf.Chain
 	x.held.Move(&later)
 	x.held.Append(p)

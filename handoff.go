@@ -115,17 +115,6 @@ func (h *handoff) exit() string {
 	return "it ended its goroutine (runtime.Goexit)"
 }
 
-// resume goes on where the goroutine before was ended.
-func (l *Loop) resume() {
-	l.slept = true
-	l.readClock()
-	l.calls.current.Store(nil)
-	l.calls.switchHandlers()
-	if l.failure == nil {
-		l.turn(0)
-	}
-}
-
 // loopBody is at the bottom of the stack of each loop's goroutine, and taskHost below the code of
 // an inline task. That code may wait: another goroutine then continues with the loop.
 var (
@@ -139,34 +128,6 @@ func entryOf(f any) uintptr { return runtime.FuncForPC(reflect.ValueOf(f).Pointe
 // must not wait. It looks through the stack, which takes microseconds, so it is for callers that
 // are about to wait anyway. Any goroutine.
 func OnLoop() bool { return whereabouts() == loopBody }
-
-// HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs
-// an inline task of one of the engine's loops, that loop continues on another goroutine. It returns
-// false if the caller must not wait, because it runs a callback of any engine's loop, or an inline
-// task on a driver that is bound to a thread. It looks through the stack, as OnLoop does. Any
-// goroutine.
-func (e *Engine) HandOff() bool {
-	switch whereabouts() {
-	case loopBody:
-		return false
-	case taskHost:
-		return e.handoffOf(driver.Goroutine()).HandOff()
-	}
-	return true
-}
-
-// handoffOf finds the Handoff of the inline task that runs on a goroutine. It is the zero one if
-// the loop was handed off already, or is another engine's.
-func (e *Engine) handoffOf(id uint64) Handoff {
-	for _, l := range e.loops {
-		token := l.handoff.token.Load()
-		// the owner has not changed since, so the token is its task's
-		if token%2 != 0 && id != 0 && l.handoff.owner.Load() == id {
-			return Handoff{l, token}
-		}
-	}
-	return Handoff{}
-}
 
 // whereabouts is loopBody, taskHost, or 0 on a goroutine that is no loop's. It compares entries of
 // functions, because names would cost several times as much.

@@ -29,51 +29,34 @@ type Waker interface {
 	Wake(c *Conn, last Handler) Handler
 }
 
-// Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its
-// places in the loop's tables. Its timer stays set. It reports false, and does nothing, unless the
-// conn is at rest. Nothing is queued, held back or requested; it has no layer, and is not paused.
-// Neither side has ended or is closing. It was not adopted without a descriptor. The running
-// callback is not its own, and the engine does not shut down. w must be comparable, as pointers
-// are, and be the same for many connections.
-//
-// Afterwards c is no longer the connection: its methods behave as after Closed, which is not
-// called. alone says that no code but its handler holds c. Then c may become another connection
-// with the same Waker and local address. One that Loop.Conns has visited never does. On the loop
-// only.
-func (c *Conn) Hibernate(w Waker, alone bool) bool { return c.HibernateAs(w, 0, alone) }
-
-// HibernateAs is Hibernate with a tag: what the Waker has to know of this connection besides, such
-// as what its protocol waits for. HibernatedAs returns it in Wake. On the loop only.
-func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
-	l := c.loop
-	if !l.hibernation.atRest(c) {
+// add is Conn.HibernateAs.
+func (b *hibernation) add(c *Conn, w Waker, tag uint8, alone bool) bool {
+	l := b.loop
+	if !b.atRest(c) {
 		return false
 	}
-	k, ok := l.hibernation.kindOf(w, c.local)
+	k, ok := b.kindOf(w, c.local)
 	if !ok {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() {
+	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.cold.Load() != nil || c.limit != l.engine.writeLimit() {
 		return false
 	}
-	*l.hibernation.records.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k,
+	*b.records.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k,
 		tag: tag}
 	*l.conns.Row(c.id.Slot()) = nil
-	l.hibernation.kinds[k].asleep++
+	b.kinds[k].asleep++
 	l.stats.hibernating++
 	alone = alone && c.asked == 0
 	c.asked |= gone
 	c.advance(closed)
-	if kept := &l.hibernation.kinds[k].spare; alone && len(*kept) < keptConns {
+	if kept := &b.kinds[k].spare; alone && len(*kept) < keptConns {
 		*kept = append(*kept, c)
 	}
 	return true
 }
-
-// HibernatedAs is the tag with which the connection has hibernated. In Waker.Wake only.
-func (c *Conn) HibernatedAs() uint8 { return c.loop.hibernation.records.Row(c.id.Slot()).tag }
 
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
 func (b *hibernation) atRest(c *Conn) bool {
@@ -191,29 +174,18 @@ func (b *hibernation) connOf(k *kind) (c *Conn, last Handler) {
 	return c, c.handler
 }
 
-func (k *callbacks) wake(c *Conn, w Waker, last Handler) {
-	l := k.loop
-	c.handler, c.can = w, 0 // if Wake panics
-	call := k.begin(c)
-	defer k.returned(c, &call)
-	h := w.Wake(c, last)
-	l.engine.bind(h)
-	c.handler, c.can = h, abilitiesOf(h)
-	call.returned = true
-}
-
-// WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for
-// these. On the loop only.
-func (l *Loop) WakeAll(chosen func(w Waker) bool) {
+// wakeAll is Loop.WakeAll.
+func (b *hibernation) wakeAll(chosen func(w Waker) bool) {
+	l := b.loop
 	before := l.calls.current.Load()
 	defer func() { l.calls.current.Store(before) }() // chosen may not return
-	for i := range uint32(l.hibernation.records.Len()) {
-		if s := l.hibernation.records.Row(i); s.generation != 0 && chosen(l.hibernation.kinds[s.kind].waker) {
-			l.settler.revisit(l.hibernation.wake(i)) // for what Wake has asked of it
+	for i := range uint32(b.records.Len()) {
+		if s := b.records.Row(i); s.generation != 0 && chosen(b.kinds[s.kind].waker) {
+			l.settler.revisit(b.wake(i)) // for what Wake has asked of it
 		}
 	}
-	for i := range l.hibernation.kinds {
-		if k := &l.hibernation.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
+	for i := range b.kinds {
+		if k := &b.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
 			*k = kind{}
 		}
 	}

@@ -68,35 +68,12 @@ type connTask struct {
 	t InlineTask
 }
 
-// RunInline has t run on the loop when the events of this poll cycle have been handled. Events of
-// the conn are still delivered meanwhile: its protocol must expect them while the task runs. If
-// InlineTask.Returned calls RunInline for the same conn, that task comes next, and what both write
-// is sent together. After 16 such tasks, or 100 µs, tasks of other conns come first. On the loop
-// only, inside a callback of the conn.
-func (c *Conn) RunInline(t InlineTask) {
-	c.loop.tasks.list = append(c.loop.tasks.list, connTask{c, t})
-}
-
 // handOff starts another goroutine for a loop whose inline task has this token. If the task no
 // longer has the loop, it does nothing. Any goroutine.
 func (h *handoff) handOff(token uint64, overstayed bool) {
 	if h.token.CompareAndSwap(token, token+1) {
-		h.employ(func() { h.loop.overtake(overstayed) })
+		h.employ(func() { h.loop.tasks.overtake(overstayed) })
 	}
-}
-
-// overtake is how the next goroutine of a loop begins after a handoff.
-func (l *Loop) overtake(overstayed bool) {
-	l.readClock()
-	if overstayed {
-		l.stats.overstays++
-	} else {
-		l.stats.handoffs++
-	}
-	v := l.tasks.running
-	l.calls.taskOvertaken(v, overstayed)
-	l.calls.done(v.c)
-	l.tasks.settle() // these conns have waited for as long as that task has run
 }
 
 // runTasks runs the inline tasks of this poll cycle. It returns false if the loop belongs to
@@ -267,23 +244,24 @@ func (t *tasks) afterGoexit() {
 	l.calls.done(v.c)
 }
 
-func (k *callbacks) taskReturned(v connTask) {
-	call := call{began: untimed}
-	defer k.returned(v.c, &call)
-	v.t.Returned(true)
-	call.returned = true
-}
-
-func (k *callbacks) taskOvertaken(v connTask, overstayed bool) {
-	call := call{began: untimed}
-	defer k.returned(v.c, &call)
-	v.t.Overtaken(overstayed)
-	call.returned = true
-}
-
 // hasNextTask reports whether the task that runs next is c's. If so, what c has queued is sent
 // together with what that task writes.
 func (t *tasks) hasNext(c *Conn) bool {
 	last := len(t.list) - 1
 	return last >= t.ran && t.list[last].c == c
+}
+
+// overtake is how the next goroutine of a loop begins after a handoff.
+func (t *tasks) overtake(overstayed bool) {
+	l := t.loop
+	l.readClock()
+	if overstayed {
+		l.stats.overstays++
+	} else {
+		l.stats.handoffs++
+	}
+	v := l.tasks.running
+	l.calls.taskOvertaken(v, overstayed)
+	l.calls.done(v.c)
+	l.tasks.settle() // these conns have waited for as long as that task has run
 }

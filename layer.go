@@ -3,7 +3,6 @@ package myriad
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"runtime/debug"
@@ -95,7 +94,7 @@ func (w Wire) Write(p []byte) (int, error) {
 }
 
 func (w Wire) queue(p []byte) (int, error) {
-	if x := w.c.extra.Load(); w.c.asked&(wantAbort|gone) != 0 || x == nil || x.layerEnded {
+	if x := w.c.cold.Load(); w.c.asked&(wantAbort|gone) != 0 || x == nil || x.layerEnded {
 		return 0, ErrClosed
 	}
 	w.c.output().Append(p)
@@ -117,7 +116,7 @@ func (w Wire) Sync(f func(w Wire)) {
 // Sync only.
 func (w Wire) Owe(n int) {
 	if w.c.asked&gone == 0 {
-		w.c.more().unencoded += int64(n)
+		w.c.makeCold().unencoded += int64(n)
 		w.c.queued.Add(int64(n))
 	}
 }
@@ -135,7 +134,7 @@ func (w Wire) End() { w.c.loop.settler.peerEnded(w.c) }
 // write on; for others the conn ends as by Fail. Closed gets err in either case. On the loop only.
 func (w Wire) Truncated(err error) {
 	if !w.c.is(peerEnded) {
-		w.c.ownExtra().cut = err
+		w.c.ownCold().cut = err
 	}
 	w.c.loop.settler.peerEnded(w.c)
 }
@@ -150,7 +149,7 @@ func (w Wire) Fail(err error) {
 		c.mu.Unlock()
 		return
 	}
-	x := c.more()
+	x := c.makeCold()
 	c.queued.Add(-x.unencoded)
 	x.unencoded, x.layerEnded = 0, true
 	if c.asked&wantClose == 0 {
@@ -170,26 +169,9 @@ type layering struct {
 	cut        error         // it came before the end of the layer's stream
 }
 
-// WireFor is the access of l, which must be the conn's layer, for what it does outside of its
-// methods: a handshake on another goroutine. Any goroutine.
-func (c *Conn) WireFor(l Layer) Wire {
-	if c.layer() != l {
-		panic("myriad: WireFor of what is not the conn's layer")
-	}
-	return Wire{c, false}
-}
-
-// Layer is what SetLayer has set, or nil. Any goroutine, once the handler has been opened.
-func (c *Conn) Layer() Layer { return c.layer() }
-
-// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of
-// one that SetHandler has set on a conn without a layer. What was received before, and not
-// delivered, goes through l: the rest that SetHandler was given, too. What other goroutines have
-// written to an adopted conn by then is encoded. If l does not take it, or if it contains a file,
-// the conn is aborted. On the loop only.
-func (c *Conn) SetLayer(l Layer) {
+// encodeFromNowOn is Conn.SetLayer.
+func (x *cold) encodeFromNowOn(c *Conn, l Layer) {
 	c.mu.Lock()
-	x := c.more()
 	x.setLayer(l)
 	early, files := c.out, len(x.files)
 	c.out = nil
@@ -197,7 +179,7 @@ func (c *Conn) SetLayer(l Layer) {
 	if early != nil {
 		c.queued.Add(-int64(early.Len()))
 		p := early.AppendTo(nil)
-		err = c.encode(func(w Wire) error { _, err := l.Write(w, p); return err })
+		err = x.encode(c, func(w Wire) error { _, err := l.Write(w, p); return err })
 		early.Put()
 	}
 	c.mu.Unlock()
@@ -209,37 +191,22 @@ func (c *Conn) SetLayer(l Layer) {
 	}
 }
 
-func (x *extra) setLayer(l Layer) {
+func (x *cold) setLayer(l Layer) {
 	x.layer = l
 	x.buffered, _ = l.(BufferedLayer)
-}
-
-func (c *Conn) layer() Layer {
-	if x := c.extra.Load(); x != nil {
-		return x.layer
-	}
-	return nil
-}
-
-// truncation is why the peer's stream has no end of its own; nil: it has one, or has not ended.
-func (c *Conn) truncation() error {
-	if x := c.extra.Load(); x != nil {
-		return x.cut
-	}
-	return nil
 }
 
 // encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is
 // aborted, with what encode returns; if it ends its goroutine the lock is released here, because no
 // caller will do it.
-func (c *Conn) encode(f func(w Wire) error) (err error) {
+func (x *cold) encode(c *Conn, f func(w Wire) error) (err error) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
 		v := recover()
-		err = c.layerFailed(v)
+		err = x.layerFailed(c, v)
 		if v == nil {
 			c.mu.Unlock()
 		}
@@ -250,8 +217,7 @@ func (c *Conn) encode(f func(w Wire) error) (err error) {
 }
 
 // layerFailed aborts the conn, as Abort does. mu is held.
-func (c *Conn) layerFailed(v any) error {
-	x := c.more()
+func (x *cold) layerFailed(c *Conn, v any) error {
 	err := fmt.Errorf("myriad: panic in %T: %v", x.layer, v)
 	c.loop.engine.cfg.Logger.Error("myriad: panic in a layer; its connection is ended",
 		"layer", fmt.Sprintf("%T", x.layer), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
@@ -260,28 +226,28 @@ func (c *Conn) layerFailed(v any) error {
 		if x.reason == nil {
 			x.reason = err
 		}
-		c.loop.wakeIf(c.link())
+		c.loop.wakeIf(c.loop.settler.link(c))
 	}
 	return err
 }
 
-// encode is Conn.encode where no callback notices that the goroutine ends.
-func (l *Loop) encode(c *Conn, f func(w Wire) error) error {
+// encodeOnLoop is encode where no callback notices that the goroutine ends.
+func (x *cold) encodeOnLoop(c *Conn, f func(w Wire) error) error {
 	returned := false
 	defer func() {
 		if !returned {
-			l.handoff.exit()
-			l.settler.revisit(c)
+			c.loop.handoff.exit()
+			c.loop.settler.revisit(c)
 		}
 	}()
-	err := c.encode(f)
+	err := x.encode(c, f)
 	returned = true
 	return err
 }
 
 // encodeOwed has the layer encode what it has taken, while not too much is encoded already; a
 // bounded number of slices in one turn.
-func (x *extra) encodeOwed(c *Conn) {
+func (x *cold) encodeOwed(c *Conn) {
 	if c.is(served) {
 		return
 	}
@@ -289,7 +255,7 @@ func (x *extra) encodeOwed(c *Conn) {
 		c.mu.Lock()
 		more := false
 		if x.unencoded > 0 && c.queued.Load()-x.unencoded <= int64(c.limit)/2 {
-			_ = c.loop.encode(c, func(w Wire) error { more = x.buffered.Encode(w); return nil })
+			_ = x.encodeOnLoop(c, func(w Wire) error { more = x.buffered.Encode(w); return nil })
 		}
 		out := c.takeOutput()
 		c.mu.Unlock()
@@ -302,14 +268,10 @@ func (x *extra) encodeOwed(c *Conn) {
 }
 
 // endLayer sends the layer's own end, once, after everything else.
-func (c *Conn) endLayer() {
-	x := c.extra.Load()
-	if x == nil || x.layer == nil {
-		return
-	}
+func (x *cold) endLayer(c *Conn) {
 	c.mu.Lock()
 	if !x.layerEnded {
-		_ = c.loop.encode(c, c.lastOf(x.layer)) // a layer that cannot end in order has nothing to queue
+		_ = x.encodeOnLoop(c, x.lastOf(c)) // a layer that cannot end in order has nothing to queue
 		x.layerEnded = true
 	}
 	out := c.takeOutput()
@@ -317,45 +279,24 @@ func (c *Conn) endLayer() {
 	c.send(out)
 }
 
-// lastOf is what ends the stream of a layer. mu is held.
-func (c *Conn) lastOf(l Layer) func(Wire) error {
+// lastOf is what ends the stream of the layer. mu is held.
+func (x *cold) lastOf(c *Conn) func(Wire) error {
 	if c.asked&short == 0 {
-		return l.CloseWrite
+		return x.layer.CloseWrite
 	}
-	if closer, ok := l.(interface{ CloseTruncated(w Wire) error }); ok {
+	if closer, ok := x.layer.(interface{ CloseTruncated(w Wire) error }); ok {
 		return closer.CloseTruncated
 	}
 	return func(Wire) error { return nil }
 }
 
-func (k *callbacks) decode(c *Conn, p []byte) {
-	call := call{began: untimed} // the handler's part in it is timed
-	defer k.returned(c, &call)
-	c.layer().Received(Wire{c, false}, p)
-	call.returned = true
-}
-
-// layerEnded is the peer's FIN for a layer that judges it by itself.
-func (k *callbacks) layerEnded(c *Conn, x *extra) {
-	call := call{began: untimed}
-	defer k.returned(c, &call)
-	x.buffered.Ended(Wire{c, false})
-	call.returned = true
-}
-
-// hasInput reports whether something was received, and not delivered, before a layer was set.
-func (l *Loop) hasInput(c *Conn, rest []byte) bool {
-	return len(rest) > 0 || c.is(peerEnded) || c.extra.Load().held.Len() > 0
-}
-
 // decodeRest gives a layer that Opened has set what was received before: rest, what was held, the
 // FIN. It returns false if there is no layer, or nothing for it.
-func (c *Conn) layerDecodesRest(rest []byte) bool {
-	l := c.loop
-	if c.layer() == nil || !l.hasInput(c, rest) {
+func (x *cold) decodeRest(c *Conn, rest []byte) bool {
+	l, ended := c.loop, c.is(peerEnded)
+	if x.layer == nil || len(rest) == 0 && !ended && x.held.Len() == 0 {
 		return false
 	}
-	x, ended := c.extra.Load(), c.is(peerEnded)
 	c.status &^= peerEnded
 	x.endHeld = false
 	rest = x.held.AppendTo(rest)
@@ -372,64 +313,18 @@ func (c *Conn) layerDecodesRest(rest []byte) bool {
 	return true
 }
 
-// meaning is what the layer makes of an end, or that end itself if it panics.
-func (k *callbacks) meaning(c *Conn, end error) (err error) {
-	call := call{began: untimed}
-	defer k.returned(c, &call)
-	err = end
-	err = c.layer().Closed(end)
-	call.returned = true
-	return err
-}
-
-// mustEncode reports whether the layer has something to encode: until then it must go on receiving,
-// closing or not.
-func (c *Conn) mustEncode() bool {
-	x := c.extra.Load()
-	if x == nil || x.buffered == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return x.unencoded > 0
-}
-
-// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
-// this.
-func (s *settler) wireEnded(c *Conn) {
-	x := c.extra.Load()
-	switch {
-	case x == nil || x.layer == nil || c.is(peerEnded) || c.phase() != open:
-	case x.buffered != nil:
-		x.fin = true
-		s.loop.calls.layerEnded(c, x)
-		return
-	default:
-		x.cut = s.loop.calls.meaning(c, nil)
-	}
-	if b := c.bridged(); b != nil && c.phase() == open {
-		switch err := b.broken(); {
-		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
-			c.ownExtra().cut = err
-		case err != nil:
-			c.Abort(err)
-		}
-	}
-	s.peerEnded(c)
-}
-
-// writeThrough writes through the layer. mu is held.
-func (c *Conn) writeThrough(l Layer, p []byte) (n int, err error) {
-	err = c.encode(func(w Wire) (err error) { n, err = l.Write(w, p); return err })
+// write writes through the layer. mu is held.
+func (x *cold) write(c *Conn, p []byte) (n int, err error) {
+	err = x.encode(c, func(w Wire) (err error) { n, err = x.layer.Write(w, p); return err })
 	if errors.Is(err, ErrFull) {
 		c.oweRoom()
 	}
 	return n, err
 }
 
-// encodeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is
+// writeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is
 // all or nothing.
-func (c *Conn) encodeBlocks(n int, blocks []*buf.Block) error {
+func (x *cold) writeBlocks(c *Conn, n int, blocks []*buf.Block) error {
 	defer releaseAll(blocks)
 	if len(blocks) == 1 {
 		_, err := c.write(blocks[0].Bytes())

@@ -42,8 +42,8 @@ type quota struct {
 	queue   []*Listener
 }
 
-// take counts one more connection, if there is room. Any goroutine.
-func (q *quota) take() bool {
+// reserve counts one more connection, if there is room. Any goroutine.
+func (q *quota) reserve() bool {
 	for {
 		n := q.open.Load()
 		if n >= q.most {
@@ -55,16 +55,17 @@ func (q *quota) take() bool {
 	}
 }
 
-// give is for a connection that has gone: its room is the first waiting listener's. Any goroutine.
-func (q *quota) give() {
+// release is for a connection that has gone: its room is the first waiting listener's. Any
+// goroutine.
+func (q *quota) release() {
 	q.open.Add(-1)
 	if q.waiting.Load() > 0 {
 		q.serve()
 	}
 }
 
-// wait queues a listener, whose admitHand is called on its loop when it has been given room.
-func (q *quota) wait(ln *Listener) {
+// queueUp queues a listener, whose roomReserved is called on its loop when it has been given room.
+func (q *quota) queueUp(ln *Listener) {
 	q.mu.Lock()
 	q.queue = append(q.queue, ln)
 	q.waiting.Store(int32(len(q.queue)))
@@ -79,7 +80,7 @@ func (q *quota) serve() {
 		if ln == nil {
 			return
 		}
-		if !ln.loop.Post(ln.admitHand) {
+		if !ln.loop.Post(ln.roomReserved) {
 			q.open.Add(-1) // its loop has ended
 		}
 	}
@@ -90,7 +91,7 @@ func (q *quota) serve() {
 func (q *quota) next() *Listener {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 || !q.take() {
+	if len(q.queue) == 0 || !q.reserve() {
 		return nil
 	}
 	ln := q.queue[0]
@@ -98,8 +99,8 @@ func (q *quota) next() *Listener {
 	return ln
 }
 
-// leave takes a listener out of the queue.
-func (q *quota) leave(ln *Listener) {
+// unqueue takes a listener out of the queue.
+func (q *quota) unqueue(ln *Listener) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, other := range q.queue {
@@ -127,9 +128,9 @@ type pace struct {
 	next     atomic.Int64
 }
 
-// reserve says for how many milliseconds of the loop's clock one more connection must wait, 0 if
+// delay says for how many milliseconds of the loop's clock one more connection must wait, 0 if
 // not at all. It must come then.
-func (p *pace) reserve(now int64) int64 {
+func (p *pace) delay(now int64) int64 {
 	if p.interval == 0 {
 		return 0
 	}

@@ -1,9 +1,7 @@
 package myriad
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -31,33 +29,6 @@ type Listener struct {
 
 // listeners are those of a loop, by slot.
 type listeners map[uint32]*Listener
-
-// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
-// Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
-// connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it
-// keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
-// shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
-func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
-	inner, err := e.sys.Listen(context.Background(), network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("myriad: Listen: %w", err)
-	}
-	ln := &Listener{engine: e, inner: inner, handler: h}
-	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
-		ln.shared = inner.Addr()
-	}
-	ln.loop = e.loops[(e.listenTurn.Add(1)-1)%uint32(len(e.loops))]
-	started := e.sys.NewParker()
-	if ln.loop.Post(func() { err = ln.start(); started.Unpark() }) {
-		started.Park()
-	} else {
-		err = errShutDown
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("myriad: Listen on %v: %w", inner.Addr(), err), inner.Close())
-	}
-	return ln, nil
-}
 
 // start runs on the loop.
 func (ln *Listener) start() error {
@@ -160,58 +131,60 @@ func (ln *Listener) accepted(sock driver.Socket) {
 	l.stats.accepts.Add(1)
 	if ln.failing != 0 {
 		ln.failing = 0
-		e.spare.keep()
+		e.admission.spare.keep()
 	}
 	ln.hand = sock
-	if ln.room = e.quota.waiting.Load() == 0 && e.quota.take(); ln.room {
-		ln.letInTime()
+	if ln.room = e.admission.quota.waiting.Load() == 0 && e.admission.quota.reserve(); ln.room {
+		ln.sendInTime()
 		return
 	}
 	l.drv.StopAccept(ln.id)
-	e.hits.conns.Add(1)
-	if n := e.full.due(l.now); n > 0 {
+	e.admission.hits.conns.Add(1)
+	if n := e.admission.full.due(l.now); n > 0 {
 		e.cfg.Logger.Warn("myriad: Config.MaxConns connections are open; peers wait to be accepted", "limit",
-			e.quota.most, "times", n)
+			e.admission.quota.most, "times", n)
 	}
-	e.quota.wait(ln)
+	e.admission.quota.queueUp(ln)
 }
 
-// admitHand is called when the quota has taken room for the peer in hand.
-func (ln *Listener) admitHand() {
+// roomReserved is called when the quota has taken room for the peer in hand.
+func (ln *Listener) roomReserved() {
 	l := ln.loop
 	if ln.hand == nil { // it was dropped meanwhile
-		l.engine.quota.give()
+		l.engine.admission.quota.release()
 		return
 	}
 	ln.room = true
 	ln.resume() // before its handler is called, which may not return
-	ln.letInTime()
+	ln.sendInTime()
 }
 
-// letInTime lets the peer in hand in, for which there is room, unless Config.AcceptRate has it
-// wait.
-func (ln *Listener) letInTime() {
+// sendInTime is send, unless Config.AcceptRate has the peer wait.
+func (ln *Listener) sendInTime() {
 	l := ln.loop
 	e := l.engine
-	wait := e.pace.reserve(l.now)
+	wait := e.admission.pace.delay(l.now)
 	if wait == 0 {
-		ln.letIn()
+		ln.send()
 		return
 	}
 	l.drv.StopAccept(ln.id)
 	l.wheel.Set(ln.id.Slot(), l.now+wait)
-	e.hits.rate.Add(1)
-	if n := e.fast.due(l.now); n > 0 {
+	e.admission.hits.rate.Add(1)
+	if n := e.admission.fast.due(l.now); n > 0 {
 		e.cfg.Logger.Warn("myriad: peers come faster than Config.AcceptRate; they wait to be accepted", "limit",
 			e.cfg.AcceptRate, "times", n)
 	}
 }
 
-func (ln *Listener) letIn() {
-	l := ln.loop
-	sock := ln.hand
+// send gives the peer in hand, for which there is room, to the next loop in turn. If the intake of
+// that one is full the listener's own loop has it.
+func (ln *Listener) send() {
+	a := arrival{sock: ln.hand, listener: ln}
 	ln.hand, ln.room = nil, false
-	l.engine.place(l, arrival{sock: sock, listener: ln})
+	if to := ln.engine.admission.nextLoop(); to == ln.loop || !to.intake.send(a, false) {
+		ln.loop.intake.attach(&a)
+	}
 }
 
 // acceptFailed has a listener rest. Its peers are left in the backlog, for descriptors are most
@@ -223,9 +196,9 @@ func (ln *Listener) failed(err error) {
 	l.stats.acceptErrors.Add(1)
 	noFiles := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 	if noFiles {
-		e.hits.files.Add(1)
+		e.admission.hits.files.Add(1)
 	}
-	e.logAcceptFailure(l, err)
+	e.admission.logAcceptFailure(l, err)
 	if ln.failing == 0 {
 		ln.failing = max(1, l.now)
 	}
@@ -234,23 +207,15 @@ func (ln *Listener) failed(err error) {
 		ln.endShedding()
 		return
 	}
-	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.spare.free() {
+	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.admission.spare.free() {
 		ln.shedding, ln.mayShed = true, shedBatch
 		ln.resume()
 	}
 }
 
-func (e *Engine) logAcceptFailure(l *Loop, err error) {
-	if n := e.failing.due(l.now); n > 0 {
-		e.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause, "err",
-			err,
-			"times", n, "shed", e.hits.shed.Load())
-	}
-}
-
 // shed closes a peer that cannot be served.
 func (ln *Listener) shed(sock driver.Socket) {
-	ln.loop.engine.hits.shed.Add(1) // before the peer knows it
+	ln.loop.engine.admission.hits.shed.Add(1) // before the peer knows it
 	_ = sock.Close()
 	if ln.mayShed--; ln.mayShed == 0 {
 		ln.loop.drv.StopAccept(ln.id) // until the pause ends
@@ -260,7 +225,7 @@ func (ln *Listener) shed(sock driver.Socket) {
 func (ln *Listener) endShedding() {
 	ln.loop.drv.StopAccept(ln.id)
 	ln.shedding = false
-	ln.loop.engine.spare.back()
+	ln.loop.engine.admission.spare.back()
 }
 
 // rested is the listener's timer. A listener that has shed connections rests afterwards, so that
@@ -272,13 +237,13 @@ func (ln *Listener) rested() {
 		return
 	case ln.hand != nil:
 		ln.resume() // before its handler is called, which may not return
-		ln.letIn()
+		ln.send()
 		return
 	case ln.shedding:
 		ln.endShedding()
 		ln.rest()
 		return
-	case ln.failing != 0 && ln.loop.engine.spare.away():
+	case ln.failing != 0 && ln.loop.engine.admission.spare.away():
 		ln.rest()
 		return
 	}
@@ -299,7 +264,7 @@ func (ln *Listener) dropHand() {
 	l := ln.loop
 	if ln.shedding {
 		ln.shedding = false
-		l.engine.spare.back()
+		l.engine.admission.spare.back()
 	}
 	if ln.hand == nil {
 		return
@@ -307,8 +272,8 @@ func (ln *Listener) dropHand() {
 	_ = ln.hand.Close()
 	ln.hand = nil
 	if ln.room {
-		l.engine.quota.give()
+		l.engine.admission.quota.release()
 	} else {
-		l.engine.quota.leave(ln)
+		l.engine.admission.quota.unqueue(ln)
 	}
 }

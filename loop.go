@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,33 +12,6 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/table"
 	"github.com/myriad-go/myriad/internal/wheel"
-)
-
-const (
-	// turnsPerYield is after how many polls in a row that found something the loop lets other
-	// goroutines run: raw system calls give the scheduler no chance of its own. Less than yieldTime
-	// since it last did, it goes on: to yield wakes another thread, if one is idle, and short turns
-	// would spend a fifth of their time with it. A loop that is alone on its processor wakes no
-	// other thread, and keeps all others waiting, the garbage collector included. It yields after
-	// every turn, except for yieldTime.
-	turnsPerYield = 16
-	yieldTime     = 250 * time.Microsecond
-	// dirtySlice is how many dirty conns are settled before the loop looks for events again. A
-	// client that sends a request while a message goes out to many does not wait for all of them.
-	// What is queued meanwhile for the others leaves together with the message.
-	dirtySlice = 32
-	// dirtyFirst is how many of them are settled before the inline tasks of a poll cycle. So tasks
-	// do not delay the answers of other conns, and a message that goes out to many does not delay
-	// tasks.
-	dirtyFirst = 8
-	// manyDirty is from how many dirty conns on they are settled in the order of their slots.
-	manyDirty = 2 * dirtySlice
-	// keptDirty is for how many of them a loop keeps room.
-	keptDirty = 1024
-	// maxLocalAddrs bounds the loop's table of shared local addresses.
-	maxLocalAddrs = 1024
-	// longestSleep keeps waits for far timers within what every driver's kernel can count.
-	longestSleep = time.Hour
 )
 
 // A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of
@@ -82,6 +56,14 @@ type pacing struct {
 	yielded time.Duration // the clock then
 }
 
+// shutdown is how far a loop has come with its end.
+type shutdown struct {
+	stopping  bool
+	abortWith error // why conns are aborted while stopping; nil: they are closed in order
+	failure   error // of the driver
+	told      int   // the conns in the table below it know that the loop is stopping
+}
+
 func newLoop(e *Engine, index int) (*Loop, error) {
 	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer,
 		KeepAlive: max(0, e.cfg.KeepAlive)})
@@ -111,6 +93,125 @@ func (l *Loop) Engine() *Engine { return l.engine }
 
 // Now is the time at which this turn of the loop began. On the loop only.
 func (l *Loop) Now() time.Time { return l.engine.start.Add(time.Duration(l.now) * time.Millisecond) }
+
+// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
+// functions wait already and with ErrClosed after the engine's shutdown. Any goroutine; never
+// blocks.
+func (l *Loop) Do(f func()) error {
+	l.mail.mu.Lock()
+	switch {
+	case l.mail.closed:
+		l.mail.mu.Unlock()
+		return ErrClosed
+	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
+		l.mail.mu.Unlock()
+		l.stats.busy.Add(1)
+		return ErrBusy
+	}
+	l.mail.funcs = append(l.mail.funcs, f)
+	l.mail.mu.Unlock()
+	l.wakeIf(true)
+	return nil
+}
+
+// Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
+// want of room, such as the end of a server. It reports false after the engine's shutdown. Any
+// goroutine; never blocks.
+func (l *Loop) Post(f func()) bool {
+	l.mail.mu.Lock()
+	ok := !l.mail.closed
+	if ok {
+		l.mail.funcs = append(l.mail.funcs, f)
+	}
+	l.mail.mu.Unlock()
+	l.wakeIf(ok)
+	return ok
+}
+
+// Later has f called when this turn's events have been handled: what they have gathered can be
+// passed on in one go. Called by such a function, it is for the next turn; after the loop's last
+// one nothing is called. On the loop only.
+func (l *Loop) Later(f func()) { l.mail.later.add(f) }
+
+// Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
+// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
+// other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
+// place for life, so none is met twice; those that come or go between two slices may be missed, and
+// those that hibernate are. visit may do what a handler may. On the loop only.
+func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
+	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
+		if c := l.conn(uint32(i)); c != nil {
+			c.show()
+			visit(c)
+		}
+		if n--; n == 0 && i+1 < l.conns.Len() {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for
+// these. On the loop only.
+func (l *Loop) WakeAll(chosen func(w Waker) bool) { l.hibernation.wakeAll(chosen) }
+
+func (l *Loop) snapshot(now time.Duration) LoopStats {
+	s := &l.stats
+	s.mu.Lock()
+	t, rows := s.published, slices.Clone(s.rows)
+	s.mu.Unlock()
+	l.mail.mu.Lock()
+	mailbox, intake := len(l.mail.funcs), len(l.intake.coming)
+	l.mail.mu.Unlock()
+	out := LoopStats{
+		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
+		AcceptErrors: s.acceptErrors.Load(),
+		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn),
+		BytesOut: uint64(t.bytesOut),
+		Sleeps:   uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
+		Overstays: uint64(t.overstays), Handoffs: uint64(t.handoffs),
+		Full: s.full.Load(), Busy: s.busy.Load(),
+		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
+		Hibernating: t.hibernating,
+		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
+		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: uint64(t.longTurns), LongestTurn: t.longest,
+	}
+	if began := s.turnBegan.Load(); began != noTurn {
+		out.Turn = max(0, now-time.Duration(began))
+	}
+	for i := range rows {
+		out.Handlers = append(out.Handlers, rows[i].snapshot())
+	}
+	slowestFirst(out.Handlers)
+	return out
+}
+
+const (
+	// turnsPerYield is after how many polls in a row that found something the loop lets other
+	// goroutines run: raw system calls give the scheduler no chance of its own. Less than yieldTime
+	// since it last did, it goes on: to yield wakes another thread, if one is idle, and short turns
+	// would spend a fifth of their time with it. A loop that is alone on its processor wakes no
+	// other thread, and keeps all others waiting, the garbage collector included. It yields after
+	// every turn, except for yieldTime.
+	turnsPerYield = 16
+	yieldTime     = 250 * time.Microsecond
+	// dirtySlice is how many dirty conns are settled before the loop looks for events again. A
+	// client that sends a request while a message goes out to many does not wait for all of them.
+	// What is queued meanwhile for the others leaves together with the message.
+	dirtySlice = 32
+	// dirtyFirst is how many of them are settled before the inline tasks of a poll cycle. So tasks
+	// do not delay the answers of other conns, and a message that goes out to many does not delay
+	// tasks.
+	dirtyFirst = 8
+	// manyDirty is from how many dirty conns on they are settled in the order of their slots.
+	manyDirty = 2 * dirtySlice
+	// keptDirty is for how many of them a loop keeps room.
+	keptDirty = 1024
+	// maxLocalAddrs bounds the loop's table of shared local addresses.
+	maxLocalAddrs = 1024
+	// longestSleep keeps waits for far timers within what every driver's kernel can count.
+	longestSleep = time.Hour
+)
 
 func (l *Loop) wakeIf(needed bool) {
 	if needed && l.asleep.CompareAndSwap(true, false) {
@@ -200,7 +301,8 @@ func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
 // hasWork reports whether the loop has been given work.
 func (l *Loop) hasWork() bool {
-	if l.settler.dirty.Load() != nil || !l.settler.taken.empty() || l.settler.revisits.gathers() || l.mail.later.gathers() || l.tasks.wait() {
+	if l.settler.dirty.Load() != nil || !l.settler.taken.empty() || l.settler.revisits.gathers() ||
+		l.mail.later.gathers() || l.tasks.wait() {
 		return true
 	}
 	l.mail.mu.Lock()
@@ -323,14 +425,6 @@ func (l *Loop) elapsed() time.Duration { return l.engine.sys.Now().Sub(l.engine.
 // ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
 const ageUnit = 100 // milliseconds
 
-// shutdown is how far a loop has come with its end.
-type shutdown struct {
-	stopping  bool
-	abortWith error // why conns are aborted while stopping; nil: they are closed in order
-	failure   error // of the driver
-	told      int   // the conns in the table below it know that the loop is stopping
-}
-
 // mailbox holds what other goroutines ask of the loop itself.
 type mailbox struct {
 	mu     sync.Mutex
@@ -339,45 +433,6 @@ type mailbox struct {
 
 	taken batch[func()] // the loop's: what it has taken up of funcs
 	later relay[func()] // the loop's: what Later was given
-}
-
-// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
-// functions wait already and with ErrClosed after the engine's shutdown. Any goroutine; never
-// blocks.
-func (l *Loop) Do(f func()) error {
-	l.mail.mu.Lock()
-	switch {
-	case l.mail.closed:
-		l.mail.mu.Unlock()
-		return ErrClosed
-	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
-		l.mail.mu.Unlock()
-		l.stats.busy.Add(1)
-		return ErrBusy
-	}
-	l.mail.funcs = append(l.mail.funcs, f)
-	l.mail.mu.Unlock()
-	l.wakeIf(true)
-	return nil
-}
-
-// Later has f called when this turn's events have been handled: what they have gathered can be
-// passed on in one go. Called by such a function, it is for the next turn; after the loop's last
-// one nothing is called. On the loop only.
-func (l *Loop) Later(f func()) { l.mail.later.add(f) }
-
-// Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
-// want of room, such as the end of a server. It reports false after the engine's shutdown. Any
-// goroutine; never blocks.
-func (l *Loop) Post(f func()) bool {
-	l.mail.mu.Lock()
-	ok := !l.mail.closed
-	if ok {
-		l.mail.funcs = append(l.mail.funcs, f)
-	}
-	l.mail.mu.Unlock()
-	l.wakeIf(ok)
-	return ok
 }
 
 // finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.
@@ -393,7 +448,7 @@ func (l *Loop) finish() bool {
 
 func (l *Loop) readMail() {
 	l.takeMail()
-	l.intake.admitAll()
+	l.intake.attachAll()
 	l.runAll(&l.mail.taken)
 }
 
@@ -403,7 +458,10 @@ func (l *Loop) takeMail() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	l.mail.taken.refill(&l.mail.funcs)
-	l.intake.takeUp()
+	if cap(l.intake.taken.list) > keptIntake {
+		l.intake.taken.list = nil
+	}
+	l.intake.taken.refill(&l.intake.coming)
 }
 
 func (l *Loop) runAll(fs *batch[func()]) {
@@ -509,7 +567,7 @@ func (s *sink) Ended(id driver.ID) {
 func (s *sink) Sent(id driver.ID, n int64) {
 	c, l := s.conn(id), s.loop()
 	l.stats.bytesOut.Add(uint64(n))
-	if x := c.extra.Load(); x != nil && x.sending {
+	if x := c.cold.Load(); x != nil && x.sending {
 		x.fileSent(c, n)
 	} else {
 		c.queued.Add(-n)
@@ -532,19 +590,19 @@ func (s *sink) Closed(id driver.ID, err error) {
 
 func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 	l := s.loop()
-	defer l.engine.quota.give()
+	defer l.engine.admission.quota.release()
 	s.conn(id).driverDetached(sock)
 }
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
 	c := s.conn(id)
 	c.local = ownAddr{local}
-	s.loop().dialed(c)
+	c.dialing().connected()
 }
 
 func (s *sink) DialFailed(id driver.ID, err error) {
 	c, l := s.conn(id), s.loop()
-	l.engine.quota.give()
+	l.engine.admission.quota.release()
 	l.remove(c)
 	c.bury()
 	c.dialing().finish(err)
@@ -569,7 +627,7 @@ func (l *Loop) expired(slot uint32) {
 	}
 	c := l.hibernation.awake(slot)
 	if c.is(connecting) {
-		l.attemptDue(c)
+		c.dialing().expired()
 		return
 	}
 	if c.phase() != open {
@@ -654,6 +712,17 @@ func (l *Loop) dismiss(c *Conn) {
 // closedAndCounted makes room for another conn, but not before the handler has heard of it: it
 // never sees more than MaxConns.
 func (l *Loop) closedAndCounted(c *Conn, err error) {
-	defer l.engine.quota.give()
+	defer l.engine.admission.quota.release()
 	c.driverClosed(err)
+}
+
+// resume goes on where the goroutine before was ended.
+func (l *Loop) resume() {
+	l.slept = true
+	l.readClock()
+	l.calls.current.Store(nil)
+	l.calls.switchHandlers()
+	if l.failure == nil {
+		l.turn(0)
+	}
 }

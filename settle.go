@@ -2,6 +2,8 @@ package myriad
 
 import (
 	"cmp"
+	"errors"
+	"io"
 	"slices"
 	"sync/atomic"
 
@@ -31,16 +33,15 @@ func (s *settler) revisitServed(c *Conn) {
 }
 
 // link puts c on the list of dirty conns, unless it is there or its own callback is running. It
-// reports whether the loop may have to be woken. c.mu is held.
-func (c *Conn) link() bool {
-	l := c.loop
-	if c.asked&linked != 0 || l.calls.current.Load() == c {
+// reports whether the loop may have to be woken. c.mu is held. Any goroutine.
+func (s *settler) link(c *Conn) bool {
+	if c.asked&linked != 0 || s.loop.calls.current.Load() == c {
 		return false
 	}
 	c.asked |= linked
 	for {
-		c.next = l.settler.dirty.Load()
-		if l.settler.dirty.CompareAndSwap(c.next, c) {
+		c.next = s.dirty.Load()
+		if s.dirty.CompareAndSwap(c.next, c) {
 			return true
 		}
 	}
@@ -55,10 +56,10 @@ type dirtyConn struct {
 // deliver hands decoded bytes to the handler, or keeps them while it does not want any. The conn is
 // current.
 func (s *settler) deliver(c *Conn, p []byte) {
-	switch x := c.extra.Load(); {
+	switch x := c.cold.Load(); {
 	case c.phase() != open:
 	case c.is(paused) || x != nil && (x.held.Len() > 0 || c.detaching()):
-		c.ownExtra().held.Append(p)
+		c.ownCold().held.Append(p)
 	case c.closeAsked(): // by another conn's handler in this batch, or by the one before under a layer
 	default:
 		s.loop.calls.received(c, p)
@@ -78,10 +79,10 @@ func (s *settler) peerEnded(c *Conn) {
 
 // inputEnded calls the handler for the peer's FIN, unless it has yet to get bytes that came before.
 func (s *settler) inputEnded(c *Conn) {
-	switch x := c.extra.Load(); {
+	switch x := c.cold.Load(); {
 	case c.phase() != open:
 	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || c.detaching()):
-		c.ownExtra().endHeld = true
+		c.ownCold().endHeld = true
 	default:
 		s.loop.calls.ended(c)
 	}
@@ -137,49 +138,16 @@ func (s *settler) renew(c *Conn, r request) {
 	s.revisit(c)
 }
 
-// hasRoom takes back the debt of a Drained call if it can be paid now.
-func (c *Conn) takeRoom() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.roomyLocked() {
-		return false
-	}
-	c.asked &^= wantRoom | wantEmpty
-	return true
-}
-
-func (c *Conn) roomy() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.roomyLocked()
-}
-
-// roomyLocked reports whether what was refused has a chance now; of a conn that is being closed
-// nothing has. mu is held.
-func (c *Conn) roomyLocked() bool {
-	if c.asked&(wantClose|wantAbort|gone) != 0 {
-		return false
-	}
-	if c.filesFull() {
-		return false
-	}
-	mark := int64(c.limit) / 2
-	if c.asked&wantEmpty != 0 {
-		mark = 0
-	}
-	return c.queued.Load() <= mark
-}
-
 // hasHeld reports whether there is something to deliver that was held back.
 func (c *Conn) hasHeld() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	return x != nil && (x.held.Len() > 0 || x.endHeld) && !c.detaching() && !c.is(paused) && c.phase() == open
 }
 
 // serveHeld delivers what came while the conn was paused, and then lets the driver go on.
 func (s *settler) serveHeld(c *Conn) {
 	l := s.loop
-	x := c.extra.Load()
+	x := c.cold.Load()
 	var pending buf.Chain
 	defer pending.Release()
 	x.held.Move(&pending)
@@ -250,4 +218,28 @@ func (s *settler) takeDirty() {
 		slices.SortFunc(list, func(a, b dirtyConn) int { return cmp.Compare(a.slot, b.slot) })
 	}
 	s.taken = batch[dirtyConn]{list: list}
+}
+
+// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
+// this.
+func (s *settler) wireEnded(c *Conn) {
+	x := c.cold.Load()
+	switch {
+	case x == nil || x.layer == nil || c.is(peerEnded) || c.phase() != open:
+	case x.buffered != nil:
+		x.fin = true
+		s.loop.calls.layerEnded(c, x)
+		return
+	default:
+		x.cut = s.loop.calls.meaning(c, nil)
+	}
+	if b := c.bridged(); b != nil && c.phase() == open {
+		switch err := b.broken(); {
+		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
+			c.ownCold().cut = err
+		case err != nil:
+			c.Abort(err)
+		}
+	}
+	s.peerEnded(c)
 }

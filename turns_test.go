@@ -39,12 +39,13 @@ func (s *stub) StopAccept(driver.ID) {}
 func (s *stub) Close(driver.ID)      {}
 
 func newStub(most int64) (*quota, *stub) {
-	e := &Engine{quota: quota{most: most}, cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		DialTimeout: time.Minute}}
+	e := &Engine{admission: admission{quota: quota{most: most}},
+		cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			DialTimeout: time.Minute}}
 	s := &stub{loop: assemble(&Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}})}
 	s.loop.drv = s
 	e.loops = []*Loop{s.loop}
-	return &e.quota, s
+	return &e.admission.quota, s
 }
 
 // Room that has just come up is for the listener that waits, also when another one is quicker to be
@@ -52,8 +53,8 @@ func newStub(most int64) (*quota, *stub) {
 func TestNobodyPassesTheQueue(t *testing.T) {
 	q, s := newStub(1)
 	first, second := &Listener{loop: s.loop}, &Listener{loop: s.loop}
-	q.take()
-	q.wait(first)
+	q.reserve()
+	q.queueUp(first)
 	q.open.Add(-1) // the first half of give
 	second.accepted(nilSocket{})
 	if s.attached != 0 || second.hand == nil || second.room {

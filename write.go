@@ -28,8 +28,8 @@ func (c *Conn) write(p []byte) (int, error) {
 	if err := c.admit(len(p)); err != nil {
 		return 0, err
 	}
-	if l := c.layer(); l != nil {
-		return c.writeThrough(l, p)
+	if x := c.cold.Load(); x != nil && x.layer != nil {
+		return x.write(c, p)
 	}
 	c.output().Append(p)
 	c.queued.Add(int64(len(p)))
@@ -64,7 +64,7 @@ func (c *Conn) oweRoom() {
 // unlockAndWake ends a critical section that may have given the loop work: bytes, or the debt of a
 // Drained call, for which the room may have come while the call was refused.
 func (c *Conn) unlockAndWake(err error) error {
-	wake := (err == nil || c.asked&wantRoom != 0) && c.link()
+	wake := (err == nil || c.asked&wantRoom != 0) && c.loop.settler.link(c)
 	c.mu.Unlock()
 	c.loop.wakeIf(wake)
 	return err
@@ -90,8 +90,8 @@ func (c *Conn) WriteBlocks(blocks ...*buf.Block) error {
 }
 
 func (c *Conn) writeBlocks(n int, blocks []*buf.Block) error {
-	if c.layer() != nil {
-		return c.encodeBlocks(n, blocks)
+	if x := c.cold.Load(); x != nil && x.layer != nil {
+		return x.writeBlocks(c, n, blocks)
 	}
 	if err := c.admit(n); err != nil {
 		releaseAll(blocks)
@@ -134,7 +134,7 @@ func (c *Conn) Buffered() int {
 	if c.out != nil {
 		n = c.out.Len()
 	}
-	if x := c.extra.Load(); x != nil {
+	if x := c.cold.Load(); x != nil {
 		n += int(x.unencoded)
 	}
 	return n
@@ -194,8 +194,8 @@ func (c *Conn) Abort(err error) {
 	}
 	c.asked |= wantAbort
 	// of a layer that has failed, why is known
-	if err != nil && (c.extra.Load() == nil || c.extra.Load().reason == nil) {
-		c.more().reason = err
+	if err != nil && (c.cold.Load() == nil || c.cold.Load().reason == nil) {
+		c.makeCold().reason = err
 	}
 	_ = c.unlockAndWake(nil)
 }
@@ -217,7 +217,7 @@ func (c *Conn) flush() request {
 		return 0
 	}
 	out := c.takeOutput()
-	x := c.extra.Load()
+	x := c.cold.Load()
 	further := x != nil && x.waits()
 	c.mu.Unlock()
 	if asked&wantDeadline != 0 {
@@ -234,7 +234,7 @@ func (c *Conn) flush() request {
 // takeOutput takes what may be sent now: everything, or what goes before the first file. mu is
 // held.
 func (c *Conn) takeOutput() *buf.Chain {
-	out, x := c.out, c.extra.Load()
+	out, x := c.out, c.cold.Load()
 	if out == nil {
 		return nil
 	}
@@ -289,7 +289,7 @@ func (c *Conn) Flush() bool {
 		return true
 	}
 	out := c.takeOutput()
-	x := c.extra.Load()
+	x := c.cold.Load()
 	mustEncode := x != nil && x.unencoded > 0
 	c.mu.Unlock()
 	c.send(out)
@@ -302,7 +302,7 @@ func (c *Conn) Flush() bool {
 // hasUnencoded reports whether a file is still to be sent, or plaintext that the layer has to
 // encode, or what was queued behind it is to be dropped anyway.
 func (c *Conn) hasUnencoded() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	if x == nil {
 		return false
 	}
@@ -312,10 +312,10 @@ func (c *Conn) hasUnencoded() bool {
 }
 
 // waits reports whether there is something to send beside the conn's queue. Conn.mu is held.
-func (x *extra) waits() bool { return x.unencoded > 0 || len(x.files) > 0 }
+func (x *cold) waits() bool { return x.unencoded > 0 || len(x.files) > 0 }
 
 // sendFurther sends what waits, as far as there is room.
-func (c *Conn) sendWaiting(x *extra) {
+func (c *Conn) sendWaiting(x *cold) {
 	if x.buffered != nil {
 		x.encodeOwed(c)
 	}
@@ -376,7 +376,7 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 	if n == 0 {
 		return f.Close()
 	}
-	x := c.more()
+	x := c.makeCold()
 	if len(x.files) >= maxFiles {
 		c.asked |= wantRoom
 		c.loop.stats.full.Add(1)
@@ -396,20 +396,20 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 // filesFull reports whether a call of WriteFile or Write would be refused because files wait. mu is
 // held.
 func (c *Conn) filesFull() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	return x != nil && len(x.files) >= maxFiles || c.fileBlocks()
 }
 
 // fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's
 // stream has one order.
 func (c *Conn) fileBlocks() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	return x != nil && x.layer != nil && len(x.files) > 0
 }
 
 // sendFiles continues with the files that wait. Without a layer the driver sends them; it takes
 // nothing else until one is sent.
-func (x *extra) sendFiles(c *Conn) {
+func (x *cold) sendFiles(c *Conn) {
 	if x.layer != nil {
 		x.encodeFiles(c)
 		return
@@ -425,7 +425,7 @@ func (x *extra) sendFiles(c *Conn) {
 }
 
 // startFile gives the driver the next file, if what goes before it has been given.
-func (x *extra) startFile(c *Conn) bool {
+func (x *cold) startFile(c *Conn) bool {
 	l := c.loop
 	c.mu.Lock()
 	if len(x.files) == 0 || x.files[0].before > 0 { // those came since takeOutput, and the conn is linked
@@ -452,7 +452,7 @@ func (x *extra) startFile(c *Conn) bool {
 }
 
 // fileSent books what has gone of the bytes before a file, then of the file.
-func (x *extra) fileSent(c *Conn, n int64) {
+func (x *cold) fileSent(c *Conn, n int64) {
 	ahead := min(n, x.ahead)
 	x.ahead -= ahead
 	c.queued.Add(-ahead)
@@ -462,7 +462,7 @@ func (x *extra) fileSent(c *Conn, n int64) {
 
 // encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. No
 // other goroutine writes meanwhile: Write refuses while a file waits before a layer.
-func (x *extra) encodeFiles(c *Conn) {
+func (x *cold) encodeFiles(c *Conn) {
 	if c.is(served) {
 		return
 	}
@@ -497,9 +497,9 @@ func (x *extra) encodeFiles(c *Conn) {
 
 // encodeSlice reports whether the layer took the slice. One that found no room is read again when
 // there is some.
-func (x *extra) encodeSlice(c *Conn, p []byte) bool {
+func (x *cold) encodeSlice(c *Conn, p []byte) bool {
 	c.mu.Lock()
-	err := c.loop.encode(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })
+	err := x.encodeOnLoop(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })
 	if err == nil {
 		run := &x.files[0]
 		run.off += int64(len(p))
@@ -519,7 +519,7 @@ func (x *extra) encodeSlice(c *Conn, p []byte) bool {
 }
 
 // beforeFile takes of out what goes before the next file, if one waits. Conn.mu is held.
-func (x *extra) beforeFile(out *buf.Chain) (front *buf.Chain, waits bool) {
+func (x *cold) beforeFile(out *buf.Chain) (front *buf.Chain, waits bool) {
 	if x.sending {
 		return nil, true // a driver takes nothing behind a file
 	}
@@ -544,7 +544,7 @@ func cutFront(out *buf.Chain, n int) *buf.Chain {
 }
 
 // fileBytes is how much of files has yet to be sent. Conn.mu is held.
-func (x *extra) fileBytes() int64 {
+func (x *cold) fileBytes() int64 {
 	n := x.fileLeft
 	for _, run := range x.files {
 		n += run.n
@@ -553,7 +553,7 @@ func (x *extra) fileBytes() int64 {
 }
 
 // drop lets go of what has yet to be sent. Conn.mu is held.
-func (x *extra) drop() {
+func (x *cold) drop() {
 	for _, run := range x.files {
 		run.f.Close()
 	}
@@ -563,11 +563,56 @@ func (x *extra) drop() {
 // unsent is how many bytes a closing conn has yet to get rid of, files included.
 func (c *Conn) unsent() int64 {
 	n := c.queued.Load()
-	x := c.extra.Load()
+	x := c.cold.Load()
 	if x == nil {
 		return n
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return n + x.fileBytes()
+}
+
+// hasRoom takes back the debt of a Drained call if it can be paid now.
+func (c *Conn) takeRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.roomyLocked() {
+		return false
+	}
+	c.asked &^= wantRoom | wantEmpty
+	return true
+}
+
+func (c *Conn) roomy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roomyLocked()
+}
+
+// roomyLocked reports whether what was refused has a chance now; of a conn that is being closed
+// nothing has. mu is held.
+func (c *Conn) roomyLocked() bool {
+	if c.asked&(wantClose|wantAbort|gone) != 0 {
+		return false
+	}
+	if c.filesFull() {
+		return false
+	}
+	mark := int64(c.limit) / 2
+	if c.asked&wantEmpty != 0 {
+		mark = 0
+	}
+	return c.queued.Load() <= mark
+}
+
+// mustEncode reports whether the layer has something to encode: until then it must go on receiving,
+// closing or not.
+func (c *Conn) mustEncode() bool {
+	x := c.cold.Load()
+	if x == nil || x.buffered == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return x.unencoded > 0
 }
