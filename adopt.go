@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/internal/bridge"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -31,7 +32,7 @@ type admission struct {
 	quota    quota
 	pace     pace
 	anteroom anteroom // where AdoptWait waits
-	locals   sharedAddrs
+	locals   driver.SharedAddrs
 	spare    spare
 	hits     limitHits
 
@@ -174,7 +175,7 @@ func (in *intake) localOf(a *arrival) net.Addr {
 	if a.listener.shared != nil {
 		return a.listener.shared
 	}
-	return in.loop.locals.of(a.sock.Local())
+	return in.loop.locals.Of(a.sock.Local())
 }
 
 func (a *admission) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*Loop, error)) (*Conn, error) {
@@ -203,14 +204,14 @@ func (a *admission) adopt(nc net.Conn, unread []byte, h Handler, reserve func() 
 	if layer != nil {
 		c.ownCold().setLayer(layer)
 	}
-	bridge := c.bridged()
-	if bridge != nil {
-		bridge.start(c)
+	b := c.bridged()
+	if b != nil {
+		b.Start(c.Abort, c.isShort)
 	}
 	if !l.intake.send(arrives, true) {
 		a.quota.release()
-		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); bridge != nil {
-			bridge.end(true)
+		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); b != nil {
+			b.End(true)
 		}
 		return nil, err
 	}
@@ -268,43 +269,32 @@ func (a *admission) reserveWaiting() (*Loop, error) {
 
 // importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
 func (a *admission) importConn(l *Loop, nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
-	local, peer := addrFrom(nc.LocalAddr), nc.RemoteAddr
-	nc, told := unannounced(nc)
-	var b *bridge
+	local, peer := driver.AskAddr(nc.LocalAddr), nc.RemoteAddr
+	nc, told := driver.Unannounced(nc)
+	var b *bridge.Bridge
 	sock, err := a.engine.sys.Import(nc)
 	if errors.Is(err, driver.ErrUnsupported) {
-		sock, b, err = a.engine.newBridge(nc)
+		sock, b, err = a.engine.bridges.New(nc)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	c := newConn(l, h)
-	c.local = a.locals.share(local)
+	c.local = a.locals.Share(local)
 	if b != nil {
 		c.ownCold().bridge = b // it asks nc for its peer where that may block
 		if !told {
 			return c, sock, nil
 		}
-		c.ownCold().peer = addrFrom(peer)
+		c.ownCold().peer = driver.AskAddr(peer)
 	}
-	switch c.remote = driver.AddrOf(addrFrom(peer)); {
+	switch c.remote = driver.AddrOf(driver.AskAddr(peer)); {
 	case told:
 		c.remote = c.remote.AsAnnounced()
 	case c.remote == (driver.Addr{}):
-		c.ownCold().peer = addrFrom(peer)
+		c.ownCold().peer = driver.AskAddr(peer)
 	}
 	return c, sock, nil
-}
-
-// addrFrom asks a net.Conn for an address. One that panics has none: wrappers around nothing do,
-// which have only what net/http calls.
-func addrFrom(ask func() net.Addr) (a net.Addr) {
-	defer func() {
-		if recover() != nil {
-			a = nil
-		}
-	}()
-	return ask()
 }
 
 // refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one
@@ -322,7 +312,7 @@ func (in *intake) refuse(c *Conn, err error) {
 func (in *intake) refused(c *Conn, err error) {
 	c.bury()
 	if x := c.cold.Load(); x != nil && x.bridge != nil {
-		x.bridge.end(true)
+		x.bridge.End(true)
 	}
 	in.loop.calls.lastCall(c, err)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // This file is how a conn ends: in order, by linger, by abort, or by Detach, which takes its
@@ -26,7 +27,7 @@ func (c *Conn) advance(to phase) {
 		c.beginDraining()
 	case closing:
 		// from now on, however long this turn has lasted
-		c.loop.wheel.Set(c.id.Slot(), ceilMillis(c.loop.elapsed()+c.lingerTime()))
+		c.loop.wheel.Set(c.id.Slot(), wheel.Millis(c.loop.elapsed()+c.lingerTime()))
 	}
 }
 
@@ -101,7 +102,7 @@ func (c *Conn) inputDone() bool {
 // beginDraining stops delivery. Input is read only to be discarded: unread bytes would turn the
 // close into a reset, which would destroy the last answer on its way.
 func (c *Conn) beginDraining() {
-	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(c.loop.engine.cfg.LingerTimeout))
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+wheel.Millis(c.loop.engine.cfg.LingerTimeout))
 	if x := c.cold.Load(); x != nil {
 		x.held.Release()
 	}
@@ -140,7 +141,7 @@ func (c *Conn) discard(n int) {
 		l.drv.Pause(c.id)
 	}
 	if c.phase() == closing && (first || tooMuch) {
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(c.lingerTime()))
+		l.wheel.Set(c.id.Slot(), l.now+wheel.Millis(c.lingerTime()))
 	}
 }
 
@@ -154,7 +155,7 @@ func (c *Conn) lingerExpired() {
 		c.closeNow()
 	case x.flushed-unsent >= lingerProgress:
 		x.flushed = unsent
-		c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(c.loop.engine.cfg.LingerTimeout))
+		c.loop.wheel.Set(c.id.Slot(), c.loop.now+wheel.Millis(c.loop.engine.cfg.LingerTimeout))
 	default:
 		c.Abort(ErrSlow)
 	}
@@ -231,7 +232,7 @@ func (c *Conn) tellClosed(asked request, err error) {
 		return
 	}
 	if x != nil && x.bridge != nil {
-		x.bridge.end(asked&wantAbort != 0 || err != nil)
+		x.bridge.End(asked&wantAbort != 0 || err != nil)
 	}
 	defer l.calls.lastCall(c, err) // also if the one before does not return
 	if x != nil && x.detach != nil {
@@ -320,7 +321,7 @@ func (c *Conn) handedOver(nc net.Conn, unread []byte, err error) {
 	x := c.cold.Load()
 	err = cmp.Or(err, x.reason)
 	if x.bridge != nil {
-		x.bridge.end(true)
+		x.bridge.End(true)
 	}
 	defer l.calls.lastCall(c, err)
 	l.calls.detached(c, nil, nil, err)
@@ -338,10 +339,10 @@ func (c *Conn) outside(sock driver.Socket, unread []byte) (net.Conn, []byte, err
 		nc, unread = below, append(unread, ahead...)
 	}
 	if b := c.bridged(); b != nil {
-		nc = &bridgedConn{nc, b}
+		nc = b.Detached(nc)
 	}
 	if c.remote.IsAnnounced() {
-		nc = announce(nc, c.LocalAddr(), c.RemoteAddr())
+		nc = driver.Announce(nc, c.LocalAddr(), c.RemoteAddr())
 	}
 	if layer == nil {
 		return nc, unread, nil
@@ -375,6 +376,6 @@ func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest
 // abortBridge has the bridge of an adopted conn, if there is one, end by a reset.
 func (c *Conn) abortBridge() {
 	if b := c.bridged(); b != nil {
-		b.abort()
+		b.Abort()
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/bridge"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // A Conn is a connection that belongs to one loop. It has net.Conn's methods and a stable identity.
@@ -50,7 +52,7 @@ type cold struct {
 	layering
 	fileQueue
 	detach detachment
-	bridge *bridge // of an adopted conn without a descriptor; set before the conn is shared
+	bridge *bridge.Bridge // of an adopted conn without a descriptor; set before the conn is shared
 	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
 	peer net.Addr
 }
@@ -164,7 +166,7 @@ func (c *Conn) truncation() error {
 	return nil
 }
 
-func (c *Conn) bridged() *bridge {
+func (c *Conn) bridged() *bridge.Bridge {
 	if x := c.cold.Load(); x != nil {
 		return x.bridge
 	}
@@ -184,7 +186,7 @@ func (c *Conn) Read([]byte) (int, error) { return 0, ErrOnLoop }
 // LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
 func (c *Conn) LocalAddr() net.Addr {
 	local := c.local
-	if a, ok := local.(ownAddr); ok {
+	if a, ok := local.(driver.OwnAddr); ok {
 		local = a.Net()
 	}
 	if local == nil {
@@ -202,7 +204,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 	case x.peer != nil:
 		return x.peer
 	case x.bridge != nil:
-		if peer := x.bridge.remote(); peer != nil {
+		if peer := x.bridge.Remote(); peer != nil {
 			return peer
 		}
 	}
@@ -227,7 +229,7 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 // ask for an address.
 func (c *Conn) SetAddrs(local, remote netip.AddrPort) {
 	if local.IsValid() {
-		c.local = c.loop.locals.of(driver.AddrOfPort(local))
+		c.local = c.loop.locals.Of(driver.AddrOfPort(local))
 	}
 	if !remote.IsValid() {
 		return
@@ -377,7 +379,7 @@ func (c *Conn) SetTimer(d time.Duration) {
 		c.loop.wheel.Clear(c.id.Slot())
 		return
 	}
-	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(max(d, 0)))
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+wheel.Millis(max(d, 0)))
 }
 
 // Timers are several timers of one connection, such as a keep-alive, an idle limit and the limit
@@ -397,7 +399,7 @@ type Timers struct {
 func (t *Timers) Set(c *Conn, number uint8, d time.Duration) {
 	var at int64
 	if d != 0 {
-		at = max(1, c.loop.now+ceilMillis(max(d, 0)))
+		at = max(1, c.loop.now+wheel.Millis(max(d, 0)))
 	}
 	for len(t.at) <= int(number) {
 		t.at = append(t.at, 0)
@@ -458,7 +460,7 @@ func (t *Timers) arm(c *Conn) {
 // and Write fail: bytes come to the handler and leave by the conn's methods.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if b := c.bridged(); b != nil {
-		return b.syscallConn()
+		return b.SyscallConn()
 	}
 	if c.loop.can.Control == nil {
 		return nil, fmt.Errorf("myriad: SyscallConn: %w: the driver has no descriptor to show", ErrUnsupported)

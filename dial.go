@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 const (
@@ -178,7 +179,7 @@ func (r *race) cancel(err error) {
 
 // start runs on the loop, as all that follows.
 func (r *race) start() {
-	r.until = r.loop.now + ceilMillis(r.loop.engine.cfg.DialTimeout)
+	r.until = r.loop.now + wheel.Millis(r.loop.engine.cfg.DialTimeout)
 	r.next()
 }
 
@@ -220,13 +221,13 @@ func (r *race) attempt(addr net.Addr) error {
 	c := newConn(l, r.handler)
 	c.remote = driver.AddrOf(addr)
 	c.status |= connecting
-	d := &dialing{r.handler, r, c, addr, min(r.until, l.now+ceilMillis(attemptTimeout))}
+	d := &dialing{r.handler, r, c, addr, min(r.until, l.now+wheel.Millis(attemptTimeout))}
 	c.handler = d
 	l.enter(c, id)
 	r.running = append(r.running, c)
 	due := d.until
 	if len(r.addrs) > 0 {
-		due = min(due, l.now+ceilMillis(attemptDelay))
+		due = min(due, l.now+wheel.Millis(attemptDelay))
 	}
 	l.wheel.Set(id.Slot(), due)
 	return nil

@@ -106,7 +106,7 @@ func (d *end) asked(state string, calls ...string) {
 // expire lets the conn's timer run out, if it does so after d.
 func (d *end) expire(after time.Duration) {
 	l := d.c.loop
-	l.now += ceilMillis(after)
+	l.now += wheel.Millis(after)
 	l.wheel.Advance(l.now, l.expired)
 }
 

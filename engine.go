@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/bridge"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -25,13 +26,12 @@ type Engine struct {
 
 	running   atomic.Int32 // loops and bridges that have not ended
 	admission admission
+	bridges   *bridge.Bridges // to adopted connections without a descriptor
 	monitor   monitor
 	lighten   func() // gives the ballast back; nil: there is none
 
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
-	bridges map[*bridge]struct{}
-	watcher driver.Watcher // of bridges; nil while there are none
 	shared  map[any]any
 
 	lookups lookups // of DialFunc
@@ -48,6 +48,7 @@ func Start(c Config) (*Engine, error) {
 	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
 		admission: admission{quota: quota{most: int64(cfg.MaxConns)}}}
 	e.admission.engine = e
+	e.bridges = bridge.NewBridges(e.sys, cfg.Logger, cfg.LingerTimeout, func() { e.running.Add(1) }, e.ended)
 	if cfg.AcceptRate > 0 {
 		e.admission.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
 	}
@@ -227,7 +228,7 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 		for _, l := range e.loops {
 			l.Post(func() { l.stop(err) })
 		}
-		e.abortBridges()
+		e.bridges.Abort()
 		e.waitForAborts()
 	}
 	return err

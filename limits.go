@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // This file is what bounds an engine's connections: how many (Config.MaxConns), how fast they come
@@ -31,6 +32,10 @@ type limitHits struct {
 	conns, rate, files, shed, tooMany atomic.Uint64
 }
 
+// A claim is what a listener without room queues in a quota. granted is called when room has been
+// reserved for it; false says that its loop has ended.
+type claim struct{ granted func() bool }
+
 // A quota counts the connections that MaxConns bounds. Listeners without room queue for it, first
 // come, first served, each with one accepted peer. So none of them can keep the others out.
 type quota struct {
@@ -39,7 +44,7 @@ type quota struct {
 
 	waiting atomic.Int32 // len(queue), for a look without the lock
 	mu      sync.Mutex
-	queue   []*Listener
+	queue   []*claim
 }
 
 // reserve counts one more connection, if there is room. Any goroutine.
@@ -64,47 +69,47 @@ func (q *quota) release() {
 	}
 }
 
-// queueUp queues a listener, whose roomReserved is called on its loop when it has been given room.
-func (q *quota) queueUp(ln *Listener) {
+// queueUp queues a listener's claim.
+func (q *quota) queueUp(c *claim) {
 	q.mu.Lock()
-	q.queue = append(q.queue, ln)
+	q.queue = append(q.queue, c)
 	q.waiting.Store(int32(len(q.queue)))
 	q.mu.Unlock()
 	q.serve() // room that was given before the queue could be seen
 }
 
-// serve gives room to waiting listeners and dials, as far as there is any.
+// serve gives room to waiting listeners, as far as there is any.
 func (q *quota) serve() {
 	for {
-		ln := q.next()
-		if ln == nil {
+		c := q.next()
+		if c == nil {
 			return
 		}
-		if !ln.loop.Post(ln.roomReserved) {
+		if !c.granted() {
 			q.open.Add(-1) // its loop has ended
 		}
 	}
 }
 
-// next takes room for the listener that has waited longest. Nil: nothing waits, or there is no
+// next reserves room for the claim that has waited longest. Nil: nothing waits, or there is no
 // room.
-func (q *quota) next() *Listener {
+func (q *quota) next() *claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.queue) == 0 || !q.reserve() {
 		return nil
 	}
-	ln := q.queue[0]
+	c := q.queue[0]
 	q.remove(0)
-	return ln
+	return c
 }
 
-// unqueue takes a listener out of the queue.
-func (q *quota) unqueue(ln *Listener) {
+// unqueue takes a claim out of the queue, if it is there.
+func (q *quota) unqueue(c *claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, other := range q.queue {
-		if other == ln {
+		if other == c {
 			q.remove(i)
 			return
 		}
@@ -139,7 +144,7 @@ func (p *pace) delay(now int64) int64 {
 		next := p.next.Load()
 		due := max(next, now-int64(paceBurst))
 		if p.next.CompareAndSwap(next, due+p.interval) {
-			return ceilMillis(time.Duration(max(0, due-now)))
+			return wheel.Millis(time.Duration(max(0, due-now)))
 		}
 	}
 }

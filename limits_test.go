@@ -14,6 +14,12 @@ func newQuota(most int64) (*quota, *Loop) {
 	return &e.admission.quota, assemble(&Loop{engine: e})
 }
 
+// claimOf is the claim of a listener that the loop has.
+func claimOf(l *Loop) *claim {
+	ln := &Listener{loop: l}
+	return &claim{func() bool { return l.Post(ln.roomReserved) }}
+}
+
 func posted(l *Loop) int {
 	n := len(l.mail.funcs)
 	l.mail.funcs = nil
@@ -23,7 +29,7 @@ func posted(l *Loop) int {
 // Room is given to the longest waiting one, also if it came up just before that one queued.
 func TestQuota(t *testing.T) {
 	q, l := newQuota(2)
-	first, second := &Listener{loop: l}, &Listener{loop: l}
+	first, second := claimOf(l), claimOf(l)
 	for i, want := range []bool{true, true, false} {
 		if q.reserve() != want {
 			t.Fatalf("take %d of a quota of two: not %v", i, want)
@@ -57,8 +63,8 @@ func TestQuotaOfEndedLoop(t *testing.T) {
 	ended := assemble(&Loop{engine: l.engine})
 	ended.mail.closed = true
 	q.reserve()
-	q.queueUp(&Listener{loop: ended})
-	q.queueUp(&Listener{loop: l})
+	q.queueUp(claimOf(ended))
+	q.queueUp(claimOf(l))
 	q.release()
 	if posted(l) != 1 || q.open.Load() != 1 {
 		t.Errorf("the second listener was not given room; %d are open", q.open.Load())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // This file is what accepts connections, and what a listener does with peers while the engine is at
@@ -86,6 +87,7 @@ const (
 type accepting struct {
 	hand     driver.Socket // accepted, and kept waiting: for room, or with room for its time
 	room     bool          // the quota counts it
+	claim    claim         // in the quota's queue while there is no room
 	failing  int64         // loop time since which accepting has failed; 0: it has not
 	shedding bool          // the spare descriptor is used to close new connections
 	mayShed  int           // peers, until the pause ends
@@ -144,7 +146,8 @@ func (ln *Listener) accepted(sock driver.Socket) {
 		e.cfg.Logger.Warn("myriad: Config.MaxConns connections are open; peers wait to be accepted", "limit",
 			e.admission.quota.most, "times", n)
 	}
-	e.admission.quota.queueUp(ln)
+	ln.claim.granted = func() bool { return l.Post(ln.roomReserved) }
+	e.admission.quota.queueUp(&ln.claim)
 }
 
 // roomReserved is called when the quota has taken room for the peer in hand.
@@ -250,7 +253,7 @@ func (ln *Listener) rested() {
 	ln.resume()
 }
 
-func (ln *Listener) rest() { ln.loop.wheel.Set(ln.id.Slot(), ln.loop.now+ceilMillis(acceptPause)) }
+func (ln *Listener) rest() { ln.loop.wheel.Set(ln.id.Slot(), ln.loop.now+wheel.Millis(acceptPause)) }
 
 // closeListener ends accepting.
 func (ln *Listener) stop() {
@@ -274,6 +277,6 @@ func (ln *Listener) dropHand() {
 	if ln.room {
 		l.engine.admission.quota.release()
 	} else {
-		l.engine.admission.quota.unqueue(ln)
+		l.engine.admission.quota.unqueue(&ln.claim)
 	}
 }

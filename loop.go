@@ -36,7 +36,7 @@ type Loop struct {
 	handoff     handoff
 	hibernation hibernation
 	listeners   listeners
-	locals      localAddrs
+	locals      driver.LocalAddrs
 
 	// Shared.
 	asleep atomic.Bool // the loop waits, or is about to: a goroutine that gives it work wakes it
@@ -71,7 +71,7 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}
 	return assemble(&Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
-		listeners: listeners{}, locals: localAddrs{}}), nil
+		listeners: listeners{}, locals: driver.LocalAddrs{}}), nil
 }
 
 // assemble tells the parts of a loop which loop they are of.
@@ -207,8 +207,6 @@ const (
 	manyDirty = 2 * dirtySlice
 	// keptDirty is for how many of them a loop keeps room.
 	keptDirty = 1024
-	// maxLocalAddrs bounds the loop's table of shared local addresses.
-	maxLocalAddrs = 1024
 	// longestSleep keeps waits for far timers within what every driver's kernel can count.
 	longestSleep = time.Hour
 )
@@ -373,15 +371,7 @@ func (l *Loop) millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(1, ceilMillis(t.Sub(l.engine.start)))
-}
-
-func ceilMillis(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	if d > time.Duration(ms)*time.Millisecond {
-		ms++
-	}
-	return ms
+	return max(1, wheel.Millis(t.Sub(l.engine.start)))
 }
 
 // remove takes the conn out of the loop's table.
@@ -596,7 +586,7 @@ func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
 	c := s.conn(id)
-	c.local = ownAddr{local}
+	c.local = driver.OwnAddr{Addr: local}
 	c.dialing().connected()
 }
 

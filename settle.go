@@ -234,7 +234,7 @@ func (s *settler) wireEnded(c *Conn) {
 		x.cut = s.loop.calls.meaning(c, nil)
 	}
 	if b := c.bridged(); b != nil && c.phase() == open {
-		switch err := b.broken(); {
+		switch err := b.Broken(); {
 		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
 			c.ownCold().cut = err
 		case err != nil:

@@ -54,13 +54,14 @@ func TestNobodyPassesTheQueue(t *testing.T) {
 	q, s := newStub(1)
 	first, second := &Listener{loop: s.loop}, &Listener{loop: s.loop}
 	q.reserve()
-	q.queueUp(first)
+	first.claim.granted = func() bool { return s.loop.Post(first.roomReserved) }
+	q.queueUp(&first.claim)
 	q.open.Add(-1) // the first half of give
 	second.accepted(nilSocket{})
 	if s.attached != 0 || second.hand == nil || second.room {
 		t.Errorf("the second listener was given room that the first waits for; %d attached", s.attached)
 	}
-	if posted(s.loop) != 1 || q.open.Load() != 1 || !slices.Equal(q.queue, []*Listener{second}) {
+	if posted(s.loop) != 1 || q.open.Load() != 1 || !slices.Equal(q.queue, []*claim{&second.claim}) {
 		t.Errorf("%d open, %d wait: the first was not given its room", q.open.Load(), len(q.queue))
 	}
 }

@@ -15,6 +15,7 @@ package wheel
 import (
 	"fmt"
 	"math/bits"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/table"
 )
@@ -51,6 +52,15 @@ type Wheel struct {
 type ring struct {
 	used uint64 // a bit for each bucket that is not empty
 	head [fanout]list
+}
+
+// Millis is d in the wheel's milliseconds, rounded up.
+func Millis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d > time.Duration(ms)*time.Millisecond {
+		ms++
+	}
+	return ms
 }
 
 // New returns an empty wheel whose time starts at now.
