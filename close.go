@@ -360,7 +360,7 @@ func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest
 		}
 		v := recover()
 		if v == nil {
-			v = c.loop.handoff.exit()
+			v = c.loop.exit()
 		}
 		raw.Close()
 		c.mu.Lock()

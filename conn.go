@@ -485,7 +485,7 @@ type rawConn struct{ c *Conn }
 // Control implements syscall.RawConn.
 func (r rawConn) Control(f func(fd uintptr)) error {
 	l := r.c.loop
-	if l.handoff.owner.Load() == driver.Goroutine() && OnLoop() {
+	if l.owner.Has(driver.Goroutine()) && OnLoop() {
 		return r.c.control(f)
 	}
 	if !l.engine.HandOff() {
@@ -574,3 +574,9 @@ func (c *Conn) show() {
 }
 
 var _ syscall.Conn = (*Conn)(nil)
+
+// hasHeld reports whether there is something to deliver that was held back.
+func (c *Conn) hasHeld() bool {
+	x := c.cold.Load()
+	return x != nil && (x.held.Len() > 0 || x.endHeld) && !c.detaching() && !c.is(paused) && c.phase() == open
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/handoff"
 	"github.com/myriad-go/myriad/internal/wheel"
 )
 
@@ -71,7 +72,7 @@ func newEnd(t *testing.T, cut bool) *end {
 		MaxWrite:      1 << 20,
 		LingerTimeout: endTime, LingerBytes: endLinger, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}}
 	l := assemble(&Loop{engine: e, drv: d.recorder, wheel: wheel.New(0), listeners: listeners{}})
-	l.handoff.current = new(shift)
+	l.owner.Init(handoff.Loop{}, nil)
 	if cut {
 		l.can.Cut = func(driver.ID) { d.note("cut") }
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/myriad-go/myriad/internal/bridge"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/handoff"
 )
 
 // An Engine runs event loops. Its methods may be called from any goroutine.
@@ -26,9 +27,9 @@ type Engine struct {
 
 	running   atomic.Int32 // loops and bridges that have not ended
 	admission admission
-	bridges   *bridge.Bridges // to adopted connections without a descriptor
-	monitor   monitor
-	lighten   func() // gives the ballast back; nil: there is none
+	bridges   *bridge.Bridges  // to adopted connections without a descriptor
+	monitor   *handoff.Monitor // of inline tasks
+	lighten   func()           // gives the ballast back; nil: there is none
 
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
@@ -46,7 +47,7 @@ func Start(c Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
-		admission: admission{quota: quota{most: int64(cfg.MaxConns)}}}
+		monitor: handoff.NewMonitor(cfg.System), admission: admission{quota: quota{most: int64(cfg.MaxConns)}}}
 	e.admission.engine = e
 	e.bridges = bridge.NewBridges(e.sys, cfg.Logger, cfg.LingerTimeout, func() { e.running.Add(1) }, e.ended)
 	if cfg.AcceptRate > 0 {
@@ -68,9 +69,8 @@ func Start(c Config) (*Engine, error) {
 		e.lighten = e.has.Ballast()
 	}
 	e.running.Store(int32(len(e.loops)))
-	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
 	for _, l := range e.loops {
-		l.handoff.employ(l.begin)
+		l.owner.Start(l.begin)
 	}
 	return e, nil
 }
@@ -184,12 +184,10 @@ func (e *Engine) HandOff() bool {
 
 // handoffOf finds the Handoff of the inline task that runs on a goroutine. It is the zero one if
 // the loop was handed off already, or is another engine's.
-func (e *Engine) handoffOf(id uint64) Handoff {
+func (e *Engine) handoffOf(goroutine uint64) Handoff {
 	for _, l := range e.loops {
-		token := l.handoff.token.Load()
-		// the owner has not changed since, so the token is its task's
-		if token%2 != 0 && id != 0 && l.handoff.owner.Load() == id {
-			return Handoff{l, token}
+		if token := l.owner.TaskOn(goroutine); token != (handoff.Token{}) {
+			return Handoff{token}
 		}
 	}
 	return Handoff{}
@@ -313,7 +311,7 @@ func (e *Engine) loopEnded(l *Loop) {
 // ended counts a loop or a bridge that has come to its end.
 func (e *Engine) ended() {
 	if e.running.Add(-1) == 0 {
-		e.monitor.end()
+		e.monitor.End()
 		if e.lighten != nil {
 			e.lighten()
 		}

@@ -113,7 +113,7 @@ func (k *callbacks) begin(c *Conn) call { return call{began: k.calling(reflect.T
 func (k *callbacks) returned(c *Conn, call *call) {
 	v := recover()
 	switch {
-	case v != nil || !call.returned && !k.loop.handoff.unwinding():
+	case v != nil || !call.returned && !k.loop.owner.Exiting():
 		k.failed(c, v)
 	case call.returned:
 	case !c.closeAsked(): // a call inside of this one is ending the goroutine: what was to come behind it is lost
@@ -129,7 +129,7 @@ func (k *callbacks) failed(c *Conn, v any) {
 	l := k.loop
 	other := (*Conn)(nil)
 	if v == nil {
-		v = l.handoff.exit()
+		v = l.exit()
 		// if it is not c: one of its callbacks has given c this handler, and has not come to its
 		// end
 		other = k.current.Load()
@@ -338,7 +338,7 @@ func (k *callbacks) function(f func()) {
 			return
 		}
 		if v == nil {
-			v = k.loop.handoff.exit()
+			v = k.loop.exit()
 		}
 		k.loop.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack",
 			string(debug.Stack()))

@@ -6,10 +6,12 @@ import (
 	"reflect"
 	"runtime/debug"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/handoff"
 )
 
-// This file runs user code that may block on the goroutine of a loop. handoff.go hands the loop off
-// to another goroutine meanwhile. docs/adr/0010 is the protocol.
+// This file runs user code that may block on the goroutine of a loop. Package internal/handoff
+// hands the loop off to another goroutine meanwhile. docs/adr/0010 is the protocol.
 
 const (
 	// maxChain bounds how many tasks of one conn run one after the other before those of other
@@ -62,18 +64,38 @@ type InlineTask interface {
 	Returned(kept bool)
 }
 
+// A Handoff is how an inline task gives up its loop before it waits. The zero Handoff belongs to no
+// loop: HandOff returns true.
+type Handoff struct{ token handoff.Token }
+
+// HandOff lets the loop continue on another goroutine, so that the caller may wait. The second
+// call, and a call after the task has returned, do nothing. It returns false if the task must not
+// wait, because the driver is bound to the loop's thread. Any goroutine.
+func (h Handoff) HandOff() bool { return h.token.HandOff() }
+
+// Inline reports whether the task still has its loop. If so, it began a few milliseconds ago at
+// most. Any goroutine.
+func (h Handoff) Inline() bool { return h.token.Held() }
+
+// loopBody is at the bottom of the stack of each loop's goroutine, and taskHost below the code of
+// an inline task. That code may wait: another goroutine then continues with the loop.
+var (
+	loopBody = handoff.Entry((*Loop).run)
+	taskHost = handoff.Entry((*tasks).runOne)
+)
+
+// OnLoop reports whether the calling goroutine runs a callback of a loop, of any engine: whether it
+// must not wait. It looks through the stack, which takes microseconds, so it is for callers that
+// are about to wait anyway. Any goroutine.
+func OnLoop() bool { return whereabouts() == loopBody }
+
+// whereabouts is loopBody, taskHost, or 0 on a goroutine that is no loop's.
+func whereabouts() uintptr { return handoff.Innermost(loopBody, taskHost) }
+
 // A connTask is an inline task that waits for the end of the poll cycle, and its conn.
 type connTask struct {
 	c *Conn
 	t InlineTask
-}
-
-// handOff starts another goroutine for a loop whose inline task has this token. If the task no
-// longer has the loop, it does nothing. Any goroutine.
-func (h *handoff) handOff(token uint64, overstayed bool) {
-	if h.token.CompareAndSwap(token, token+1) {
-		h.employ(func() { h.loop.tasks.overtake(overstayed) })
-	}
 }
 
 // runTasks runs the inline tasks of this poll cycle. It returns false if the loop belongs to
@@ -84,7 +106,7 @@ func (t *tasks) run() bool {
 		return true
 	}
 	t.unsettled.since = t.look()
-	l.handoff.noteThread(len(t.list))
+	l.owner.NoteThread(len(t.list))
 	for most := t.quota(); t.ran < min(most, len(t.list)); {
 		v := t.list[t.ran]
 		t.list[t.ran] = connTask{}
@@ -183,14 +205,9 @@ func (t *tasks) runOne(v connTask) bool {
 	if l.calls.current.Load() != v.c {
 		l.calls.current.Store(v.c)
 	}
-	e := l.engine
-	h := Handoff{l, l.handoff.token.Load() + 1}
-	l.handoff.token.Store(h.token)
-	if e.monitor.state.Load() != monitorAwake {
-		e.monitor.rouse()
-	}
-	t.callRun(v, h) // from the store to the swap only the token of the loop may be touched
-	if !l.handoff.token.CompareAndSwap(h.token, h.token+1) {
+	h := Handoff{l.owner.Begin()}
+	t.callRun(v, h)
+	if !h.token.End() {
 		v.t.Returned(false)
 		return false
 	}
@@ -229,8 +246,8 @@ func (t *tasks) interrupted(v connTask, h Handoff, p any) {
 		l.engine.cfg.Logger.Error("myriad: panic in an inline task; its connection is aborted",
 			"task", fmt.Sprintf("%T", v.t), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
 		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.t, p))
-	case l.handoff.token.CompareAndSwap(h.token, h.token+1):
-		l.handoff.current.next = t.afterGoexit
+	case h.token.End():
+		l.owner.Exit(t.afterGoexit)
 	default:
 		v.t.Returned(false)
 	}

@@ -236,7 +236,7 @@ func (x *cold) encodeOnLoop(c *Conn, f func(w Wire) error) error {
 	returned := false
 	defer func() {
 		if !returned {
-			c.loop.handoff.exit()
+			c.loop.exit()
 			c.loop.settler.revisit(c)
 		}
 	}()

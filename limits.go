@@ -149,6 +149,9 @@ func (p *pace) delay(now int64) int64 {
 	}
 }
 
+// noticePeriod is how often one kind of overload is logged at most.
+const noticePeriod = 10 * time.Second
+
 // A notice is logged once a period at most, with how often there was reason to.
 type notice struct {
 	hits atomic.Uint64

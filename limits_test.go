@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // newQuota is of an engine whose loop does not run: what is posted to it waits in its mailbox.
@@ -129,7 +131,7 @@ func TestConnsWithin(t *testing.T) {
 
 // A MaxConns that the descriptors are not enough for is taken, and said. The default is not.
 func TestTooManyConnsWarn(t *testing.T) {
-	files, limited := fileLimit()
+	files, limited := driver.FileLimit()
 	for _, tc := range []struct {
 		most int
 		warn bool

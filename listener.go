@@ -79,8 +79,6 @@ const (
 	shedAfter = 2 * time.Second
 	// shedBatch is how many peers a listener closes in one acceptPause at most.
 	shedBatch = 64
-	// noticePeriod is how often one kind of overload is logged at most.
-	noticePeriod = 10 * time.Second
 )
 
 // accepting is what a listener's loop knows of it. A listener with a peer in hand does not accept.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/handoff"
 	"github.com/myriad-go/myriad/internal/table"
 	"github.com/myriad-go/myriad/internal/wheel"
 )
@@ -33,7 +34,7 @@ type Loop struct {
 	calls       callbacks
 	settler     settler
 	tasks       tasks
-	handoff     handoff
+	owner       handoff.Owner // which goroutine owns it
 	hibernation hibernation
 	listeners   listeners
 	locals      driver.LocalAddrs
@@ -70,13 +71,16 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}
-	return assemble(&Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
-		listeners: listeners{}, locals: driver.LocalAddrs{}}), nil
+	l := assemble(&Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
+		listeners: listeners{}, locals: driver.LocalAddrs{}})
+	l.owner.Init(handoff.Loop{Sys: e.sys, Bound: l.can.ThreadBound, Own: l.can.Own, Run: l.run,
+		Overtake: l.tasks.overtake, Fail: l.stopFor}, e.monitor)
+	return l, nil
 }
 
 // assemble tells the parts of a loop which loop they are of.
 func assemble(l *Loop) *Loop {
-	l.calls.loop, l.settler.loop, l.tasks.loop, l.handoff.loop = l, l, l, l
+	l.calls.loop, l.settler.loop, l.tasks.loop = l, l, l
 	l.intake.loop, l.hibernation.loop = l, l
 	return l
 }
@@ -245,6 +249,9 @@ func (l *Loop) run() {
 
 // stopFor ends the loop, and its connections with err, because its driver cannot be used any more.
 func (l *Loop) stopFor(err error) {
+	if l.failure != nil {
+		return
+	}
 	l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
 	l.failure = err
 }
@@ -704,6 +711,12 @@ func (l *Loop) dismiss(c *Conn) {
 func (l *Loop) closedAndCounted(c *Conn, err error) {
 	defer l.engine.admission.quota.release()
 	c.driverClosed(err)
+}
+
+// exit notes that a callback is ending the loop's goroutine, and says so.
+func (l *Loop) exit() string {
+	l.owner.Exit(l.resume)
+	return "it ended its goroutine (runtime.Goexit)"
 }
 
 // resume goes on where the goroutine before was ended.

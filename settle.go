@@ -138,12 +138,6 @@ func (s *settler) renew(c *Conn, r request) {
 	s.revisit(c)
 }
 
-// hasHeld reports whether there is something to deliver that was held back.
-func (c *Conn) hasHeld() bool {
-	x := c.cold.Load()
-	return x != nil && (x.held.Len() > 0 || x.endHeld) && !c.detaching() && !c.is(paused) && c.phase() == open
-}
-
 // serveHeld delivers what came while the conn was paused, and then lets the driver go on.
 func (s *settler) serveHeld(c *Conn) {
 	l := s.loop

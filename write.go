@@ -277,7 +277,7 @@ func (c *Conn) send(out *buf.Chain) {
 // loop. It looks through the stack, which takes microseconds. Any goroutine.
 func (c *Conn) Flush() bool {
 	l := c.loop
-	if l.handoff.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
+	if !l.owner.Has(driver.Goroutine()) || whereabouts() != loopBody {
 		return false
 	}
 	if c.id == 0 || c.phase() == closed || c.is(connecting) {

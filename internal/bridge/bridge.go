@@ -145,7 +145,8 @@ func (b *Bridge) shakeAndCopy() (fromSource bool, err error) {
 	return b.in.copy()
 }
 
-// inputEnded ends what goes to the engine. What is not an orderly end is kept for Broken, so that the engine has all bytes before it learns of it.
+// inputEnded ends what goes to the engine. What is not an orderly end is kept for Broken, so that
+// the engine has all bytes before it learns of it.
 func (b *Bridge) inputEnded(err error) {
 	if err != nil {
 		b.mu.Lock()
