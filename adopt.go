@@ -72,7 +72,9 @@ func (in *intake) send(a arrival, reserved bool) bool {
 		in.coming = append(in.coming, a)
 	}
 	l.mail.mu.Unlock()
-	l.wakeIf(ok)
+	if ok {
+		l.post(workMail)
+	}
 	return ok
 }
 
@@ -118,7 +120,9 @@ func (a *admission) loopWithRoom() (*Loop, error) {
 
 // attachAll attaches what the loop has taken up, which has made room for others.
 func (in *intake) attachAll() {
-	in.loop.engine.admission.anteroom.call()
+	if !in.taken.empty() {
+		in.loop.engine.admission.anteroom.call()
+	}
 	for a, ok := in.taken.take(); ok; a, ok = in.taken.take() {
 		in.attach(&a)
 	}

@@ -251,7 +251,9 @@ func (c *Conn) Notify() {
 	c.asked |= wantNotify
 	wake := c.loop.settler.link(c)
 	c.mu.Unlock()
-	c.loop.wakeIf(wake)
+	if wake {
+		c.loop.post(workDirty)
+	}
 }
 
 // SetHandler changes the protocol of the conn, when this callback ends. Then h.Opened is called,
@@ -321,6 +323,7 @@ func (c *Conn) Resume() {
 // only, inside a callback of the conn.
 func (c *Conn) RunInline(t InlineTask) {
 	c.loop.tasks.list = append(c.loop.tasks.list, connTask{c, t})
+	c.loop.due |= workTasks
 }
 
 // Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its
@@ -358,7 +361,9 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	c.asked |= wantDeadline
 	wake := c.loop.settler.link(c)
 	c.mu.Unlock()
-	c.loop.wakeIf(wake)
+	if wake {
+		c.loop.post(workDirty)
+	}
 	return nil
 }
 

@@ -37,9 +37,6 @@ type tasks struct {
 	unsettled unsettled  // conns whose tasks have returned
 }
 
-// wait reports whether there are tasks to run.
-func (t *tasks) wait() bool { return len(t.list) > 0 }
-
 // unsettled are the conns whose tasks have returned and which the loop has not settled yet.
 type unsettled struct {
 	batch[*Conn]
@@ -102,9 +99,6 @@ type connTask struct {
 // another goroutine now.
 func (t *tasks) run() bool {
 	l := t.loop
-	if len(t.list) == 0 && t.unsettled.empty() {
-		return true
-	}
 	t.unsettled.since = t.look()
 	l.owner.NoteThread(len(t.list))
 	for most := t.quota(); t.ran < min(most, len(t.list)); {
@@ -119,7 +113,10 @@ func (t *tasks) run() bool {
 	clear(t.list[n:])
 	t.list, t.ran = t.list[:n], 0
 	t.settle()
-	if !l.settler.taken.empty() || l.settler.dirty.Load() != nil {
+	if len(t.list) == 0 {
+		l.due &^= workTasks
+	}
+	if l.todo(workDirty) != 0 {
 		l.settler.drainDirty(dirtySlice) // what tasks have written to other conns, and conns that let tasks go first
 	}
 	return true

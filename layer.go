@@ -226,7 +226,9 @@ func (x *cold) layerFailed(c *Conn, v any) error {
 		if x.reason == nil {
 			x.reason = err
 		}
-		c.loop.wakeIf(c.loop.settler.link(c))
+		if c.loop.settler.link(c) {
+			c.loop.post(workDirty)
+		}
 	}
 	return err
 }

@@ -40,16 +40,31 @@ type Loop struct {
 	locals      driver.LocalAddrs
 
 	// Shared.
-	asleep atomic.Bool // the loop waits, or is about to: a goroutine that gives it work wakes it
+	posted atomic.Uint32 // of work: what any goroutine has given the loop, and whether it sleeps
 	mail   mailbox
 	intake intake
 	stats  loopStats
 }
 
+// work says in one word what a loop has to do beside its driver's events. A turn looks at it, so
+// that it calls only the parts of the loop that have something to do.
+type work uint32
+
+const (
+	workMail     work = 1 << iota // functions and connections in the mailbox
+	workDirty                     // conns that were given work
+	workRevisits                  // conns to be settled again
+	workLater                     // functions of Later
+	workTasks                     // inline tasks
+	asleep                        // none: the loop waits, or is about to, and who posts work wakes it
+	allWork      = asleep - 1
+)
+
 // A pacing is where a loop is in time.
 type pacing struct {
 	clock   time.Duration // since the engine's start, read once per turn
 	now     int64         // the same in milliseconds
+	due     work          // what the loop has to do, as far as it has looked at what was posted
 	slept   bool          // since the clock was read: the first event reads it again, lest timers be set from the past
 	late    bool          // to its timers: they wait for one poll
 	turns   int           // since others could run
@@ -114,7 +129,7 @@ func (l *Loop) Do(f func()) error {
 	}
 	l.mail.funcs = append(l.mail.funcs, f)
 	l.mail.mu.Unlock()
-	l.wakeIf(true)
+	l.post(workMail)
 	return nil
 }
 
@@ -128,14 +143,19 @@ func (l *Loop) Post(f func()) bool {
 		l.mail.funcs = append(l.mail.funcs, f)
 	}
 	l.mail.mu.Unlock()
-	l.wakeIf(ok)
+	if ok {
+		l.post(workMail)
+	}
 	return ok
 }
 
 // Later has f called when this turn's events have been handled: what they have gathered can be
 // passed on in one go. Called by such a function, it is for the next turn; after the loop's last
 // one nothing is called. On the loop only.
-func (l *Loop) Later(f func()) { l.mail.later.add(f) }
+func (l *Loop) Later(f func()) {
+	l.mail.later.add(f)
+	l.due |= workLater
+}
 
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
 // the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
@@ -215,11 +235,32 @@ const (
 	longestSleep = time.Hour
 )
 
-func (l *Loop) wakeIf(needed bool) {
-	if needed && l.asleep.CompareAndSwap(true, false) {
+// post notes that the loop was given work, and wakes it if it sleeps. The work itself is where the
+// loop finds it before post is called. Any goroutine.
+func (l *Loop) post(w work) {
+	switch before := work(l.posted.Load()); {
+	case before&(w|asleep) == w: // it has yet to look, and then finds this, too
+		return
+	case work(l.posted.Or(uint32(w)))&asleep == 0:
+		return
+	}
+	if work(l.posted.And(^uint32(asleep)))&asleep != 0 { // else another goroutine wakes it
 		l.stats.wakes.Add(1)
 		l.drv.Wake()
 	}
+}
+
+// todo is what the loop has to do of w. It looks at what was posted.
+func (l *Loop) todo(w work) work {
+	if l.posted.Load() != 0 {
+		l.due |= work(l.posted.Swap(0)) & allWork
+	}
+	return l.due & w
+}
+
+// fallAsleep has post wake the loop from now on. It returns false if there is something to do.
+func (l *Loop) fallAsleep() bool {
+	return l.due == 0 && l.posted.CompareAndSwap(0, uint32(asleep))
 }
 
 // begin is the loop's first goroutine.
@@ -230,7 +271,7 @@ func (l *Loop) begin() {
 
 // run is the loop, for as long as it belongs to this goroutine.
 func (l *Loop) run() {
-	for l.tasks.run() {
+	for l.due&workTasks == 0 || l.tasks.run() {
 		if l.over() {
 			l.runAfter() // what the last turn has left, or the conns of a driver that has failed
 			l.fellIdle()
@@ -262,14 +303,14 @@ func (l *Loop) over() bool {
 		l.fail()
 		return true
 	}
-	return l.stopping && l.live == 0 && len(l.listeners) == 0 && !l.tasks.wait() && l.finish()
+	return l.stopping && l.live == 0 && len(l.listeners) == 0 && l.due&workTasks == 0 && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one
 // may need it, and only then it sleeps.
 func (l *Loop) poll() (int, error) {
 	n, err := l.drv.Poll(0, (*sink)(l))
-	if n > 0 || err != nil || l.hasWork() {
+	if n > 0 || err != nil || l.todo(allWork) != 0 {
 		return n, err
 	}
 	l.fellIdle()
@@ -279,15 +320,14 @@ func (l *Loop) poll() (int, error) {
 	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
 		return n, err
 	}
-	l.asleep.Store(true)
-	defer l.asleep.Store(false)
-	if l.hasWork() {
+	if !l.fallAsleep() {
 		return 0, nil
 	}
 	l.stats.sleeps.Add(1)
 	l.stats.publish(true)
-	wait := l.untilTimer()
-	return l.drv.Poll(wait, (*sink)(l))
+	n, err = l.drv.Poll(l.untilTimer(), (*sink)(l))
+	l.todo(0) // awake
+	return n, err
 }
 
 // yield lets others run.
@@ -304,17 +344,6 @@ func (l *Loop) mustYield() bool { return l.owing || alone() }
 // alone reports whether this processor is the only one that goroutines have.
 func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
-// hasWork reports whether the loop has been given work.
-func (l *Loop) hasWork() bool {
-	if l.settler.dirty.Load() != nil || !l.settler.taken.empty() || l.settler.revisits.gathers() ||
-		l.mail.later.gathers() || l.tasks.wait() {
-		return true
-	}
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return len(l.mail.funcs) > 0 || !l.intake.empty()
-}
-
 // untilTimer is how long the loop may sleep; negative is without end.
 func (l *Loop) untilTimer() time.Duration {
 	at, armed := l.wheel.Next()
@@ -328,22 +357,32 @@ func (l *Loop) untilTimer() time.Duration {
 // turn handles what is not the driver's events, which have been handled inside Poll.
 func (l *Loop) turn(events int) {
 	l.readClock()
-	l.tellStopping()
-	l.readMail()
-	l.settler.settleRevisits()
-	most := dirtySlice
-	if l.tasks.wait() {
+	if l.stopping {
+		l.tellStopping()
+	}
+	if l.todo(workMail) != 0 {
+		l.readMail()
+	}
+	if l.due&workRevisits != 0 {
+		l.settler.settleRevisits()
+	}
+	dirty, most := 0, dirtySlice
+	if l.due&workTasks != 0 {
 		most = dirtyFirst
 	}
-	dirty := l.settler.drainDirty(most)
+	if l.todo(workDirty) != 0 {
+		dirty = l.settler.drainDirty(most)
+	}
 	l.expire()
-	if dirty < most {
+	if dirty < most && l.todo(workDirty) != 0 {
 		dirty += l.settler.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
-	l.owing = l.owing || dirty > 0 || !l.tasks.wait()
-	l.runAfter()
-	l.stats.turns.Add(1)
+	l.owing = l.owing || dirty > 0 || l.due&workTasks == 0
+	if l.due&workLater != 0 {
+		l.runAfter()
+	}
+	l.stats.turns++
 	l.stats.revisits = len(l.settler.revisits.coming)
 	l.stats.publish(false)
 	if l.turns++; events > 0 && l.clock-l.yielded >= yieldTime && (l.turns >= turnsPerYield || alone()) {
@@ -356,8 +395,8 @@ func (l *Loop) turn(events int) {
 // expire is for the timers that have run out. If the loop is late for them, it first looks for what
 // has come meanwhile, so that a peer that has sent in time is not treated as one that has not.
 func (l *Loop) expire() {
-	due, armed := l.wheel.Next()
-	if l.late = !l.late && armed && l.now-due > wheel.Tick; !l.late {
+	since, due := l.wheel.Due(l.now)
+	if l.late = due && !l.late && l.now-since > wheel.Tick; due && !l.late {
 		l.wheel.Advance(l.now, l.expired)
 	}
 }
@@ -452,6 +491,7 @@ func (l *Loop) readMail() {
 // takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes
 // first, and the new in the next turn.
 func (l *Loop) takeMail() {
+	l.due &^= workMail
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	l.mail.taken.refill(&l.mail.funcs)
@@ -459,6 +499,9 @@ func (l *Loop) takeMail() {
 		l.intake.taken.list = nil
 	}
 	l.intake.taken.refill(&l.intake.coming)
+	if len(l.mail.funcs) > 0 || len(l.intake.coming) > 0 {
+		l.due |= workMail
+	}
 }
 
 func (l *Loop) runAll(fs *batch[func()]) {
@@ -475,6 +518,7 @@ func (l *Loop) runAll(fs *batch[func()]) {
 // runAfter runs what Later was given in this turn. What that gives to Later again waits for the
 // next turn.
 func (l *Loop) runAfter() {
+	l.due &^= workLater
 	l.mail.later.renew()
 	l.runAll(&l.mail.later.batch)
 }
@@ -492,9 +536,6 @@ type relay[T any] struct {
 }
 
 func (r *relay[T]) add(piece T) { r.coming = append(r.coming, piece) }
-
-// gathers reports whether there is something for the next batch.
-func (r *relay[T]) gathers() bool { return len(r.coming) > 0 }
 
 // renew takes up what has gathered, unless something is left of what was taken up before.
 func (r *relay[T]) renew() { r.refill(&r.coming) }
@@ -723,6 +764,7 @@ func (l *Loop) exit() string {
 func (l *Loop) resume() {
 	l.slept = true
 	l.readClock()
+	l.due |= allWork &^ workTasks // what the goroutine before has left
 	l.calls.current.Store(nil)
 	l.calls.switchHandlers()
 	if l.failure == nil {

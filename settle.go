@@ -23,7 +23,10 @@ type settler struct {
 }
 
 // revisit has c settled again in the next turn.
-func (s *settler) revisit(c *Conn) { s.revisits.add(c) }
+func (s *settler) revisit(c *Conn) {
+	s.revisits.add(c)
+	s.loop.due |= workRevisits
+}
 
 // revisitServed is for a conn that has had its share: until it is revisited it encodes nothing,
 // whatever room comes.
@@ -165,6 +168,7 @@ func (s *settler) serveHeld(c *Conn) {
 // settleRevisits is called once in a turn, so that what it puts on the list anew waits for the
 // next.
 func (s *settler) settleRevisits() {
+	s.loop.due &^= workRevisits
 	revisits := &s.revisits
 	revisits.renew()
 	for c, ok := revisits.take(); ok; c, ok = revisits.take() {
@@ -176,7 +180,12 @@ func (s *settler) settleRevisits() {
 // drainDirty settles conns that were given work, at most so many. It returns how many outside of
 // their own callbacks, most often by other goroutines.
 func (s *settler) drainDirty(most int) (n int) {
-	s.takeDirty()
+	s.loop.due &^= workDirty
+	if s.taken.empty() {
+		s.takeDirty()
+	} else {
+		s.loop.due |= workDirty // for those that have come since
+	}
 	for ; n < most; n++ {
 		d, ok := s.taken.take()
 		if !ok {
@@ -189,6 +198,9 @@ func (s *settler) drainDirty(most int) (n int) {
 		c.mu.Unlock()
 		s.settle(c)
 	}
+	if !s.taken.empty() {
+		s.loop.due |= workDirty
+	}
 	return n
 }
 
@@ -196,9 +208,6 @@ func (s *settler) drainDirty(most int) (n int) {
 // that of their slots. A program may write a message to thousands of conns in the random order of a
 // map. It is then sent in the order of the sockets' memory, which takes a tenth less time.
 func (s *settler) takeDirty() {
-	if !s.taken.empty() {
-		return
-	}
 	list := s.taken.list[:0]
 	if cap(list) > keptDirty {
 		list = nil

@@ -50,7 +50,7 @@ func idleBytes(t testing.TB, n int, use func(c *Conn)) int {
 			l.Conns(0, l.conns.Len(), use)
 		})
 		waitFor(t, func() (done bool) { // until what they have asked for is done
-			runOn(l, func() { done = !l.hasWork() })
+			runOn(l, func() { done = l.todo(allWork) == 0 })
 			return done
 		})
 	}

@@ -21,6 +21,7 @@ type stub struct {
 	loop     *Loop
 	dials    []string // when, and to where
 	attached int
+	wakes    int
 }
 
 func (s *stub) Dial(a net.Addr) (driver.ID, error) {
@@ -35,6 +36,7 @@ func (s *stub) Attach(driver.Socket) (driver.ID, error) {
 	return 0, errors.ErrUnsupported
 }
 
+func (s *stub) Wake()                { s.wakes++ }
 func (s *stub) StopAccept(driver.ID) {}
 func (s *stub) Close(driver.ID)      {}
 
@@ -63,6 +65,34 @@ func TestNobodyPassesTheQueue(t *testing.T) {
 	}
 	if posted(s.loop) != 1 || q.open.Load() != 1 || !slices.Equal(q.queue, []*claim{&second.claim}) {
 		t.Errorf("%d open, %d wait: the first was not given its room", q.open.Load(), len(q.queue))
+	}
+}
+
+// Work that is posted keeps the loop from falling asleep, or wakes it once.
+func TestPostedWorkWakesALoopOnce(t *testing.T) {
+	_, s := newStub(1)
+	l := s.loop
+	l.post(workMail)
+	if s.wakes != 0 || l.fallAsleep() {
+		t.Fatalf("awake, with mail: woken %d times, or it falls asleep", s.wakes)
+	}
+	if got := l.todo(allWork); got != workMail || l.fallAsleep() {
+		t.Fatalf("to do is %b, want mail; or it falls asleep over that", got)
+	}
+	if l.due = 0; !l.fallAsleep() {
+		t.Fatal("a loop without work does not fall asleep")
+	}
+	l.post(workDirty)
+	l.post(workDirty)
+	l.post(workMail)
+	if s.wakes != 1 {
+		t.Errorf("woken %d times, want once", s.wakes)
+	}
+	if got := l.todo(allWork); got != workDirty|workMail {
+		t.Errorf("to do is %b, want dirty conns and mail", got)
+	}
+	if l.post(workDirty); s.wakes != 1 {
+		t.Error("a loop that is awake was woken")
 	}
 }
 
@@ -116,7 +146,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 	_, s := newStub(1)
 	l := s.loop
 	l.engine.sys, l.engine.cfg.Mailbox = standing{}, 1
-	tasks := func() { l.tasks.list = append(l.tasks.list, connTask{}) }
+	tasks := func() { l.tasks.list, l.due = append(l.tasks.list, connTask{}), l.due|workTasks }
 	for _, step := range []struct {
 		name  string
 		procs int
@@ -134,7 +164,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 		runtime.GOMAXPROCS(step.procs)
 		step.do()
 		l.turn(1)
-		l.tasks.list = nil
+		l.tasks.list, l.due = nil, l.due&^workTasks
 		if l.mustYield() != step.want {
 			t.Errorf("%s: lets others run: %v, want %v", step.name, !step.want, step.want)
 		}

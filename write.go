@@ -66,7 +66,9 @@ func (c *Conn) oweRoom() {
 func (c *Conn) unlockAndWake(err error) error {
 	wake := (err == nil || c.asked&wantRoom != 0) && c.loop.settler.link(c)
 	c.mu.Unlock()
-	c.loop.wakeIf(wake)
+	if wake {
+		c.loop.post(workDirty)
+	}
 	return err
 }
 
