@@ -145,7 +145,7 @@ func (in *intake) attach(a *arrival) {
 		in.refuse(a.conn, err)
 		return
 	}
-	l.enter(c, id)
+	l.enter(c, id, open)
 	l.calls.current.Store(c)
 	l.calls.opened(c)
 	l.calls.switchHandlers()

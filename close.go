@@ -15,40 +15,34 @@ import (
 // lingerProgress is how many bytes a closing conn must get rid of in each LingerTimeout.
 const lingerProgress = 4 << 10
 
-// advance moves a conn on to a phase, and does what the phase begins with. It does nothing if the
-// conn has come as far already.
-func (c *Conn) advance(to phase) {
-	if to <= c.phase() {
-		return
-	}
-	c.status = c.status&^phaseBits | status(to)
-	switch to {
-	case draining:
-		c.beginDraining()
-	case closing:
-		// from now on, however long this turn has lasted
-		c.loop.wheel.Set(c.id.Slot(), wheel.Millis(c.loop.elapsed()+c.lingerTime()))
-	}
-}
-
 // pursueEnd goes on with an end that was asked for, as far as what is queued lets it.
 func (c *Conn) pursueEnd(asked request) {
 	if asked&wantClose != 0 {
 		c.advance(draining)
 	}
 	ends := asked&(wantFIN|wantClose) != 0
-	detaching := c.detaching() && asked&wantClose == 0
-	if !ends && !detaching || c.hasUnencoded() {
+	leaves := c.state() == detaching
+	if !ends && !leaves {
 		return
 	}
-	if ends {
-		if x := c.cold.Load(); x != nil && x.layer != nil {
-			x.endLayer(c)
-		}
+	x := c.cold.Load()
+	if x != nil && x.unsent(c) {
+		return
+	}
+	if ends && x != nil && x.layer != nil {
+		x.endLayer(c)
 	}
 	flushed := c.queued.Load() == 0
+	inputDone := c.is(peerEnded) // and the handler has been called for all there was, or will not be
 	switch {
-	case flushed && ends && !detaching && c.inputDone():
+	case x == nil:
+	case c.state() >= draining:
+		inputDone = inputDone || x.fin
+	default:
+		inputDone = inputDone && x.held.Len() == 0 && !x.endHeld
+	}
+	switch {
+	case flushed && ends && !leaves && inputDone:
 		if asked&short != 0 {
 			c.endOutput(asked)
 		}
@@ -59,10 +53,10 @@ func (c *Conn) pursueEnd(asked request) {
 	}
 	switch {
 	case !flushed:
-	case detaching:
+	case leaves:
 		c.tryDetach()
-	case c.phase() == draining:
-		c.advance(closing)
+	case c.state() == draining:
+		c.advance(lingering)
 	}
 }
 
@@ -84,19 +78,6 @@ func (c *Conn) endOutput(asked request) {
 		return
 	}
 	l.drv.CloseWrite(c.id)
-}
-
-// inputDone reports whether the peer has ended its side and the handler has heard all there was, or
-// will not.
-func (c *Conn) inputDone() bool {
-	x := c.cold.Load()
-	switch {
-	case c.phase() != open:
-		return c.is(peerEnded) || x != nil && x.fin
-	case x == nil:
-		return c.is(peerEnded)
-	}
-	return c.is(peerEnded) && x.held.Len() == 0 && !x.endHeld
 }
 
 // beginDraining stops delivery. Input is read only to be discarded: unread bytes would turn the
@@ -135,12 +116,12 @@ func (c *Conn) discard(n int) {
 	x.lingered += n
 	tooMuch := x.lingered > l.engine.cfg.LingerBytes
 	switch {
-	case c.phase() == closed:
+	case c.state() == closed:
 		return
 	case tooMuch:
 		l.drv.Pause(c.id)
 	}
-	if c.phase() == closing && (first || tooMuch) {
+	if c.state() == lingering && (first || tooMuch) {
 		l.wheel.Set(c.id.Slot(), l.now+wheel.Millis(c.lingerTime()))
 	}
 }
@@ -150,8 +131,8 @@ func (c *Conn) discard(n int) {
 func (c *Conn) lingerExpired() {
 	x, unsent := c.ownCold(), c.unsent()
 	switch {
-	case c.phase() == closed:
-	case c.phase() == closing:
+	case c.state() == closed:
+	case c.state() == lingering:
 		c.closeNow()
 	case x.flushed-unsent >= lingerProgress:
 		x.flushed = unsent
@@ -227,8 +208,8 @@ func (c *Conn) withDriver() int64 {
 func (c *Conn) tellClosed(asked request, err error) {
 	l := c.loop
 	x := c.cold.Load()
-	if c.is(connecting) {
-		c.dialing().finish(orClosed(err)) // a failed Dial calls no handler
+	if a, dials := c.handler.(*attempt); dials {
+		a.finish(orClosed(err)) // a failed Dial calls no handler
 		return
 	}
 	if x != nil && x.bridge != nil {
@@ -264,21 +245,16 @@ type detachment func(nc net.Conn, unread []byte, err error)
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	x := c.ownCold()
 	switch {
-	case c.phase() != open || c.closeAsked():
+	case c.state() >= draining || c.closeAsked():
 		c.loop.Later(func() { done(nil, nil, ErrClosed) })
-	case x.detach != nil:
+	case c.state() != open:
 		c.loop.Later(func() { done(nil, nil, ErrBusy) })
 	default:
 		x.detach = done
+		c.advance(detaching)
 		c.loop.drv.Pause(c.id)
 		c.loop.settler.revisit(c)
 	}
-}
-
-// detaching reports whether Detach waits for what is queued to be sent.
-func (c *Conn) detaching() bool {
-	x := c.cold.Load()
-	return x != nil && x.detach != nil
 }
 
 // tryDetach takes a conn that is flushed out of the driver, which may refuse.
@@ -289,7 +265,8 @@ func (c *Conn) tryDetach() {
 		c.advance(closed)
 		return
 	}
-	l.settler.revisit(c) // for what was held meanwhile
+	c.advance(open)
+	c.loop.settler.revisit(c) // for what was held meanwhile
 	l.calls.detached(c, nil, nil, err)
 	if !c.is(paused) {
 		l.drv.Resume(c.id)

@@ -75,29 +75,44 @@ const (
 	shown        // set by Loop.Conns: its callers may keep the conn
 )
 
-// status is where the conn stands, as its loop knows it: its phase in the lowest two bits, and
-// flags.
-type status uint8
-
-const phaseBits status = 3
+// A state is where a conn is in its life. states has what each is followed by, and Conn.advance
+// alone changes it. cold.reason says why a conn ends that is not closed in order.
+type state uint8
 
 const (
-	paused     status = (phaseBits + 1) << iota // by the handler
-	peerEnded                                   // the peer's FIN has been seen
-	finSent                                     // ours is with the driver
-	connecting                                  // Dial is under way: no callback is called yet
-	served                                      // has had its share of this turn's encoding, and is to be revisited
+	arriving  state = iota // not with a driver yet
+	dialing                // Dial is under way: no callback is called yet
+	open                   // what each side has ended by itself is in status
+	detaching              // Detach waits for what is queued to be sent; input is held
+	draining               // Close has begun: output is flushed, input discarded; only Closed is called
+	lingering              // all is flushed, our FIN included: the conn waits for the peer's
+	closed                 // the driver has been told to close, abort or detach, or has ended the conn itself
 )
 
-// A phase is how far a conn has come towards its end. Only Loop.advance changes it, and never back.
-// cold.reason says why a conn ends that is not closed in order.
-type phase uint8
+// states is the table of states: what Conn.State calls each, and what may follow it.
+var states = [...]struct {
+	name string
+	next uint8 // a bit for each
+}{
+	arriving:  {"open", 1<<dialing | 1<<open | 1<<closed},
+	dialing:   {"dialing", 1<<open | 1<<closed},
+	open:      {"open", 1<<detaching | 1<<draining | 1<<closed},
+	detaching: {"detaching", 1<<open | 1<<draining | 1<<closed}, // open: the driver cannot give it away
+	draining:  {"closing", 1<<lingering | 1<<closed},
+	lingering: {"lingering", 1 << closed},
+	closed:    {"closed", 1 << arriving}, // a Conn of a connection that hibernates serves another one
+}
+
+// status is a conn's state in the lowest bits, and flags. The loop owns it.
+type status uint8
+
+const stateBits status = 7
 
 const (
-	open     phase = iota // what each side has ended by itself is in status
-	draining              // Close has begun: output is flushed, input discarded; only Closed is called
-	closing               // all is flushed, our FIN included: the conn lingers for the peer's
-	closed                // the driver has been told to close, abort or detach, or has ended the conn itself
+	paused    status = (stateBits + 1) << iota // by the handler
+	peerEnded                                  // the peer's FIN has been seen
+	finSent                                    // ours is with the driver
+	served                                     // has had its share of this turn's encoding, and is to be revisited
 )
 
 func newConn(l *Loop, h Handler) *Conn {
@@ -106,7 +121,24 @@ func newConn(l *Loop, h Handler) *Conn {
 }
 
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
-func (c *Conn) phase() phase     { return phase(c.status & phaseBits) }
+func (c *Conn) state() state     { return state(c.status & stateBits) }
+
+// advance moves a conn on to a state, and does what that begins with. It does nothing, and returns
+// false, if the table does not let that state follow the present one.
+func (c *Conn) advance(to state) bool {
+	if states[c.state()].next&(1<<to) == 0 {
+		return false
+	}
+	c.status = c.status&^stateBits | status(to)
+	switch to {
+	case draining:
+		c.beginDraining()
+	case lingering:
+		// from now on, however long this turn has lasted
+		c.loop.wheel.Set(c.id.Slot(), wheel.Millis(c.loop.elapsed()+c.lingerTime()))
+	}
+	return true
+}
 
 // makeCold gives the conn its cold part. mu is held.
 func (c *Conn) makeCold() *cold {
@@ -173,8 +205,8 @@ func (c *Conn) bridged() *bridge.Bridge {
 	return nil
 }
 
-// dialing is what a conn is while it connects.
-func (c *Conn) dialing() *dialing { return c.handler.(*dialing) }
+// attempt is what a conn has for a handler while it dials.
+func (c *Conn) attempt() *attempt { return c.handler.(*attempt) }
 
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
@@ -295,7 +327,7 @@ func (c *Conn) SetLayer(l Layer) { c.ownCold().encodeFromNowOn(c, l) }
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
 // Resume. A paused conn still reports resets. On the loop only.
 func (c *Conn) Pause() {
-	if !c.is(paused) && c.phase() == open {
+	if !c.is(paused) && c.state() < draining {
 		c.status |= paused
 		c.loop.drv.Pause(c.id)
 	}
@@ -303,12 +335,12 @@ func (c *Conn) Pause() {
 
 // Resume lets Received go on, when this callback ends. On the loop only.
 func (c *Conn) Resume() {
-	if !c.is(paused) || c.phase() != open {
+	if !c.is(paused) || c.state() >= draining {
 		return
 	}
 	c.status &^= paused
 	switch x := c.cold.Load(); {
-	case c.detaching(): // it is on its way out, and receives no more
+	case c.state() == detaching: // it is on its way out, and receives no more
 	case x != nil && (x.held.Len() > 0 || x.endHeld):
 		c.loop.settler.revisit(c)
 	default:
@@ -377,7 +409,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
 // new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
 // early against the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
-	if c.phase() != open {
+	if c.state() >= draining {
 		return // the timer now bounds the close
 	}
 	if d == 0 {
@@ -445,7 +477,7 @@ func (t *Timers) next() int {
 
 // arm sets the conn's own timer to the first of t.
 func (t *Timers) arm(c *Conn) {
-	if c.phase() != open {
+	if c.state() >= draining {
 		return // the timer now bounds the close
 	}
 	if next := t.next(); next >= 0 {
@@ -475,7 +507,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 
 // control is Control on the loop.
 func (c *Conn) control(f func(fd uintptr)) error {
-	if c.phase() == closed || c.is(connecting) || c.closeAsked() {
+	if c.state() == closed || c.state() == dialing || c.closeAsked() {
 		return ErrClosed
 	}
 	if err := c.loop.can.Control(c.id, f); err != nil {
@@ -529,7 +561,7 @@ func (rawConn) Write(func(fd uintptr) bool) error {
 // Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
 // kind. On the loop only.
 func (c *Conn) Handler() Handler {
-	if d, dials := c.handler.(*dialing); dials {
+	if d, dials := c.handler.(*attempt); dials {
 		return d.Handler
 	}
 	return c.handler
@@ -549,24 +581,15 @@ func (c *Conn) Age() time.Duration {
 // seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
 // waits for the peer), "closed". Of several the last in this list. On the loop only.
 func (c *Conn) State() string {
-	x := c.cold.Load()
 	switch {
-	case c.phase() == closed:
-		return "closed"
-	case c.phase() == closing:
-		return "lingering"
-	case c.phase() == draining:
-		return "closing"
-	case x != nil && x.detach != nil:
-		return "detaching"
+	case c.state() != open:
+		return states[c.state()].name
 	case c.is(finSent):
 		return "write ended"
 	case c.is(peerEnded):
 		return "peer ended"
 	case c.is(paused):
 		return "paused"
-	case c.is(connecting):
-		return "dialing"
 	}
 	return "open"
 }
@@ -583,5 +606,5 @@ var _ syscall.Conn = (*Conn)(nil)
 // hasHeld reports whether there is something to deliver that was held back.
 func (c *Conn) hasHeld() bool {
 	x := c.cold.Load()
-	return x != nil && (x.held.Len() > 0 || x.endHeld) && !c.detaching() && !c.is(paused) && c.phase() == open
+	return x != nil && (x.held.Len() > 0 || x.endHeld) && c.state() == open && !c.is(paused)
 }

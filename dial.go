@@ -133,9 +133,9 @@ type race struct {
 	trace   *driver.DialTrace  // nil: none
 }
 
-// dialing is one attempt. It stands in for the conn's handler while that connects, so that few
-// bytes are needed for each of thousands of conns that dial at once.
-type dialing struct {
+// An attempt is a conn that dials. It stands in for the conn's handler while that connects, so that
+// few bytes are needed for each of thousands of conns that dial at once.
+type attempt struct {
 	Handler // the race's, not to be called yet
 	race    *race
 	conn    *Conn
@@ -189,7 +189,7 @@ func (r *race) next() {
 	for len(r.addrs) > 0 && !r.over && !r.loop.stopping {
 		addr := r.addrs[0]
 		r.addrs = r.addrs[1:]
-		err := r.attempt(addr)
+		err := r.try(addr)
 		if err == nil {
 			return
 		}
@@ -204,8 +204,8 @@ func (r *race) next() {
 	}
 }
 
-// attempt starts to connect to one address.
-func (r *race) attempt(addr net.Addr) error {
+// try starts to connect to one address.
+func (r *race) try(addr net.Addr) error {
 	l := r.loop
 	if !l.engine.admission.quota.reserve() {
 		l.engine.admission.hits.tooMany.Add(1)
@@ -220,10 +220,9 @@ func (r *race) attempt(addr net.Addr) error {
 	}
 	c := newConn(l, r.handler)
 	c.remote = driver.AddrOf(addr)
-	c.status |= connecting
-	d := &dialing{r.handler, r, c, addr, min(r.until, l.now+wheel.Millis(attemptTimeout))}
+	d := &attempt{r.handler, r, c, addr, min(r.until, l.now+wheel.Millis(attemptTimeout))}
 	c.handler = d
-	l.enter(c, id)
+	l.enter(c, id, dialing)
 	r.running = append(r.running, c)
 	due := d.until
 	if len(r.addrs) > 0 {
@@ -235,7 +234,7 @@ func (r *race) attempt(addr net.Addr) error {
 
 // expired is an attempt's timer: it has had its time, or the newest one has kept the next waiting
 // for long enough.
-func (d *dialing) expired() {
+func (d *attempt) expired() {
 	r, c, l := d.race, d.conn, d.race.loop
 	switch {
 	case r.over:
@@ -251,7 +250,7 @@ func (d *dialing) expired() {
 }
 
 // finish is for an attempt that has failed: the next address is tried at once.
-func (d *dialing) finish(err error) {
+func (d *attempt) finish(err error) {
 	r := d.race
 	if r.over || !r.leave(d.conn) {
 		return
@@ -298,18 +297,18 @@ func (r *race) giveUp() {
 	for _, c := range r.running {
 		r.loop.wheel.Clear(c.id.Slot())
 		r.loop.drv.Close(c.id)
-		r.trace.End(c.dialing().addr, context.Canceled)
+		r.trace.End(c.attempt().addr, context.Canceled)
 	}
 	r.running = nil
 }
 
 // dialed opens the handler of a connection that now stands: it has won. The others are closed
 // before the handler may do anything.
-func (d *dialing) connected() {
+func (d *attempt) connected() {
 	r, c, l := d.race, d.conn, d.race.loop
 	r.trace.End(d.addr, nil)
 	c.handler = r.handler
-	c.status &^= connecting
+	c.advance(open)
 	l.wheel.Clear(c.id.Slot())
 	r.leave(c)
 	r.giveUp()

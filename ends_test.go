@@ -78,7 +78,7 @@ func newEnd(t *testing.T, cut bool) *end {
 	}
 	e.loops = []*Loop{l}
 	d.c = newConn(l, d.h)
-	l.enter(d.c, driver.MakeID(0, 1, 1))
+	l.enter(d.c, driver.MakeID(0, 1, 1), open)
 	return d
 }
 

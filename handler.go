@@ -377,7 +377,7 @@ func (k *callbacks) switchHandlers() {
 
 func (k *callbacks) switchHandler(s handlerSwitch) {
 	c := s.c
-	if c.phase() != open || c.closeAsked() {
+	if c.state() >= draining || c.closeAsked() {
 		return
 	}
 	c.handler, c.can = s.h, abilitiesOf(s.h)
@@ -419,7 +419,7 @@ func (k *callbacks) deliverRest(c *Conn, p []byte) {
 			return
 		}
 	}
-	if !c.is(paused) && !c.detaching() {
+	if !c.is(paused) && c.state() != detaching {
 		k.received(c, p)
 		return
 	}

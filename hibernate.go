@@ -61,7 +61,7 @@ func (b *hibernation) add(c *Conn, w Waker, tag uint8, alone bool) bool {
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
 func (b *hibernation) atRest(c *Conn) bool {
 	l := b.loop
-	if c.id == 0 || c.status != 0 || l.stopping || l.calls.current.Load() == c || l.calls.switching(c) {
+	if c.id == 0 || c.status != status(open) || l.stopping || l.calls.current.Load() == c || l.calls.switching(c) {
 		return false
 	}
 	for i := l.tasks.ran; i < len(l.tasks.list); i++ {
@@ -148,6 +148,7 @@ func (b *hibernation) wake(slot uint32) *Conn {
 	k := &b.kinds[s.kind]
 	c, last := b.connOf(k)
 	c.id, c.remote = driver.MakeID(uint8(l.index), slot, s.generation), s.remote
+	c.advance(open)
 	*l.conns.Row(slot) = c
 	*s = hibernatedConn{tag: s.tag}
 	k.asleep--
@@ -169,7 +170,7 @@ func (b *hibernation) connOf(k *kind) (c *Conn, last Handler) {
 	c, k.spare[n-1] = k.spare[n-1], nil
 	k.spare = k.spare[:n-1]
 	c.mu.Lock()
-	c.asked, c.status = 0, 0
+	c.asked, c.status = 0, status(arriving)
 	c.mu.Unlock()
 	return c, c.handler
 }

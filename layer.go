@@ -343,3 +343,11 @@ func (x *cold) writeBlocks(c *Conn, n int, blocks []*buf.Block) error {
 	_, err := c.write(whole.Bytes())
 	return err
 }
+
+// mustEncode reports whether the layer has something to encode: until then it must go on receiving,
+// closing or not.
+func (x *cold) mustEncode(c *Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return x.buffered != nil && x.unencoded > 0
+}

@@ -429,8 +429,9 @@ func (l *Loop) remove(c *Conn) {
 	l.stats.conns.Add(-1)
 }
 
-// enter puts the conn into the loop's table.
-func (l *Loop) enter(c *Conn, id driver.ID) {
+// enter puts the conn into the loop's table: it is open, or dialing.
+func (l *Loop) enter(c *Conn, id driver.ID, as state) {
+	c.advance(as)
 	*l.conns.Grow(id.Slot()) = c
 	*l.born.Grow(id.Slot()) = uint32(l.now / ageUnit)
 	c.id = id
@@ -581,18 +582,18 @@ func (s *sink) Received(id driver.ID, p []byte) {
 	c, l := s.conn(id), s.loop()
 	l.stats.reads.Add(1)
 	l.stats.bytesIn.Add(uint64(len(p)))
-	switch {
-	case c.phase() != open && !c.mustEncode():
+	x := c.cold.Load()
+	if c.state() >= draining && (x == nil || !x.mustEncode(c)) {
 		c.discard(len(p))
-	case c.layer() != nil:
-		l.calls.current.Store(c)
-		l.calls.decode(c, p)
-		l.calls.done(c)
-	default:
-		l.calls.current.Store(c)
-		l.settler.deliver(c, p)
-		l.calls.done(c)
+		return
 	}
+	l.calls.current.Store(c)
+	if x != nil && x.layer != nil {
+		l.calls.decode(c, p)
+	} else {
+		l.settler.deliver(c, p)
+	}
+	l.calls.done(c)
 }
 
 func (s *sink) Ended(id driver.ID) {
@@ -635,7 +636,7 @@ func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
 	c := s.conn(id)
 	c.local = driver.OwnAddr{Addr: local}
-	c.dialing().connected()
+	c.attempt().connected()
 }
 
 func (s *sink) DialFailed(id driver.ID, err error) {
@@ -643,7 +644,7 @@ func (s *sink) DialFailed(id driver.ID, err error) {
 	l.engine.admission.quota.release()
 	l.remove(c)
 	c.bury()
-	c.dialing().finish(err)
+	c.attempt().finish(err)
 }
 
 func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
@@ -664,11 +665,11 @@ func (l *Loop) expired(slot uint32) {
 		return
 	}
 	c := l.hibernation.awake(slot)
-	if c.is(connecting) {
-		c.dialing().expired()
+	if c.state() == dialing {
+		c.attempt().expired()
 		return
 	}
-	if c.phase() != open {
+	if c.state() >= draining {
 		c.lingerExpired()
 		return
 	}
@@ -727,8 +728,8 @@ func (l *Loop) tellStopping() {
 		l.told++
 		switch {
 		case c == nil:
-		case c.is(connecting):
-			c.dialing().race.lose(errShutDown)
+		case c.state() == dialing:
+			c.attempt().race.lose(errShutDown)
 		default:
 			l.dismiss(c)
 		}

@@ -60,8 +60,8 @@ type dirtyConn struct {
 // current.
 func (s *settler) deliver(c *Conn, p []byte) {
 	switch x := c.cold.Load(); {
-	case c.phase() != open:
-	case c.is(paused) || x != nil && (x.held.Len() > 0 || c.detaching()):
+	case c.state() >= draining:
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || c.state() == detaching):
 		c.ownCold().held.Append(p)
 	case c.closeAsked(): // by another conn's handler in this batch, or by the one before under a layer
 	default:
@@ -83,8 +83,8 @@ func (s *settler) peerEnded(c *Conn) {
 // inputEnded calls the handler for the peer's FIN, unless it has yet to get bytes that came before.
 func (s *settler) inputEnded(c *Conn) {
 	switch x := c.cold.Load(); {
-	case c.phase() != open:
-	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || c.detaching()):
+	case c.state() >= draining:
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || c.state() == detaching):
 		c.ownCold().endHeld = true
 	default:
 		s.loop.calls.ended(c)
@@ -95,7 +95,7 @@ func (s *settler) inputEnded(c *Conn) {
 // done. A handler that asks for more from within its callbacks is served in the next turn, so that
 // no conn can hold the loop.
 func (s *settler) settle(c *Conn) {
-	if c.id == 0 || c.phase() == closed || c.is(connecting) {
+	if s := c.state(); s < open || s == closed {
 		return // not attached yet, or past everything
 	}
 	asked := c.flush()
@@ -128,8 +128,13 @@ func (s *settler) serve(c *Conn, asked request) {
 	if again&wantNotify != 0 {
 		s.renew(c, wantNotify)
 	}
-	if again&wantRoom != 0 && c.roomy() {
-		s.revisit(c)
+	if again&wantRoom != 0 {
+		c.mu.Lock()
+		roomy := c.roomy()
+		c.mu.Unlock()
+		if roomy {
+			s.revisit(c)
+		}
 	}
 }
 
@@ -148,7 +153,7 @@ func (s *settler) serveHeld(c *Conn) {
 	var pending buf.Chain
 	defer pending.Release()
 	x.held.Move(&pending)
-	for pending.Len() > 0 && x.held.Len() == 0 && !c.detaching() && !c.is(paused) && !c.closeAsked() {
+	for pending.Len() > 0 && x.held.Len() == 0 && c.state() != detaching && !c.is(paused) && !c.closeAsked() {
 		p := pending.First()
 		l.calls.received(c, p[:len(p):len(p)])
 		l.calls.switchHandlers()
@@ -156,7 +161,7 @@ func (s *settler) serveHeld(c *Conn) {
 	}
 	pending.Move(&x.held) // behind what a handler switch has put back
 	switch {
-	case x.held.Len() > 0 || c.detaching() || c.is(paused):
+	case x.held.Len() > 0 || c.state() == detaching || c.is(paused):
 	case x.endHeld:
 		x.endHeld = false
 		l.calls.ended(c)
@@ -228,7 +233,7 @@ func (s *settler) takeDirty() {
 func (s *settler) wireEnded(c *Conn) {
 	x := c.cold.Load()
 	switch {
-	case x == nil || x.layer == nil || c.is(peerEnded) || c.phase() != open:
+	case x == nil || x.layer == nil || c.is(peerEnded) || c.state() >= draining:
 	case x.buffered != nil:
 		x.fin = true
 		s.loop.calls.layerEnded(c, x)
@@ -236,7 +241,7 @@ func (s *settler) wireEnded(c *Conn) {
 	default:
 		x.cut = s.loop.calls.meaning(c, nil)
 	}
-	if b := c.bridged(); b != nil && c.phase() == open {
+	if b := c.bridged(); b != nil && c.state() < draining {
 		switch err := b.Broken(); {
 		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
 			c.ownCold().cut = err

@@ -214,7 +214,7 @@ func TestLateLoopLooksFirst(t *testing.T) {
 			l, world, h := s.loop, new(clock), new(dawdler)
 			l.engine.sys = world
 			c := newConn(l, h)
-			l.enter(c, driver.MakeID(0, 1, 1))
+			l.enter(c, driver.MakeID(0, 1, 1), open)
 			c.SetTimer(time.Second)
 			l.settler.settle(c)
 			for due, _ := l.wheel.Next(); due < 1000; due, _ = l.wheel.Next() {

@@ -207,7 +207,7 @@ func (c *Conn) Abort(err error) {
 func (c *Conn) flush() request {
 	c.mu.Lock()
 	asked := c.asked
-	if asked&gone != 0 || c.phase() == closed {
+	if asked&gone != 0 || c.state() == closed {
 		c.mu.Unlock()
 		return 0
 	}
@@ -251,7 +251,7 @@ func (c *Conn) takeOutput() *buf.Chain {
 
 func (c *Conn) armDeadline(due int64) {
 	switch {
-	case c.phase() != open:
+	case c.state() >= draining:
 	case due == 0:
 		c.loop.wheel.Clear(c.id.Slot())
 	default:
@@ -282,7 +282,7 @@ func (c *Conn) Flush() bool {
 	if !l.owner.Has(driver.Goroutine()) || whereabouts() != loopBody {
 		return false
 	}
-	if c.id == 0 || c.phase() == closed || c.is(connecting) {
+	if s := c.state(); s < open || s == closed {
 		return true
 	}
 	c.mu.Lock()
@@ -301,13 +301,9 @@ func (c *Conn) Flush() bool {
 	return true
 }
 
-// hasUnencoded reports whether a file is still to be sent, or plaintext that the layer has to
-// encode, or what was queued behind it is to be dropped anyway.
-func (c *Conn) hasUnencoded() bool {
-	x := c.cold.Load()
-	if x == nil {
-		return false
-	}
+// unsent reports whether a file is still to be sent, or plaintext that the layer has to encode, or
+// what was queued behind it is to be dropped anyway.
+func (x *cold) unsent(c *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return x.sending || len(x.files) > 0 || x.unencoded > 0 || c.asked&wantAbort != 0
@@ -316,7 +312,7 @@ func (c *Conn) hasUnencoded() bool {
 // waits reports whether there is something to send beside the conn's queue. Conn.mu is held.
 func (x *cold) waits() bool { return x.unencoded > 0 || len(x.files) > 0 }
 
-// sendFurther sends what waits, as far as there is room.
+// sendWaiting sends what waits, as far as there is room.
 func (c *Conn) sendWaiting(x *cold) {
 	if x.buffered != nil {
 		x.encodeOwed(c)
@@ -574,26 +570,20 @@ func (c *Conn) unsent() int64 {
 	return n + x.fileBytes()
 }
 
-// hasRoom takes back the debt of a Drained call if it can be paid now.
+// takeRoom takes back the debt of a Drained call if it can be paid now.
 func (c *Conn) takeRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.roomyLocked() {
-		return false
+	roomy := c.roomy()
+	if roomy {
+		c.asked &^= wantRoom | wantEmpty
 	}
-	c.asked &^= wantRoom | wantEmpty
-	return true
+	return roomy
 }
 
-func (c *Conn) roomy() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.roomyLocked()
-}
-
-// roomyLocked reports whether what was refused has a chance now; of a conn that is being closed
+// roomy reports whether what was refused has a chance now; of a conn that is being closed
 // nothing has. mu is held.
-func (c *Conn) roomyLocked() bool {
+func (c *Conn) roomy() bool {
 	if c.asked&(wantClose|wantAbort|gone) != 0 {
 		return false
 	}
@@ -605,16 +595,4 @@ func (c *Conn) roomyLocked() bool {
 		mark = 0
 	}
 	return c.queued.Load() <= mark
-}
-
-// mustEncode reports whether the layer has something to encode: until then it must go on receiving,
-// closing or not.
-func (c *Conn) mustEncode() bool {
-	x := c.cold.Load()
-	if x == nil || x.buffered == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return x.unencoded > 0
 }
