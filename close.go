@@ -22,9 +22,6 @@ func (c *Conn) pursueEnd(asked request) {
 	}
 	ends := asked&(wantFIN|wantClose) != 0
 	leaves := c.state() == detaching
-	if !ends && !leaves {
-		return
-	}
 	x := c.cold.Load()
 	if x != nil && x.unsent(c) {
 		return
@@ -178,7 +175,7 @@ func (c *Conn) bury() (asked request, reason error) {
 	asked = c.asked
 	c.asked |= gone
 	c.advance(closed)
-	c.loop.stats.dropped.Add(uint64(c.withDriver()))
+	c.loop.stats.dropped += uint64(c.withDriver())
 	if c.out != nil {
 		c.out.Put()
 		c.out = nil

@@ -169,9 +169,8 @@ func (c *Conn) closeAsked() bool {
 
 // trim gives the cold part back when nothing is in it any more. On the loop, at the end of settle:
 // no caller holds a pointer to it.
-func (c *Conn) trim() {
-	x := c.cold.Load()
-	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
+func (c *Conn) trim(x *cold) {
+	if x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
 		x.peer != nil ||
 		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
 		return
@@ -604,7 +603,6 @@ func (c *Conn) show() {
 var _ syscall.Conn = (*Conn)(nil)
 
 // hasHeld reports whether there is something to deliver that was held back.
-func (c *Conn) hasHeld() bool {
-	x := c.cold.Load()
-	return x != nil && (x.held.Len() > 0 || x.endHeld) && c.state() == open && !c.is(paused)
+func (c *Conn) hasHeld(x *cold) bool {
+	return (x.held.Len() > 0 || x.endHeld) && c.state() == open && !c.is(paused)
 }

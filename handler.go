@@ -105,6 +105,7 @@ type call struct {
 	returned bool
 }
 
+// begin is for the call of one of c's handler's methods that comes next.
 func (k *callbacks) begin(c *Conn) call { return call{began: k.calling(reflect.TypeOf(c.handler))} }
 
 // returned ends a call, and books its time if it was timed. A panic, or the end of the goroutine
@@ -120,7 +121,9 @@ func (k *callbacks) returned(c *Conn, call *call) {
 		c.Abort(errUnwound)
 		k.loop.settler.revisit(c)
 	}
-	k.called(reflect.TypeOf(c.handler), call.began)
+	if call.began != untimed {
+		k.called(reflect.TypeOf(c.handler), call.began)
+	}
 }
 
 var errUnwound = errors.New("myriad: another conn's handler ended the goroutine (runtime.Goexit) inside of a callback")
@@ -161,11 +164,9 @@ func (k *callbacks) calling(t reflect.Type) time.Duration {
 	return k.loop.elapsed()
 }
 
-// called ends what calling began.
+// called books a call that was timed.
 func (k *callbacks) called(t reflect.Type, began time.Duration) {
-	if began != untimed {
-		k.loop.stats.timed(t, k.loop.elapsed()-began)
-	}
+	k.loop.stats.timed(t, k.loop.elapsed()-began)
 }
 
 func (k *callbacks) opened(c *Conn) {
@@ -334,7 +335,10 @@ func (k *callbacks) function(f func()) {
 	began, returned := k.calling(t), false
 	defer func() {
 		v := recover()
-		if k.called(t, began); returned {
+		if began != untimed {
+			k.called(t, began)
+		}
+		if returned {
 			return
 		}
 		if v == nil {

@@ -101,7 +101,14 @@ func (t *tasks) run() bool {
 	l := t.loop
 	t.unsettled.since = t.look()
 	l.owner.NoteThread(len(t.list))
-	for most := t.quota(); t.ran < min(most, len(t.list)); {
+	// The tasks that these lead to run in the next poll cycle, after other events: a peer that asks
+	// for a thousand things at once does not keep the others waiting for all of them. A loop that
+	// ends has no next cycle.
+	most := len(t.list)
+	if l.failure != nil {
+		most = math.MaxInt
+	}
+	for t.ran < min(most, len(t.list)) {
 		v := t.list[t.ran]
 		t.list[t.ran] = connTask{}
 		t.ran++
@@ -120,16 +127,6 @@ func (t *tasks) run() bool {
 		l.settler.drainDirty(dirtySlice) // what tasks have written to other conns, and conns that let tasks go first
 	}
 	return true
-}
-
-// taskQuota is how many tasks run in this poll cycle. The tasks that these lead to run in the next
-// one, after other events: a peer that asks for a thousand things at once does not keep the others
-// waiting for all of them. A loop that ends has no next cycle.
-func (t *tasks) quota() int {
-	if t.loop.failure != nil {
-		return math.MaxInt
-	}
-	return len(t.list)
 }
 
 // A chain is the tasks of one conn that run one after the other.
@@ -208,7 +205,9 @@ func (t *tasks) runOne(v connTask) bool {
 		v.t.Returned(false)
 		return false
 	}
-	l.calls.called(kind, began)
+	if began != untimed {
+		l.calls.called(kind, began)
+	}
 	l.calls.taskReturned(v)
 	l.calls.switchHandlers()
 	return true

@@ -190,15 +190,15 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 	out := LoopStats{
 		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
 		AcceptErrors: s.acceptErrors.Load(),
-		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn),
-		BytesOut: uint64(t.bytesOut),
-		Sleeps:   uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
-		Overstays: uint64(t.overstays), Handoffs: uint64(t.handoffs),
+		Reads:        t.reads, Writes: t.writes, BytesIn: t.bytesIn,
+		BytesOut: t.bytesOut,
+		Sleeps:   t.sleeps, Wakes: s.wakes.Load(), Turns: t.turns,
+		Overstays: t.overstays, Handoffs: t.handoffs,
 		Full: s.full.Load(), Busy: s.busy.Load(),
 		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
 		Hibernating: t.hibernating,
 		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
-		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: uint64(t.longTurns), LongestTurn: t.longest,
+		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: t.longTurns, LongestTurn: t.longest,
 	}
 	if began := s.turnBegan.Load(); began != noTurn {
 		out.Turn = max(0, now-time.Duration(began))
@@ -316,14 +316,14 @@ func (l *Loop) poll() (int, error) {
 	l.fellIdle()
 	if l.mustYield() {
 		l.yield()
-	}
-	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
-		return n, err
+		if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
+			return n, err
+		}
 	}
 	if !l.fallAsleep() {
 		return 0, nil
 	}
-	l.stats.sleeps.Add(1)
+	l.stats.sleeps++
 	l.stats.publish(true)
 	n, err = l.drv.Poll(l.untilTimer(), (*sink)(l))
 	l.todo(0) // awake
@@ -561,121 +561,6 @@ func (b *batch[T]) refill(list *[]T) {
 	if b.empty() {
 		b.list, *list, b.next = *list, b.list[:0], 0
 	}
-}
-
-// sink is the loop as its driver sees it: the events, out of the way of Loop's public methods.
-type sink Loop
-
-var _ driver.Events = (*sink)(nil)
-
-func (s *sink) loop() *Loop {
-	l := (*Loop)(s)
-	if l.slept {
-		l.readClock()
-	}
-	return l
-}
-
-func (s *sink) conn(id driver.ID) *Conn { return s.loop().hibernation.awake(id.Slot()) }
-
-func (s *sink) Received(id driver.ID, p []byte) {
-	c, l := s.conn(id), s.loop()
-	l.stats.reads.Add(1)
-	l.stats.bytesIn.Add(uint64(len(p)))
-	x := c.cold.Load()
-	if c.state() >= draining && (x == nil || !x.mustEncode(c)) {
-		c.discard(len(p))
-		return
-	}
-	l.calls.current.Store(c)
-	if x != nil && x.layer != nil {
-		l.calls.decode(c, p)
-	} else {
-		l.settler.deliver(c, p)
-	}
-	l.calls.done(c)
-}
-
-func (s *sink) Ended(id driver.ID) {
-	c, l := s.conn(id), s.loop()
-	l.calls.current.Store(c)
-	l.settler.wireEnded(c)
-	l.calls.done(c)
-}
-
-func (s *sink) Sent(id driver.ID, n int64) {
-	c, l := s.conn(id), s.loop()
-	l.stats.bytesOut.Add(uint64(n))
-	if x := c.cold.Load(); x != nil && x.sending {
-		x.fileSent(c, n)
-	} else {
-		c.queued.Add(-n)
-	}
-	l.settler.settle(c)
-}
-
-func (s *sink) Closed(id driver.ID, err error) {
-	l := s.loop()
-	if ln, ok := l.listeners[id.Slot()]; ok {
-		delete(l.listeners, id.Slot())
-		l.wheel.Clear(id.Slot())
-		ln.ended()
-		return
-	}
-	// also if the conn hibernates, and its Wake does not return
-	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }()
-	l.hibernation.awake(id.Slot())
-}
-
-func (s *sink) Detached(id driver.ID, sock driver.Socket) {
-	l := s.loop()
-	defer l.engine.admission.quota.release()
-	s.conn(id).driverDetached(sock)
-}
-
-func (s *sink) Dialed(id driver.ID, local driver.Addr) {
-	c := s.conn(id)
-	c.local = driver.OwnAddr{Addr: local}
-	c.attempt().connected()
-}
-
-func (s *sink) DialFailed(id driver.ID, err error) {
-	c, l := s.conn(id), s.loop()
-	l.engine.admission.quota.release()
-	l.remove(c)
-	c.bury()
-	c.attempt().finish(err)
-}
-
-func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
-	l := s.loop()
-	l.listeners[id.Slot()].accepted(sock)
-}
-
-func (s *sink) AcceptFailed(id driver.ID, err error) {
-	l := s.loop()
-	l.listeners[id.Slot()].failed(err)
-}
-
-// expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener
-// that rests.
-func (l *Loop) expired(slot uint32) {
-	if ln, ok := l.listeners[slot]; ok {
-		ln.rested()
-		return
-	}
-	c := l.hibernation.awake(slot)
-	if c.state() == dialing {
-		c.attempt().expired()
-		return
-	}
-	if c.state() >= draining {
-		c.lingerExpired()
-		return
-	}
-	l.calls.current.Store(c)
-	l.calls.expired(c)
-	l.calls.done(c)
 }
 
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // This file brings conns to rest: what others have asked of them, and what they have received,
@@ -22,17 +23,10 @@ type settler struct {
 	revisits relay[*Conn]         // to be settled again, in the next turn
 }
 
-// revisit has c settled again in the next turn.
-func (s *settler) revisit(c *Conn) {
-	s.revisits.add(c)
-	s.loop.due |= workRevisits
-}
-
-// revisitServed is for a conn that has had its share: until it is revisited it encodes nothing,
-// whatever room comes.
-func (s *settler) revisitServed(c *Conn) {
-	c.status |= served
-	s.revisit(c)
+// A dirtyConn is one that was given work, with its slot, because many of them are sorted by slot.
+type dirtyConn struct {
+	slot uint32
+	conn *Conn
 }
 
 // link puts c on the list of dirty conns, unless it is there or its own callback is running. It
@@ -50,10 +44,139 @@ func (s *settler) link(c *Conn) bool {
 	}
 }
 
-// A dirtyConn is one that was given work, with its slot, because many of them are sorted by slot.
-type dirtyConn struct {
-	slot uint32
-	conn *Conn
+// revisit has c settled again in the next turn.
+func (s *settler) revisit(c *Conn) {
+	s.revisits.add(c)
+	s.loop.due |= workRevisits
+}
+
+// revisitServed is for a conn that has had its share: until it is revisited it encodes nothing,
+// whatever room comes.
+func (s *settler) revisitServed(c *Conn) {
+	c.status |= served
+	s.revisit(c)
+}
+
+// sink is the loop as its driver sees it: the events, out of the way of Loop's public methods.
+type sink Loop
+
+var _ driver.Events = (*sink)(nil)
+
+func (s *sink) loop() *Loop {
+	l := (*Loop)(s)
+	if l.slept {
+		l.readClock()
+	}
+	return l
+}
+
+// conn is the one with that id, woken if it hibernates.
+func (s *sink) conn(id driver.ID) (*Conn, *Loop) {
+	l, slot := s.loop(), id.Slot()
+	if c := *l.conns.Row(slot); c != nil {
+		return c, l
+	}
+	return l.hibernation.awake(slot), l
+}
+
+func (s *sink) Received(id driver.ID, p []byte) {
+	c, l := s.conn(id)
+	l.stats.reads++
+	l.stats.bytesIn += uint64(len(p))
+	x := c.cold.Load()
+	if c.state() >= draining && (x == nil || !x.mustEncode(c)) {
+		c.discard(len(p))
+		return
+	}
+	l.calls.current.Store(c)
+	if x != nil && x.layer != nil {
+		l.calls.decode(c, p)
+	} else {
+		l.settler.deliver(c, p)
+	}
+	l.calls.done(c)
+}
+
+func (s *sink) Ended(id driver.ID) {
+	c, l := s.conn(id)
+	l.calls.current.Store(c)
+	l.settler.wireEnded(c)
+	l.calls.done(c)
+}
+
+func (s *sink) Sent(id driver.ID, n int64) {
+	c, l := s.conn(id)
+	l.stats.bytesOut += uint64(n)
+	if x := c.cold.Load(); x != nil && x.sending {
+		x.fileSent(c, n)
+	} else {
+		c.queued.Add(-n)
+	}
+	l.settler.settle(c)
+}
+
+func (s *sink) Closed(id driver.ID, err error) {
+	l := s.loop()
+	if ln, ok := l.listeners[id.Slot()]; ok {
+		delete(l.listeners, id.Slot())
+		l.wheel.Clear(id.Slot())
+		ln.ended()
+		return
+	}
+	// also if the conn hibernates, and its Wake does not return
+	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }()
+	l.hibernation.awake(id.Slot())
+}
+
+func (s *sink) Detached(id driver.ID, sock driver.Socket) {
+	c, l := s.conn(id)
+	defer l.engine.admission.quota.release()
+	c.driverDetached(sock)
+}
+
+func (s *sink) Dialed(id driver.ID, local driver.Addr) {
+	c, _ := s.conn(id)
+	c.local = driver.OwnAddr{Addr: local}
+	c.attempt().connected()
+}
+
+func (s *sink) DialFailed(id driver.ID, err error) {
+	c, l := s.conn(id)
+	l.engine.admission.quota.release()
+	l.remove(c)
+	c.bury()
+	c.attempt().finish(err)
+}
+
+func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
+	l := s.loop()
+	l.listeners[id.Slot()].accepted(sock)
+}
+
+func (s *sink) AcceptFailed(id driver.ID, err error) {
+	l := s.loop()
+	l.listeners[id.Slot()].failed(err)
+}
+
+// expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener
+// that rests.
+func (l *Loop) expired(slot uint32) {
+	if ln, ok := l.listeners[slot]; ok {
+		ln.rested()
+		return
+	}
+	c := l.hibernation.awake(slot)
+	if c.state() == dialing {
+		c.attempt().expired()
+		return
+	}
+	if c.state() >= draining {
+		c.lingerExpired()
+		return
+	}
+	l.calls.current.Store(c)
+	l.calls.expired(c)
+	l.calls.done(c)
 }
 
 // deliver hands decoded bytes to the handler, or keeps them while it does not want any. The conn is
@@ -68,6 +191,30 @@ func (s *settler) deliver(c *Conn, p []byte) {
 		s.loop.calls.received(c, p)
 		s.loop.calls.switchHandlers()
 	}
+}
+
+// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
+// this.
+func (s *settler) wireEnded(c *Conn) {
+	x := c.cold.Load()
+	switch {
+	case x == nil || x.layer == nil || c.is(peerEnded) || c.state() >= draining:
+	case x.buffered != nil:
+		x.fin = true
+		s.loop.calls.layerEnded(c, x)
+		return
+	default:
+		x.cut = s.loop.calls.meaning(c, nil)
+	}
+	if b := c.bridged(); b != nil && c.state() < draining {
+		switch err := b.Broken(); {
+		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
+			c.ownCold().cut = err
+		case err != nil:
+			c.Abort(err)
+		}
+	}
+	s.peerEnded(c)
 }
 
 // peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all
@@ -98,20 +245,23 @@ func (s *settler) settle(c *Conn) {
 	if s := c.state(); s < open || s == closed {
 		return // not attached yet, or past everything
 	}
-	asked := c.flush()
-	if asked&(wantNotify|wantRoom) != 0 || c.hasHeld() {
-		s.serve(c, asked)
+	asked, x := c.flush(), c.cold.Load()
+	held := x != nil && c.hasHeld(x)
+	if held || asked&(wantNotify|wantRoom) != 0 {
+		s.serve(c, asked, held)
 	}
-	c.trim()
+	if x = c.cold.Load(); x != nil {
+		c.trim(x)
+	}
 }
 
 // serve makes the pending calls. The last flush comes after the conn has ceased to be current: what
 // another goroutine has queued without linking the conn, because it was current, must not be left
 // behind.
-func (s *settler) serve(c *Conn, asked request) {
+func (s *settler) serve(c *Conn, asked request, held bool) {
 	l := s.loop
 	l.calls.current.Store(c)
-	if c.hasHeld() {
+	if held {
 		s.serveHeld(c)
 		l.calls.switchHandlers()
 	}
@@ -226,28 +376,4 @@ func (s *settler) takeDirty() {
 		slices.SortFunc(list, func(a, b dirtyConn) int { return cmp.Compare(a.slot, b.slot) })
 	}
 	s.taken = batch[dirtyConn]{list: list}
-}
-
-// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
-// this.
-func (s *settler) wireEnded(c *Conn) {
-	x := c.cold.Load()
-	switch {
-	case x == nil || x.layer == nil || c.is(peerEnded) || c.state() >= draining:
-	case x.buffered != nil:
-		x.fin = true
-		s.loop.calls.layerEnded(c, x)
-		return
-	default:
-		x.cut = s.loop.calls.meaning(c, nil)
-	}
-	if b := c.bridged(); b != nil && c.state() < draining {
-		switch err := b.Broken(); {
-		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
-			c.ownCold().cut = err
-		case err != nil:
-			c.Abort(err)
-		}
-	}
-	s.peerEnded(c)
 }

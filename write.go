@@ -229,7 +229,9 @@ func (c *Conn) flush() request {
 	if further {
 		c.sendWaiting(x)
 	}
-	c.pursueEnd(asked)
+	if asked&(wantFIN|wantClose) != 0 || c.state() == detaching {
+		c.pursueEnd(asked)
+	}
 	return asked
 }
 
@@ -267,9 +269,9 @@ func (c *Conn) send(out *buf.Chain) {
 	n := int64(out.Len())
 	queued := l.drv.Send(c.id, out)
 	out.Put()
-	l.stats.writes.Add(1)
-	l.stats.given.Add(uint64(n))
-	l.stats.bytesOut.Add(uint64(n - queued))
+	l.stats.writes++
+	l.stats.given += uint64(n)
+	l.stats.bytesOut += uint64(n - queued)
 	c.queued.Add(queued - n)
 }
 
@@ -442,8 +444,8 @@ func (x *cold) startFile(c *Conn) bool {
 		c.Abort(err)
 		return false
 	}
-	l.stats.given.Add(uint64(run.n))
-	l.stats.bytesOut.Add(uint64(run.n - queued))
+	l.stats.given += uint64(run.n)
+	l.stats.bytesOut += uint64(run.n - queued)
 	x.fileLeft = queued
 	x.sending = queued > 0
 	return true
