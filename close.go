@@ -57,7 +57,7 @@ func (c *Conn) pursueEnd(asked request) {
 	}
 }
 
-// close has the driver close a conn that has nothing left to send.
+// closeNow has the driver close a conn that has nothing left to send.
 func (c *Conn) closeNow() {
 	c.advance(closed)
 	c.loop.drv.Close(c.id)
@@ -145,7 +145,7 @@ func (c *Conn) abortNow() {
 	c.loop.drv.Abort(c.id)
 }
 
-// ended is the end: the driver has let go of the conn.
+// driverClosed is the end: the driver has let go of the conn.
 func (c *Conn) driverClosed(err error) {
 	l := c.loop
 	l.calls.current.Store(nil)
@@ -271,7 +271,7 @@ func (c *Conn) tryDetach() {
 	l.calls.switchHandlers()
 }
 
-// detached hands the connection over.
+// driverDetached is the end by Detach: the driver has given the connection away.
 func (c *Conn) driverDetached(sock driver.Socket) {
 	c.loop.calls.current.Store(nil)
 	c.loop.remove(c)
@@ -321,30 +321,7 @@ func (c *Conn) outside(sock driver.Socket, unread []byte) (net.Conn, []byte, err
 	if layer == nil {
 		return nc, unread, nil
 	}
-	return c.peel(layer, nc, unread)
-}
-
-// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
-// cold.reason says so.
-func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		if v == nil {
-			v = c.loop.exit()
-		}
-		raw.Close()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		nc, rest, err = nil, nil, c.cold.Load().layerFailed(c, v)
-		c.cold.Load().reason = err
-	}()
-	nc, rest = layer.Detach(raw, unread)
-	returned = true
-	return nc, rest, nil
+	return c.loop.calls.peel(c, layer, nc, unread)
 }
 
 // abortBridge has the bridge of an adopted conn, if there is one, end by a reset.

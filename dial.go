@@ -302,7 +302,7 @@ func (r *race) giveUp() {
 	r.running = nil
 }
 
-// dialed opens the handler of a connection that now stands: it has won. The others are closed
+// connected opens the handler of a connection that now stands: it has won. The others are closed
 // before the handler may do anything.
 func (d *attempt) connected() {
 	r, c, l := d.race, d.conn, d.race.loop

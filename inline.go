@@ -1,10 +1,8 @@
 package myriad
 
 import (
-	"fmt"
 	"math"
 	"reflect"
-	"runtime/debug"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/handoff"
@@ -95,7 +93,7 @@ type connTask struct {
 	t InlineTask
 }
 
-// runTasks runs the inline tasks of this poll cycle. It returns false if the loop belongs to
+// run runs the inline tasks of this poll cycle. It returns false if the loop belongs to
 // another goroutine now.
 func (t *tasks) run() bool {
 	l := t.loop
@@ -183,14 +181,14 @@ func (t *tasks) look() time.Duration {
 	return t.unsettled.looked
 }
 
-// settleTasks sends what tasks have written.
+// settle sends what tasks have written.
 func (t *tasks) settle() {
 	for c, ok := t.unsettled.take(); ok; c, ok = t.unsettled.take() {
 		t.loop.settler.settle(c)
 	}
 }
 
-// runTask runs one task. It returns false if the loop was handed off meanwhile.
+// runOne runs one task. It returns false if the loop was handed off meanwhile.
 func (t *tasks) runOne(v connTask) bool {
 	l := t.loop
 	kind := reflect.TypeOf(v.t)
@@ -200,7 +198,7 @@ func (t *tasks) runOne(v connTask) bool {
 		l.calls.current.Store(v.c)
 	}
 	h := Handoff{l.owner.Begin()}
-	t.callRun(v, h)
+	l.calls.runTask(v, h)
 	if !h.token.End() {
 		v.t.Returned(false)
 		return false
@@ -213,51 +211,7 @@ func (t *tasks) runOne(v connTask) bool {
 	return true
 }
 
-// callRun calls the task's Run.
-func (t *tasks) callRun(v connTask, h Handoff) {
-	returned := false
-	defer func() {
-		if !returned {
-			t.interrupted(v, h, recover())
-		}
-	}()
-	linger := t.loop.engine.has.Linger
-	if linger != nil {
-		linger()
-	}
-	v.t.Run(h)
-	if linger != nil {
-		linger()
-	}
-	returned = true
-}
-
-// interrupted is for a task that has panicked with p, or, if p is nil, has called runtime.Goexit.
-// After Goexit this goroutine ends when interrupted returns; if it still had the loop, the loop
-// continues as after every callback that has called Goexit.
-func (t *tasks) interrupted(v connTask, h Handoff, p any) {
-	l := t.loop
-	switch {
-	case p != nil:
-		l.engine.cfg.Logger.Error("myriad: panic in an inline task; its connection is aborted",
-			"task", fmt.Sprintf("%T", v.t), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
-		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.t, p))
-	case h.token.End():
-		l.owner.Exit(t.afterGoexit)
-	default:
-		v.t.Returned(false)
-	}
-}
-
-// afterGoexit is how the next goroutine of a loop begins after a task has ended the one before.
-func (t *tasks) afterGoexit() {
-	l := t.loop
-	v := t.running
-	l.calls.taskReturned(v)
-	l.calls.done(v.c)
-}
-
-// hasNextTask reports whether the task that runs next is c's. If so, what c has queued is sent
+// hasNext reports whether the task that runs next is c's. If so, what c has queued is sent
 // together with what that task writes.
 func (t *tasks) hasNext(c *Conn) bool {
 	last := len(t.list) - 1

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"runtime/debug"
 
 	"github.com/myriad-go/myriad/buf"
 )
@@ -194,57 +193,6 @@ func (x *cold) encodeFromNowOn(c *Conn, l Layer) {
 func (x *cold) setLayer(l Layer) {
 	x.layer = l
 	x.buffered, _ = l.(BufferedLayer)
-}
-
-// encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is
-// aborted, with what encode returns; if it ends its goroutine the lock is released here, because no
-// caller will do it.
-func (x *cold) encode(c *Conn, f func(w Wire) error) (err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		err = x.layerFailed(c, v)
-		if v == nil {
-			c.mu.Unlock()
-		}
-	}()
-	err = f(Wire{c, true})
-	returned = true
-	return err
-}
-
-// layerFailed aborts the conn, as Abort does. mu is held.
-func (x *cold) layerFailed(c *Conn, v any) error {
-	err := fmt.Errorf("myriad: panic in %T: %v", x.layer, v)
-	c.loop.engine.cfg.Logger.Error("myriad: panic in a layer; its connection is ended",
-		"layer", fmt.Sprintf("%T", x.layer), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
-	if c.asked&(wantAbort|gone) == 0 {
-		c.asked |= wantAbort
-		if x.reason == nil {
-			x.reason = err
-		}
-		if c.loop.settler.link(c) {
-			c.loop.post(workDirty)
-		}
-	}
-	return err
-}
-
-// encodeOnLoop is encode where no callback notices that the goroutine ends.
-func (x *cold) encodeOnLoop(c *Conn, f func(w Wire) error) error {
-	returned := false
-	defer func() {
-		if !returned {
-			c.loop.exit()
-			c.loop.settler.revisit(c)
-		}
-	}()
-	err := x.encode(c, f)
-	returned = true
-	return err
 }
 
 // encodeOwed has the layer encode what it has taken, while not too much is encoded already; a

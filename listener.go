@@ -188,7 +188,7 @@ func (ln *Listener) send() {
 	}
 }
 
-// acceptFailed has a listener rest. Its peers are left in the backlog, for descriptors are most
+// failed has a listener rest. Its peers are left in the backlog, for descriptors are most
 // often back soon; when that has lasted, some are shed in each pause, so that they can try
 // elsewhere.
 func (ln *Listener) failed(err error) {
@@ -253,7 +253,7 @@ func (ln *Listener) rested() {
 
 func (ln *Listener) rest() { ln.loop.wheel.Set(ln.id.Slot(), ln.loop.now+wheel.Millis(acceptPause)) }
 
-// closeListener ends accepting.
+// stop ends accepting.
 func (ln *Listener) stop() {
 	ln.dropHand()
 	ln.loop.drv.CloseListener(ln.id)

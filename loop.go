@@ -639,21 +639,3 @@ func (l *Loop) closedAndCounted(c *Conn, err error) {
 	defer l.engine.admission.quota.release()
 	c.driverClosed(err)
 }
-
-// exit notes that a callback is ending the loop's goroutine, and says so.
-func (l *Loop) exit() string {
-	l.owner.Exit(l.resume)
-	return "it ended its goroutine (runtime.Goexit)"
-}
-
-// resume goes on where the goroutine before was ended.
-func (l *Loop) resume() {
-	l.slept = true
-	l.readClock()
-	l.due |= allWork &^ workTasks // what the goroutine before has left
-	l.calls.current.Store(nil)
-	l.calls.switchHandlers()
-	if l.failure == nil {
-		l.turn(0)
-	}
-}
