@@ -373,7 +373,7 @@ func (k *callbacks) function(f func()) {
 // done ends a callback: its conn is settled.
 func (k *callbacks) done(c *Conn) {
 	k.switchHandlers()
-	if k.loop.tasks.hasNext(c) {
+	if k.loop.due&workTasks != 0 && k.loop.tasks.hasNext(c) {
 		return // it is settled when its task has returned, and may stay current until then
 	}
 	k.current.Store(nil)
