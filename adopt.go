@@ -12,14 +12,6 @@ import (
 
 // This file brings connections into their loops: those that listeners accept, and adopted ones.
 
-// maxIntake bounds the conns that wait to be attached to one loop; the accepting loop keeps what is
-// above it.
-const maxIntake = 1024
-
-// keptIntake is for how many of them a loop keeps room between two turns, so that new connections
-// leave no garbage.
-const keptIntake = 128
-
 // admission is what brings connections into an engine's loops, within its limits. A socket enters a
 // loop in three steps, of whatever kind it is: room is reserved for it (a place in the quota, for
 // an adopted one also in an intake), it is sent to a loop's intake, and that loop attaches it. A
@@ -39,6 +31,148 @@ type admission struct {
 	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
 }
 
+// nextLoop is the loop that gets the next connection.
+func (a *admission) nextLoop() *Loop {
+	return a.engine.loops[a.turn.Add(1)%uint32(len(a.engine.loops))]
+}
+
+// loopWithRoom returns the next loop in the round, or the first one after it that has room. It
+// fails with ErrBusy if none does, and with errShutDown if all have ended.
+func (a *admission) loopWithRoom() (*Loop, error) {
+	failure := errShutDown
+	first := a.turn.Add(1)
+	for i := range uint32(len(a.engine.loops)) {
+		l := a.engine.loops[(first+i)%uint32(len(a.engine.loops))]
+		err := l.intake.reserve()
+		if err == nil {
+			return l, nil
+		}
+		if err == ErrBusy {
+			failure = err
+		}
+	}
+	return nil, failure
+}
+
+// tryReserve finds a loop for one more connection, and counts it.
+func (a *admission) tryReserve() (*Loop, error) {
+	if !a.quota.reserve() {
+		a.hits.tooMany.Add(1)
+		return nil, ErrTooMany
+	}
+	l, err := a.loopWithRoom()
+	if err != nil {
+		a.quota.release()
+	}
+	return l, err
+}
+
+// reserve is tryReserve, which counts that all loops are busy.
+func (a *admission) reserve() (*Loop, error) {
+	l, err := a.tryReserve()
+	if err == ErrBusy {
+		a.engine.loops[0].stats.busy.Add(1) // all of them are, and it is one call
+	}
+	return l, err
+}
+
+// reserveWaiting waits while all loops are busy.
+func (a *admission) reserveWaiting() (*Loop, error) {
+	for {
+		l, err := a.tryReserve()
+		if err != ErrBusy {
+			return l, err
+		}
+		p := a.engine.sys.NewParker()
+		a.anteroom.enter(p)
+		// A loop may have made room before it could see p. If so, p is left for the next call.
+		if l, err = a.tryReserve(); err != ErrBusy {
+			return l, err
+		}
+		p.Park()
+	}
+}
+
+func (a *admission) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*Loop, error)) (*Conn, error) {
+	switch nc := nc.(type) {
+	case *Conn, bound:
+		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use "+
+			"Conn.SetHandler)", nc, ErrUnsupported), nc.Close())
+	case *net.UnixConn:
+		if local := nc.LocalAddr(); local != nil && local.Network() != "unix" {
+			return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %s connection: %w (it is no stream: use the "+
+				"network \"unix\")", local.Network(), ErrUnsupported), nc.Close())
+		}
+	}
+	l, err := reserve()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", err), nc.Close())
+	}
+	nc, layer, h := lift(nc, h)
+	c, sock, err := a.importConn(l, nc, h)
+	if err != nil {
+		l.intake.release()
+		a.quota.release()
+		return nil, fmt.Errorf("myriad: Adopt: %w", err)
+	}
+	arrives := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...), lifted: layer != nil}
+	if layer != nil {
+		c.ownCold().setLayer(layer)
+	}
+	b := c.bridged()
+	if b != nil {
+		b.Start(c.Abort, c.isShort)
+	}
+	if !l.intake.send(arrives, true) {
+		a.quota.release()
+		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); b != nil {
+			b.End(true)
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// lift takes nc apart if it can go on as a connection with a layer.
+func lift(nc net.Conn, h Handler) (net.Conn, Layer, Handler) {
+	if outer, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		if l, ok := outer.NetConn().(Lifter); ok {
+			return l.Lift(nc, h)
+		}
+	}
+	return nc, nil, h
+}
+
+// importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
+func (a *admission) importConn(l *Loop, nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
+	local, peer := driver.AskAddr(nc.LocalAddr), nc.RemoteAddr
+	nc, told := driver.Unannounced(nc)
+	var b *bridge.Bridge
+	sock, err := a.engine.sys.Import(nc)
+	if errors.Is(err, driver.ErrUnsupported) {
+		sock, b, err = a.engine.bridges.New(nc)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	c := newConn(l, h)
+	c.local = a.locals.Share(local)
+	if b != nil {
+		c.ownCold().bridge = b // it asks nc for its peer where that may block
+		if !told {
+			return c, sock, nil
+		}
+		c.ownCold().peer = driver.AskAddr(peer)
+	}
+	switch c.remote = driver.AddrOf(driver.AskAddr(peer)); {
+	case told:
+		c.remote = c.remote.AsAnnounced()
+	case c.remote == (driver.Addr{}):
+		c.ownCold().peer = driver.AskAddr(peer)
+	}
+	return c, sock, nil
+}
+
 // An arrival is a connection on its way into a loop.
 type arrival struct {
 	sock     driver.Socket
@@ -47,6 +181,14 @@ type arrival struct {
 	unread   []byte
 	lifted   bool // the conn has its layer already, and unread is what the layer has decoded
 }
+
+// maxIntake bounds the conns that wait to be attached to one loop; the accepting loop keeps what is
+// above it.
+const maxIntake = 1024
+
+// keptIntake is for how many of them a loop keeps room between two turns, so that new connections
+// leave no garbage.
+const keptIntake = 128
 
 // An intake is where connections come into a loop. Other goroutines put them there.
 type intake struct {
@@ -58,25 +200,6 @@ type intake struct {
 
 // empty reports whether nothing is on its way in. The mailbox's mu is held.
 func (in *intake) empty() bool { return len(in.coming) == 0 && in.taken.empty() }
-
-// send puts a into the loop's intake, or reports that it is full or closed. Reserved room is used
-// if the caller has it.
-func (in *intake) send(a arrival, reserved bool) bool {
-	l := in.loop
-	l.mail.mu.Lock()
-	if reserved {
-		in.reserved--
-	}
-	ok := !l.mail.closed && len(in.coming)+in.reserved < maxIntake
-	if ok {
-		in.coming = append(in.coming, a)
-	}
-	l.mail.mu.Unlock()
-	if ok {
-		l.post(workMail)
-	}
-	return ok
-}
 
 // reserve keeps room in the loop's intake for one send.
 func (in *intake) reserve() error {
@@ -100,22 +223,23 @@ func (in *intake) release() {
 	in.reserved--
 }
 
-// loopWithRoom returns the next loop in the round, or the first one after it that has room. It
-// fails with ErrBusy if none does, and with errShutDown if all have ended.
-func (a *admission) loopWithRoom() (*Loop, error) {
-	failure := errShutDown
-	first := a.turn.Add(1)
-	for i := range uint32(len(a.engine.loops)) {
-		l := a.engine.loops[(first+i)%uint32(len(a.engine.loops))]
-		err := l.intake.reserve()
-		if err == nil {
-			return l, nil
-		}
-		if err == ErrBusy {
-			failure = err
-		}
+// send puts a into the loop's intake, or reports that it is full or closed. Reserved room is used
+// if the caller has it.
+func (in *intake) send(a arrival, reserved bool) bool {
+	l := in.loop
+	l.mail.mu.Lock()
+	if reserved {
+		in.reserved--
 	}
-	return nil, failure
+	ok := !l.mail.closed && len(in.coming)+in.reserved < maxIntake
+	if ok {
+		in.coming = append(in.coming, a)
+	}
+	l.mail.mu.Unlock()
+	if ok {
+		l.post(workMail)
+	}
+	return ok
 }
 
 // attachAll attaches what the loop has taken up, which has made room for others.
@@ -182,125 +306,6 @@ func (in *intake) localOf(a *arrival) net.Addr {
 	return in.loop.locals.Of(a.sock.Local())
 }
 
-func (a *admission) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*Loop, error)) (*Conn, error) {
-	switch nc := nc.(type) {
-	case *Conn, bound:
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use "+
-			"Conn.SetHandler)", nc, ErrUnsupported), nc.Close())
-	case *net.UnixConn:
-		if local := nc.LocalAddr(); local != nil && local.Network() != "unix" {
-			return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %s connection: %w (it is no stream: use the "+
-				"network \"unix\")", local.Network(), ErrUnsupported), nc.Close())
-		}
-	}
-	l, err := reserve()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", err), nc.Close())
-	}
-	nc, layer, h := lift(nc, h)
-	c, sock, err := a.importConn(l, nc, h)
-	if err != nil {
-		l.intake.release()
-		a.quota.release()
-		return nil, fmt.Errorf("myriad: Adopt: %w", err)
-	}
-	arrives := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...), lifted: layer != nil}
-	if layer != nil {
-		c.ownCold().setLayer(layer)
-	}
-	b := c.bridged()
-	if b != nil {
-		b.Start(c.Abort, c.isShort)
-	}
-	if !l.intake.send(arrives, true) {
-		a.quota.release()
-		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); b != nil {
-			b.End(true)
-		}
-		return nil, err
-	}
-	return c, nil
-}
-
-// lift takes nc apart if it can go on as a connection with a layer.
-func lift(nc net.Conn, h Handler) (net.Conn, Layer, Handler) {
-	if outer, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		if l, ok := outer.NetConn().(Lifter); ok {
-			return l.Lift(nc, h)
-		}
-	}
-	return nc, nil, h
-}
-
-// tryReserve finds a loop for one more connection, and counts it.
-func (a *admission) tryReserve() (*Loop, error) {
-	if !a.quota.reserve() {
-		a.hits.tooMany.Add(1)
-		return nil, ErrTooMany
-	}
-	l, err := a.loopWithRoom()
-	if err != nil {
-		a.quota.release()
-	}
-	return l, err
-}
-
-// reserve is tryReserve, which counts that all loops are busy.
-func (a *admission) reserve() (*Loop, error) {
-	l, err := a.tryReserve()
-	if err == ErrBusy {
-		a.engine.loops[0].stats.busy.Add(1) // all of them are, and it is one call
-	}
-	return l, err
-}
-
-// reserveWaiting waits while all loops are busy.
-func (a *admission) reserveWaiting() (*Loop, error) {
-	for {
-		l, err := a.tryReserve()
-		if err != ErrBusy {
-			return l, err
-		}
-		p := a.engine.sys.NewParker()
-		a.anteroom.enter(p)
-		// A loop may have made room before it could see p. If so, p is left for the next call.
-		if l, err = a.tryReserve(); err != ErrBusy {
-			return l, err
-		}
-		p.Park()
-	}
-}
-
-// importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
-func (a *admission) importConn(l *Loop, nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
-	local, peer := driver.AskAddr(nc.LocalAddr), nc.RemoteAddr
-	nc, told := driver.Unannounced(nc)
-	var b *bridge.Bridge
-	sock, err := a.engine.sys.Import(nc)
-	if errors.Is(err, driver.ErrUnsupported) {
-		sock, b, err = a.engine.bridges.New(nc)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	c := newConn(l, h)
-	c.local = a.locals.Share(local)
-	if b != nil {
-		c.ownCold().bridge = b // it asks nc for its peer where that may block
-		if !told {
-			return c, sock, nil
-		}
-		c.ownCold().peer = driver.AskAddr(peer)
-	}
-	switch c.remote = driver.AddrOf(driver.AskAddr(peer)); {
-	case told:
-		c.remote = c.remote.AsAnnounced()
-	case c.remote == (driver.Addr{}):
-		c.ownCold().peer = driver.AskAddr(peer)
-	}
-	return c, sock, nil
-}
-
 // refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one
 // (c) the handler is told.
 func (in *intake) refuse(c *Conn, err error) {
@@ -319,11 +324,6 @@ func (in *intake) refused(c *Conn, err error) {
 		x.bridge.End(true)
 	}
 	in.loop.calls.lastCall(c, err)
-}
-
-// nextLoop is the loop that gets the next connection.
-func (a *admission) nextLoop() *Loop {
-	return a.engine.loops[a.turn.Add(1)%uint32(len(a.engine.loops))]
 }
 
 func (a *admission) logAcceptFailure(l *Loop, err error) {

@@ -160,13 +160,6 @@ func (c *Conn) ownCold() *cold {
 	return c.makeCold()
 }
 
-// closeAsked reports whether Closed is the only callback that may still be called.
-func (c *Conn) closeAsked() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asked&(wantClose|wantAbort|gone) != 0
-}
-
 // trim gives the cold part back when nothing is in it any more. On the loop, at the end of settle:
 // no caller holds a pointer to it.
 func (c *Conn) trim(x *cold) {
@@ -180,6 +173,18 @@ func (c *Conn) trim(x *cold) {
 	if len(x.files) == 0 && x.reason == nil {
 		c.cold.Store(nil)
 	}
+}
+
+// closeAsked reports whether Closed is the only callback that may still be called.
+func (c *Conn) closeAsked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked&(wantClose|wantAbort|gone) != 0
+}
+
+// hasHeld reports whether there is something to deliver that was held back.
+func (c *Conn) hasHeld(x *cold) bool {
+	return (x.held.Len() > 0 || x.endHeld) && c.state() == open && !c.is(paused)
 }
 
 func (c *Conn) layer() Layer {
@@ -209,6 +214,49 @@ func (c *Conn) attempt() *attempt { return c.handler.(*attempt) }
 
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
+
+// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
+// kind. On the loop only.
+func (c *Conn) Handler() Handler {
+	if d, dials := c.handler.(*attempt); dials {
+		return d.Handler
+	}
+	return c.handler
+}
+
+// Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a
+// second; 0 before and after that. On the loop only.
+func (c *Conn) Age() time.Duration {
+	l, slot := c.loop, c.id.Slot()
+	if l.conn(slot) != c {
+		return 0
+	}
+	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
+}
+
+// State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
+// seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
+// waits for the peer), "closed". Of several the last in this list. On the loop only.
+func (c *Conn) State() string {
+	switch {
+	case c.state() != open:
+		return states[c.state()].name
+	case c.is(finSent):
+		return "write ended"
+	case c.is(peerEnded):
+		return "peer ended"
+	case c.is(paused):
+		return "paused"
+	}
+	return "open"
+}
+
+// show records that c was given to a caller, which may keep it.
+func (c *Conn) show() {
+	c.mu.Lock()
+	c.asked |= shown
+	c.mu.Unlock()
+}
 
 // Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be
 // read.
@@ -557,52 +605,4 @@ func (rawConn) Write(func(fd uintptr) bool) error {
 	return fmt.Errorf("myriad: RawConn.Write: %w: use Conn.Write", ErrUnsupported)
 }
 
-// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
-// kind. On the loop only.
-func (c *Conn) Handler() Handler {
-	if d, dials := c.handler.(*attempt); dials {
-		return d.Handler
-	}
-	return c.handler
-}
-
-// Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a
-// second; 0 before and after that. On the loop only.
-func (c *Conn) Age() time.Duration {
-	l, slot := c.loop, c.id.Slot()
-	if l.conn(slot) != c {
-		return 0
-	}
-	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
-}
-
-// State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
-// seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
-// waits for the peer), "closed". Of several the last in this list. On the loop only.
-func (c *Conn) State() string {
-	switch {
-	case c.state() != open:
-		return states[c.state()].name
-	case c.is(finSent):
-		return "write ended"
-	case c.is(peerEnded):
-		return "peer ended"
-	case c.is(paused):
-		return "paused"
-	}
-	return "open"
-}
-
-// show records that c was given to a caller, which may keep it.
-func (c *Conn) show() {
-	c.mu.Lock()
-	c.asked |= shown
-	c.mu.Unlock()
-}
-
 var _ syscall.Conn = (*Conn)(nil)
-
-// hasHeld reports whether there is something to deliver that was held back.
-func (c *Conn) hasHeld(x *cold) bool {
-	return (x.held.Len() > 0 || x.endHeld) && c.state() == open && !c.is(paused)
-}

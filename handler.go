@@ -308,6 +308,73 @@ func (k *callbacks) detached(c *Conn, nc net.Conn, unread []byte, err error) {
 	call.returned = true
 }
 
+// function runs a user's function so that its panic, or its end by runtime.Goexit, costs no other
+// connection.
+func (k *callbacks) function(f func()) {
+	t := reflect.TypeOf(f)
+	began, returned := k.calling(t), false
+	defer func() {
+		v := recover()
+		if began != untimed {
+			k.called(t, began)
+		}
+		if returned {
+			return
+		}
+		if v == nil {
+			v = k.exit()
+		}
+		k.loop.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack",
+			string(debug.Stack()))
+	}()
+	f()
+	returned = true
+}
+
+// runTask calls the task's Run.
+func (k *callbacks) runTask(v connTask, h Handoff) {
+	returned := false
+	defer func() {
+		if !returned {
+			k.taskInterrupted(v, h, recover())
+		}
+	}()
+	linger := k.loop.engine.has.Linger
+	if linger != nil {
+		linger()
+	}
+	v.t.Run(h)
+	if linger != nil {
+		linger()
+	}
+	returned = true
+}
+
+// taskInterrupted is for a task that has panicked with p, or, if p is nil, has called
+// runtime.Goexit. After Goexit this goroutine ends when taskInterrupted returns; if it still had
+// the loop, the loop continues as after every callback that has called Goexit.
+func (k *callbacks) taskInterrupted(v connTask, h Handoff, p any) {
+	l := k.loop
+	switch {
+	case p != nil:
+		l.engine.cfg.Logger.Error("myriad: panic in an inline task; its connection is aborted",
+			"task", fmt.Sprintf("%T", v.t), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
+		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.t, p))
+	case h.token.End():
+		l.owner.Exit(k.afterTaskExit)
+	default:
+		v.t.Returned(false)
+	}
+}
+
+// afterTaskExit is how the next goroutine of a loop begins after a task has ended the one before.
+func (k *callbacks) afterTaskExit() {
+	l := k.loop
+	v := l.tasks.running
+	k.taskReturned(v)
+	k.done(v.c)
+}
+
 func (k *callbacks) taskReturned(v connTask) {
 	call := call{began: untimed}
 	defer k.returned(v.c, &call)
@@ -347,27 +414,78 @@ func (k *callbacks) meaning(c *Conn, end error) (err error) {
 	return err
 }
 
-// function runs a user's function so that its panic, or its end by runtime.Goexit, costs no other
-// connection.
-func (k *callbacks) function(f func()) {
-	t := reflect.TypeOf(f)
-	began, returned := k.calling(t), false
+// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
+// cold.reason says so.
+func (k *callbacks) peel(c *Conn, layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
+	returned := false
 	defer func() {
-		v := recover()
-		if began != untimed {
-			k.called(t, began)
-		}
 		if returned {
 			return
 		}
+		v := recover()
 		if v == nil {
 			v = k.exit()
 		}
-		k.loop.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack",
-			string(debug.Stack()))
+		raw.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		nc, rest, err = nil, nil, c.cold.Load().layerFailed(c, v)
+		c.cold.Load().reason = err
 	}()
-	f()
+	nc, rest = layer.Detach(raw, unread)
 	returned = true
+	return nc, rest, nil
+}
+
+// encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is
+// aborted, with what encode returns; if it ends its goroutine the lock is released here, because no
+// caller will do it.
+func (x *cold) encode(c *Conn, f func(w Wire) error) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		v := recover()
+		err = x.layerFailed(c, v)
+		if v == nil {
+			c.mu.Unlock()
+		}
+	}()
+	err = f(Wire{c, true})
+	returned = true
+	return err
+}
+
+// layerFailed aborts the conn, as Abort does. mu is held.
+func (x *cold) layerFailed(c *Conn, v any) error {
+	err := fmt.Errorf("myriad: panic in %T: %v", x.layer, v)
+	c.loop.engine.cfg.Logger.Error("myriad: panic in a layer; its connection is ended",
+		"layer", fmt.Sprintf("%T", x.layer), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
+	if c.asked&(wantAbort|gone) == 0 {
+		c.asked |= wantAbort
+		if x.reason == nil {
+			x.reason = err
+		}
+		if c.loop.settler.link(c) {
+			c.loop.post(workDirty)
+		}
+	}
+	return err
+}
+
+// encodeOnLoop is encode where no callback notices that the goroutine ends.
+func (x *cold) encodeOnLoop(c *Conn, f func(w Wire) error) error {
+	returned := false
+	defer func() {
+		if !returned {
+			c.loop.calls.exit()
+			c.loop.settler.revisit(c)
+		}
+	}()
+	err := x.encode(c, f)
+	returned = true
+	return err
 }
 
 // done ends a callback: its conn is settled.
@@ -451,122 +569,4 @@ func (k *callbacks) deliverRest(c *Conn, p []byte) {
 	x.held.Move(&later)
 	x.held.Append(p)
 	later.Move(&x.held)
-}
-
-// runTask calls the task's Run.
-func (k *callbacks) runTask(v connTask, h Handoff) {
-	returned := false
-	defer func() {
-		if !returned {
-			k.taskInterrupted(v, h, recover())
-		}
-	}()
-	linger := k.loop.engine.has.Linger
-	if linger != nil {
-		linger()
-	}
-	v.t.Run(h)
-	if linger != nil {
-		linger()
-	}
-	returned = true
-}
-
-// taskInterrupted is for a task that has panicked with p, or, if p is nil, has called
-// runtime.Goexit. After Goexit this goroutine ends when taskInterrupted returns; if it still had
-// the loop, the loop continues as after every callback that has called Goexit.
-func (k *callbacks) taskInterrupted(v connTask, h Handoff, p any) {
-	l := k.loop
-	switch {
-	case p != nil:
-		l.engine.cfg.Logger.Error("myriad: panic in an inline task; its connection is aborted",
-			"task", fmt.Sprintf("%T", v.t), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
-		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.t, p))
-	case h.token.End():
-		l.owner.Exit(k.afterTaskExit)
-	default:
-		v.t.Returned(false)
-	}
-}
-
-// afterTaskExit is how the next goroutine of a loop begins after a task has ended the one before.
-func (k *callbacks) afterTaskExit() {
-	l := k.loop
-	v := l.tasks.running
-	k.taskReturned(v)
-	k.done(v.c)
-}
-
-// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
-// cold.reason says so.
-func (k *callbacks) peel(c *Conn, layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		if v == nil {
-			v = k.exit()
-		}
-		raw.Close()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		nc, rest, err = nil, nil, c.cold.Load().layerFailed(c, v)
-		c.cold.Load().reason = err
-	}()
-	nc, rest = layer.Detach(raw, unread)
-	returned = true
-	return nc, rest, nil
-}
-
-// encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is
-// aborted, with what encode returns; if it ends its goroutine the lock is released here, because no
-// caller will do it.
-func (x *cold) encode(c *Conn, f func(w Wire) error) (err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		err = x.layerFailed(c, v)
-		if v == nil {
-			c.mu.Unlock()
-		}
-	}()
-	err = f(Wire{c, true})
-	returned = true
-	return err
-}
-
-// layerFailed aborts the conn, as Abort does. mu is held.
-func (x *cold) layerFailed(c *Conn, v any) error {
-	err := fmt.Errorf("myriad: panic in %T: %v", x.layer, v)
-	c.loop.engine.cfg.Logger.Error("myriad: panic in a layer; its connection is ended",
-		"layer", fmt.Sprintf("%T", x.layer), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
-	if c.asked&(wantAbort|gone) == 0 {
-		c.asked |= wantAbort
-		if x.reason == nil {
-			x.reason = err
-		}
-		if c.loop.settler.link(c) {
-			c.loop.post(workDirty)
-		}
-	}
-	return err
-}
-
-// encodeOnLoop is encode where no callback notices that the goroutine ends.
-func (x *cold) encodeOnLoop(c *Conn, f func(w Wire) error) error {
-	returned := false
-	defer func() {
-		if !returned {
-			c.loop.calls.exit()
-			c.loop.settler.revisit(c)
-		}
-	}()
-	err := x.encode(c, f)
-	returned = true
-	return err
 }

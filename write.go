@@ -61,6 +61,33 @@ func (c *Conn) oweRoom() {
 	}
 }
 
+// takeRoom takes back the debt of a Drained call if it can be paid now.
+func (c *Conn) takeRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roomy := c.roomy()
+	if roomy {
+		c.asked &^= wantRoom | wantEmpty
+	}
+	return roomy
+}
+
+// roomy reports whether what was refused has a chance now; of a conn that is being closed
+// nothing has. mu is held.
+func (c *Conn) roomy() bool {
+	if c.asked&(wantClose|wantAbort|gone) != 0 {
+		return false
+	}
+	if c.filesFull() {
+		return false
+	}
+	mark := int64(c.limit) / 2
+	if c.asked&wantEmpty != 0 {
+		mark = 0
+	}
+	return c.queued.Load() <= mark
+}
+
 // unlockAndWake ends a critical section that may have given the loop work: bytes, or the debt of a
 // Drained call, for which the room may have come while the call was refused.
 func (c *Conn) unlockAndWake(err error) error {
@@ -145,6 +172,18 @@ func (c *Conn) Buffered() int {
 // QueuedTotal is how many bytes the conn has yet to give to the kernel, the rest of WriteFile's
 // files included. On the loop only.
 func (c *Conn) QueuedTotal() int64 { return c.unsent() }
+
+// unsent is how many bytes a closing conn has yet to get rid of, files included.
+func (c *Conn) unsent() int64 {
+	n := c.queued.Load()
+	x := c.cold.Load()
+	if x == nil {
+		return n
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return n + x.fileBytes()
+}
 
 // Close flushes the queue, ends our side, and closes when the peer has ended its side too.
 // Meanwhile it discards what the peer sends, up to Config.LingerBytes. So the peer can read the
@@ -558,43 +597,4 @@ func (x *cold) drop() {
 		run.f.Close()
 	}
 	x.files, x.unencoded = nil, 0
-}
-
-// unsent is how many bytes a closing conn has yet to get rid of, files included.
-func (c *Conn) unsent() int64 {
-	n := c.queued.Load()
-	x := c.cold.Load()
-	if x == nil {
-		return n
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return n + x.fileBytes()
-}
-
-// takeRoom takes back the debt of a Drained call if it can be paid now.
-func (c *Conn) takeRoom() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	roomy := c.roomy()
-	if roomy {
-		c.asked &^= wantRoom | wantEmpty
-	}
-	return roomy
-}
-
-// roomy reports whether what was refused has a chance now; of a conn that is being closed
-// nothing has. mu is held.
-func (c *Conn) roomy() bool {
-	if c.asked&(wantClose|wantAbort|gone) != 0 {
-		return false
-	}
-	if c.filesFull() {
-		return false
-	}
-	mark := int64(c.limit) / 2
-	if c.asked&wantEmpty != 0 {
-		mark = 0
-	}
-	return c.queued.Load() <= mark
 }
