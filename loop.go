@@ -316,9 +316,9 @@ func (l *Loop) poll() (int, error) {
 	l.fellIdle()
 	if l.mustYield() {
 		l.yield()
-		if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
-			return n, err
-		}
+	}
+	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
+		return n, err
 	}
 	if !l.fallAsleep() {
 		return 0, nil
