@@ -13,9 +13,9 @@ import (
 // This file brings connections into their loops: those that listeners accept, and adopted ones.
 
 // admission is what brings connections into an engine's loops, within its limits. A socket enters a
-// loop in three steps, of whatever kind it is: room is reserved for it (a place in the quota, for
-// an adopted one also in an intake), it is sent to a loop's intake, and that loop attaches it. A
-// dialled one is made by its loop, so that it has only to reserve.
+// loop in three steps, of whatever kind it is. Room is reserved for it: a place in the quota, and
+// for an adopted one in an intake. It is sent to a loop's intake. That loop attaches it. A dialled
+// one is made by its loop, so only its place in the quota is reserved.
 type admission struct {
 	engine     *Engine
 	turn       atomic.Uint32 // which loop gets the next connection

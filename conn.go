@@ -75,8 +75,8 @@ const (
 	shown        // set by Loop.Conns: its callers may keep the conn
 )
 
-// A state is where a conn is in its life. states has what each is followed by, and Conn.advance
-// alone changes it. cold.reason says why a conn ends that is not closed in order.
+// A state is where a conn is in its life. Only Conn.advance changes it, as the table states allows.
+// If a conn is not closed in order, cold.reason says why.
 type state uint8
 
 const (

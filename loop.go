@@ -56,7 +56,7 @@ const (
 	workRevisits                  // conns to be settled again
 	workLater                     // functions of Later
 	workTasks                     // inline tasks
-	asleep                        // none: the loop waits, or is about to, and who posts work wakes it
+	asleep                        // no work: the loop waits, or is about to; post wakes it
 	allWork      = asleep - 1
 )
 

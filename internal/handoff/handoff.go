@@ -1,7 +1,7 @@
-// Package handoff passes a loop from one goroutine to another: because an inline task keeps the
-// goroutine (docs/adr/0010; model_test.go explores it), or because a callback has ended it
-// (runtime.Goexit). The goroutine of a driver that is bound to a thread must not be replaced: there
-// the loop goes on in a deferred function of the goroutine that ends.
+// Package handoff passes a loop from one goroutine to another (docs/adr/0010). An inline task may
+// keep the goroutine, or a callback may end it (runtime.Goexit). The goroutine of a driver that is
+// bound to a thread must not be replaced. There the loop goes on in a deferred function of the
+// goroutine that ends. model_test.go explores every order of steps.
 package handoff
 
 import (
