@@ -158,6 +158,17 @@ func TestEndBehindThePeers(t *testing.T) {
 	}
 }
 
+// A FIN that the conn's layer judges ends its side, too, once the conn is closing.
+func TestEndBehindAFinOfTheLayer(t *testing.T) {
+	d := newEnd(t, true)
+	d.c.ownCold().fin = true
+	d.c.Close()
+	d.settle()
+	d.asked("closed", "resume", "close")
+	d.events().Closed(d.c.id, nil)
+	d.over(nil)
+}
+
 // Our side ends once, and the conn stays open.
 func TestEndOfOneSide(t *testing.T) {
 	d := newEnd(t, true)
