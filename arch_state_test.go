@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// mayChangePhase are the functions that may: the one that advances it, and the one that uses a Conn
+// mayChangeState are the functions that may: the one that advances it, and the one that uses a Conn
 // for another connection.
-var mayChangePhase = []string{"advance", "connOf"}
+var mayChangeState = []string{"advance", "connOf"}
 
-// One function advances the phase of a conn.
+// One function advances the state of a conn.
 func TestOneFunctionAdvancesAConn(t *testing.T) {
 	changes := 0
 	for _, s := range sources(t) {
@@ -31,8 +31,8 @@ func TestOneFunctionAdvancesAConn(t *testing.T) {
 				}
 				for _, to := range a.Lhs {
 					if field, ok := to.(*ast.SelectorExpr); ok && field.Sel.Name == "status" {
-						if changes++; !slices.Contains(mayChangePhase, f.Name.Name) {
-							t.Errorf("%s sets Conn.status: phases change by Loop.advance", f.Name.Name)
+						if changes++; !slices.Contains(mayChangeState, f.Name.Name) {
+							t.Errorf("%s sets Conn.status: states change by Conn.advance", f.Name.Name)
 						}
 					}
 				}
@@ -40,7 +40,7 @@ func TestOneFunctionAdvancesAConn(t *testing.T) {
 			})
 		}
 	}
-	if changes != len(mayChangePhase) {
-		t.Errorf("Conn.status is set in %d places, want %d", changes, len(mayChangePhase))
+	if changes != len(mayChangeState) {
+		t.Errorf("Conn.status is set in %d places, want %d", changes, len(mayChangeState))
 	}
 }

@@ -30,8 +30,10 @@ var arrows = map[string][]string{
 	"workers":       nil,
 	"internal/pace": nil,
 
-	"internal/table": nil,
-	"internal/wheel": {"internal/table"},
+	"internal/table":   nil,
+	"internal/bridge":  {"buf", "internal/driver"},
+	"internal/handoff": {"internal/driver"},
+	"internal/wheel":   {"internal/table"},
 
 	"internal/lifetime": nil,
 
@@ -54,7 +56,7 @@ var arrows = map[string][]string{
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std",
-		"internal/table", "internal/wheel"},
+		"internal/bridge", "internal/handoff", "internal/table", "internal/wheel"},
 	"internal/enginetest": nil, // tests alone
 
 	"debug":      {"."},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // This file is how a conn ends: in order, by linger, by abort, or by Detach, which takes its
@@ -14,63 +15,57 @@ import (
 // lingerProgress is how many bytes a closing conn must get rid of in each LingerTimeout.
 const lingerProgress = 4 << 10
 
-// advance moves a conn on to a phase, and does what the phase begins with. It does nothing if the
-// conn has come as far already.
-func (l *Loop) advance(c *Conn, to phase) {
-	if to <= c.phase() {
-		return
-	}
-	c.status = c.status&^phaseBits | status(to)
-	switch to {
-	case draining:
-		l.beginDraining(c)
-	case closing:
-		// from now on, however long this turn has lasted
-		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c)))
-	}
-}
-
 // pursueEnd goes on with an end that was asked for, as far as what is queued lets it.
-func (l *Loop) pursueEnd(c *Conn, asked request) {
+func (c *Conn) pursueEnd(asked request) {
 	if asked&wantClose != 0 {
-		l.advance(c, draining)
+		c.advance(draining)
 	}
 	ends := asked&(wantFIN|wantClose) != 0
-	detaching := c.detaching() && asked&wantClose == 0
-	if !ends && !detaching || c.hasUnencoded() {
+	leaves := c.state() == detaching
+	x := c.cold.Load()
+	if x != nil && x.unsent(c) {
 		return
 	}
-	if ends {
-		l.endLayer(c)
+	if ends && x != nil && x.layer != nil {
+		x.endLayer(c)
 	}
 	flushed := c.queued.Load() == 0
+	inputDone := c.is(peerEnded) // and the handler has been called for all there was, or will not be
 	switch {
-	case flushed && ends && !detaching && c.inputDone():
+	case x == nil:
+	case c.state() >= draining:
+		inputDone = inputDone || x.fin
+	default:
+		inputDone = inputDone && x.held.Len() == 0 && !x.endHeld
+	}
+	switch {
+	case flushed && ends && !leaves && inputDone:
 		if asked&short != 0 {
-			l.endOutput(c, asked)
+			c.endOutput(asked)
 		}
-		l.close(c)
+		c.closeNow()
 		return
 	case ends:
-		l.endOutput(c, asked)
+		c.endOutput(asked)
 	}
 	switch {
 	case !flushed:
-	case detaching:
-		l.tryDetach(c)
-	case c.phase() == draining:
-		l.advance(c, closing)
+	case leaves:
+		c.tryDetach()
+	case c.state() == draining:
+		c.advance(lingering)
 	}
 }
 
-// close has the driver close a conn that has nothing left to send.
-func (l *Loop) close(c *Conn) {
-	l.advance(c, closed)
-	l.drv.Close(c.id)
+// closeNow has the driver close a conn that has nothing left to send.
+func (c *Conn) closeNow() {
+	c.advance(closed)
+	c.loop.drv.Close(c.id)
 }
 
 // endOutput sends our FIN, once.
-func (l *Loop) endOutput(c *Conn, asked request) {
+func (c *Conn) endOutput(asked request) {
+	l := c.loop
 	if c.is(finSent) {
 		return
 	}
@@ -82,30 +77,17 @@ func (l *Loop) endOutput(c *Conn, asked request) {
 	l.drv.CloseWrite(c.id)
 }
 
-// inputDone reports whether the peer has ended its side and the handler has heard all there was, or
-// will not.
-func (c *Conn) inputDone() bool {
-	x := c.extra.Load()
-	switch {
-	case c.phase() != open:
-		return c.is(peerEnded) || x != nil && x.fin
-	case x == nil:
-		return c.is(peerEnded)
-	}
-	return c.is(peerEnded) && x.held.Len() == 0 && !x.endHeld
-}
-
 // beginDraining stops delivery. Input is read only to be discarded: unread bytes would turn the
 // close into a reset, which would destroy the last answer on its way.
-func (l *Loop) beginDraining(c *Conn) {
-	l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
-	if x := c.extra.Load(); x != nil {
+func (c *Conn) beginDraining() {
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+wheel.Millis(c.loop.engine.cfg.LingerTimeout))
+	if x := c.cold.Load(); x != nil {
 		x.held.Release()
 	}
 	if n := c.unsent(); n > 0 {
-		c.ownExtra().flushed = n
+		c.ownCold().flushed = n
 	}
-	l.drv.Resume(c.id)
+	c.loop.drv.Resume(c.id)
 }
 
 // quietLinger is how long a close waits for a peer that sends nothing, or more than LingerBytes. It
@@ -113,8 +95,9 @@ func (l *Loop) beginDraining(c *Conn) {
 const quietLinger = 500 * time.Millisecond
 
 // lingerTime is how long a conn that has flushed waits for its peer's FIN.
-func (l *Loop) lingerTime(c *Conn) time.Duration {
-	if x := c.extra.Load(); x != nil && x.lingered > 0 && x.lingered <= l.engine.cfg.LingerBytes {
+func (c *Conn) lingerTime() time.Duration {
+	l := c.loop
+	if x := c.cold.Load(); x != nil && x.lingered > 0 && x.lingered <= l.engine.cfg.LingerBytes {
 		return l.engine.cfg.LingerTimeout
 	}
 	return min(quietLinger, l.engine.cfg.LingerTimeout)
@@ -123,47 +106,49 @@ func (l *Loop) lingerTime(c *Conn) time.Duration {
 // discard counts the input of a closing conn. Above the limit the rest is left to the kernel, whose
 // buffers fill until the peer pauses and can read the last answer: a close would reset it. Its FIN
 // is not seen any more, so it is not waited for as long.
-func (l *Loop) discard(c *Conn, n int) {
-	x := c.ownExtra()
+func (c *Conn) discard(n int) {
+	l := c.loop
+	x := c.ownCold()
 	first := x.lingered == 0
 	x.lingered += n
 	tooMuch := x.lingered > l.engine.cfg.LingerBytes
 	switch {
-	case c.phase() == closed:
+	case c.state() == closed:
 		return
 	case tooMuch:
 		l.drv.Pause(c.id)
 	}
-	if c.phase() == closing && (first || tooMuch) {
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.lingerTime(c)))
+	if c.state() == lingering && (first || tooMuch) {
+		l.wheel.Set(c.id.Slot(), l.now+wheel.Millis(c.lingerTime()))
 	}
 }
 
 // lingerExpired ends the wait of a closing conn: for its peer's FIN, or, if output is not moving,
 // for its flush.
-func (l *Loop) lingerExpired(c *Conn) {
-	x, unsent := c.ownExtra(), c.unsent()
+func (c *Conn) lingerExpired() {
+	x, unsent := c.ownCold(), c.unsent()
 	switch {
-	case c.phase() == closed:
-	case c.phase() == closing:
-		l.close(c)
+	case c.state() == closed:
+	case c.state() == lingering:
+		c.closeNow()
 	case x.flushed-unsent >= lingerProgress:
 		x.flushed = unsent
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
+		c.loop.wheel.Set(c.id.Slot(), c.loop.now+wheel.Millis(c.loop.engine.cfg.LingerTimeout))
 	default:
 		c.Abort(ErrSlow)
 	}
 }
 
-func (l *Loop) abort(c *Conn) {
-	l.advance(c, closed)
+func (c *Conn) abortNow() {
+	c.advance(closed)
 	c.abortBridge()
-	l.drv.Abort(c.id)
+	c.loop.drv.Abort(c.id)
 }
 
-// ended is the end: the driver has let go of the conn.
-func (l *Loop) ended(c *Conn, err error) {
-	l.current.Store(nil)
+// driverClosed is the end: the driver has let go of the conn.
+func (c *Conn) driverClosed(err error) {
+	l := c.loop
+	l.calls.current.Store(nil)
 	l.remove(c)
 	layer := c.layer()
 	undelivered := c.queued.Load() > 0
@@ -174,13 +159,13 @@ func (l *Loop) ended(c *Conn, err error) {
 	case asked&wantClose != 0 && (!undelivered || reason != nil):
 		err = cmp.Or(reason, c.truncation()) // nil, unless the layer has failed or lacks its end
 	case err != nil && layer != nil:
-		defer func() { l.tellClosed(c, asked, err) }() // also if the layer ends the goroutine
-		err = l.meaning(c, err)
+		defer func() { c.tellClosed(asked, err) }() // also if the layer ends the goroutine
+		err = l.calls.meaning(c, err)
 		return
 	case err == nil:
 		err = c.truncation()
 	}
-	l.tellClosed(c, asked, err)
+	c.tellClosed(asked, err)
 }
 
 // bury marks the conn as gone and drops what it still holds.
@@ -189,14 +174,14 @@ func (c *Conn) bury() (asked request, reason error) {
 	defer c.mu.Unlock()
 	asked = c.asked
 	c.asked |= gone
-	c.loop.advance(c, closed)
-	c.loop.stats.dropped.Add(uint64(c.withDriver()))
+	c.advance(closed)
+	c.loop.stats.dropped += uint64(c.withDriver())
 	if c.out != nil {
 		c.out.Put()
 		c.out = nil
 	}
 	c.queued.Store(0)
-	if x := c.extra.Load(); x != nil {
+	if x := c.cold.Load(); x != nil {
 		reason = x.reason
 		x.held.Release()
 		x.drop()
@@ -210,25 +195,26 @@ func (c *Conn) withDriver() int64 {
 	if c.out != nil {
 		n -= int64(c.out.Len())
 	}
-	if x := c.extra.Load(); x != nil {
+	if x := c.cold.Load(); x != nil {
 		n += x.fileLeft - x.unencoded
 	}
 	return n
 }
 
 // tellClosed tells all calls that wait for the conn that it has ended.
-func (l *Loop) tellClosed(c *Conn, asked request, err error) {
-	x := c.extra.Load()
-	if c.is(connecting) {
-		c.dialing().finish(orClosed(err)) // a failed Dial calls no handler
+func (c *Conn) tellClosed(asked request, err error) {
+	l := c.loop
+	x := c.cold.Load()
+	if a, dials := c.handler.(*attempt); dials {
+		a.finish(orClosed(err)) // a failed Dial calls no handler
 		return
 	}
 	if x != nil && x.bridge != nil {
-		x.bridge.end(asked&wantAbort != 0 || err != nil)
+		x.bridge.End(asked&wantAbort != 0 || err != nil)
 	}
-	defer l.lastCall(c, err) // also if the one before does not return
+	defer l.calls.lastCall(c, err) // also if the one before does not return
 	if x != nil && x.detach != nil {
-		l.callDetached(c, nil, nil, orClosed(err))
+		l.calls.detached(c, nil, nil, orClosed(err))
 	}
 }
 
@@ -254,71 +240,69 @@ type detachment func(nc net.Conn, unread []byte, err error)
 // connection away, done gets the error and the conn goes on. done is never called from inside
 // Detach. On the loop only.
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
-	x := c.ownExtra()
+	x := c.ownCold()
 	switch {
-	case c.phase() != open || c.closeAsked():
+	case c.state() >= draining || c.closeAsked():
 		c.loop.Later(func() { done(nil, nil, ErrClosed) })
-	case x.detach != nil:
+	case c.state() != open:
 		c.loop.Later(func() { done(nil, nil, ErrBusy) })
 	default:
 		x.detach = done
+		c.advance(detaching)
 		c.loop.drv.Pause(c.id)
-		c.loop.revisit(c)
+		c.loop.settler.revisit(c)
 	}
-}
-
-// detaching reports whether Detach waits for what is queued to be sent.
-func (c *Conn) detaching() bool {
-	x := c.extra.Load()
-	return x != nil && x.detach != nil
 }
 
 // tryDetach takes a conn that is flushed out of the driver, which may refuse.
-func (l *Loop) tryDetach(c *Conn) {
+func (c *Conn) tryDetach() {
+	l := c.loop
 	err := l.drv.Detach(c.id)
 	if err == nil {
-		l.advance(c, closed)
+		c.advance(closed)
 		return
 	}
-	l.revisit(c) // for what was held meanwhile
-	l.callDetached(c, nil, nil, err)
+	c.advance(open)
+	c.loop.settler.revisit(c) // for what was held meanwhile
+	l.calls.detached(c, nil, nil, err)
 	if !c.is(paused) {
 		l.drv.Resume(c.id)
 	}
-	l.switchHandlers()
+	l.calls.switchHandlers()
 }
 
-// detached hands the connection over.
-func (l *Loop) detached(c *Conn, sock driver.Socket) {
-	l.current.Store(nil)
-	l.remove(c)
-	x := c.extra.Load()
+// driverDetached is the end by Detach: the driver has given the connection away.
+func (c *Conn) driverDetached(sock driver.Socket) {
+	c.loop.calls.current.Store(nil)
+	c.loop.remove(c)
+	x := c.cold.Load()
 	unread := x.held.AppendTo(nil)
 	c.bury()
 	var nc net.Conn
 	var err error
-	defer func() { l.handedOver(c, nc, unread, err) }() // also if the layer ends the goroutine
-	nc, unread, err = l.outside(c, sock, unread)
+	defer func() { c.handedOver(nc, unread, err) }() // also if the layer ends the goroutine
+	nc, unread, err = c.outside(sock, unread)
 }
 
 // handedOver calls Detach's function. Without a net.Conn it is closed.
-func (l *Loop) handedOver(c *Conn, nc net.Conn, unread []byte, err error) {
+func (c *Conn) handedOver(nc net.Conn, unread []byte, err error) {
+	l := c.loop
 	if nc != nil {
-		l.callDetached(c, nc, unread, nil)
-		l.switchHandlers()
+		l.calls.detached(c, nc, unread, nil)
+		l.calls.switchHandlers()
 		return
 	}
-	x := c.extra.Load()
+	x := c.cold.Load()
 	err = cmp.Or(err, x.reason)
 	if x.bridge != nil {
-		x.bridge.end(true)
+		x.bridge.End(true)
 	}
-	defer l.lastCall(c, err)
-	l.callDetached(c, nil, nil, err)
+	defer l.calls.lastCall(c, err)
+	l.calls.detached(c, nil, nil, err)
 }
 
 // outside makes a net.Conn of what leaves the engine.
-func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []byte, error) {
+func (c *Conn) outside(sock driver.Socket, unread []byte) (net.Conn, []byte, error) {
 	nc, err := sock.Conn()
 	if err != nil {
 		return nil, nil, err
@@ -329,46 +313,20 @@ func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []
 		nc, unread = below, append(unread, ahead...)
 	}
 	if b := c.bridged(); b != nil {
-		nc = &bridgedConn{nc, b}
+		nc = b.Detached(nc)
 	}
 	if c.remote.IsAnnounced() {
-		nc = announce(nc, c.LocalAddr(), c.RemoteAddr())
+		nc = driver.Announce(nc, c.LocalAddr(), c.RemoteAddr())
 	}
 	if layer == nil {
 		return nc, unread, nil
 	}
-	return c.peel(layer, nc, unread)
+	return c.loop.calls.peel(c, layer, nc, unread)
 }
 
-// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
-// extra.reason says so.
-func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		if v == nil {
-			v = c.loop.exit()
-		}
-		raw.Close()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		nc, rest, err = nil, nil, c.layerFailed(v)
-		c.extra.Load().reason = err
-	}()
-	nc, rest = layer.Detach(raw, unread)
-	returned = true
-	return nc, rest, nil
-}
-
-func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {
-	x := c.extra.Load()
-	done := x.detach
-	x.detach = nil
-	call := l.calls(c)
-	defer l.returned(c, &call)
-	done(nc, unread, err)
-	call.returned = true
+// abortBridge has the bridge of an adopted conn, if there is one, end by a reset.
+func (c *Conn) abortBridge() {
+	if b := c.bridged(); b != nil {
+		b.Abort()
+	}
 }

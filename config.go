@@ -122,7 +122,7 @@ func (c Config) withDefaults() (Config, error) {
 func (c *Config) limitConns() {
 	most, files := math.MaxInt, uint64(0)
 	if c.System == nil {
-		if n, ok := fileLimit(); ok {
+		if n, ok := driver.FileLimit(); ok {
 			most, files = connsWithin(n), n
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/bridge"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // A Conn is a connection that belongs to one loop. It has net.Conn's methods and a stable identity.
@@ -25,9 +27,9 @@ type Conn struct {
 	remote  driver.Addr
 	queued  atomic.Int64 // bytes accepted and not yet taken by the kernel
 
-	// extra is what few conns need. It is made under mu and taken back by the loop under mu; its
+	// cold is what few conns need. It is made under mu and taken back by the loop under mu; its
 	// fields are the loop's except where they say otherwise.
-	extra atomic.Pointer[extra]
+	cold atomic.Pointer[cold]
 
 	mu     sync.Mutex
 	out    *buf.Chain // guarded by mu: accepted, not yet given to the driver
@@ -39,8 +41,8 @@ type Conn struct {
 	status status     // owned by the loop
 }
 
-// extra is the part of a conn that is allocated on demand, and given back when it is empty again.
-type extra struct {
+// cold is the part of a conn that is allocated on demand, and given back when it is empty again.
+type cold struct {
 	held     buf.Chain // received while paused, or while detaching
 	endHeld  bool      // the peer's FIN came while bytes were held
 	reason   error     // guarded by Conn.mu: Abort's argument, or Wire.Fail's
@@ -50,7 +52,7 @@ type extra struct {
 	layering
 	fileQueue
 	detach detachment
-	bridge *bridge // of an adopted conn without a descriptor; set before the conn is shared
+	bridge *bridge.Bridge // of an adopted conn without a descriptor; set before the conn is shared
 	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
 	peer net.Addr
 }
@@ -73,29 +75,44 @@ const (
 	shown        // set by Loop.Conns: its callers may keep the conn
 )
 
-// status is where the conn stands, as its loop knows it: its phase in the lowest two bits, and
-// flags.
-type status uint8
-
-const phaseBits status = 3
+// A state is where a conn is in its life. Only Conn.advance changes it, as the table states allows.
+// If a conn is not closed in order, cold.reason says why.
+type state uint8
 
 const (
-	paused     status = (phaseBits + 1) << iota // by the handler
-	peerEnded                                   // the peer's FIN has been seen
-	finSent                                     // ours is with the driver
-	connecting                                  // Dial is under way: no callback is called yet
-	served                                      // has had its share of this turn's encoding, and is to be revisited
+	arriving  state = iota // not with a driver yet
+	dialing                // Dial is under way: no callback is called yet
+	open                   // what each side has ended by itself is in status
+	detaching              // Detach waits for what is queued to be sent; input is held
+	draining               // Close has begun: output is flushed, input discarded; only Closed is called
+	lingering              // all is flushed, our FIN included: the conn waits for the peer's
+	closed                 // the driver has been told to close, abort or detach, or has ended the conn itself
 )
 
-// A phase is how far a conn has come towards its end. Only Loop.advance changes it, and never back.
-// extra.reason says why a conn ends that is not closed in order.
-type phase uint8
+// states is the table of states: what Conn.State calls each, and what may follow it.
+var states = [...]struct {
+	name string
+	next uint8 // a bit for each
+}{
+	arriving:  {"open", 1<<dialing | 1<<open | 1<<closed},
+	dialing:   {"dialing", 1<<open | 1<<closed},
+	open:      {"open", 1<<detaching | 1<<draining | 1<<closed},
+	detaching: {"detaching", 1<<open | 1<<draining | 1<<closed}, // open: the driver cannot give it away
+	draining:  {"closing", 1<<lingering | 1<<closed},
+	lingering: {"lingering", 1 << closed},
+	closed:    {"closed", 1 << arriving}, // a Conn of a connection that hibernates serves another one
+}
+
+// status is a conn's state in the lowest bits, and flags. The loop owns it.
+type status uint8
+
+const stateBits status = 7
 
 const (
-	open     phase = iota // what each side has ended by itself is in status
-	draining              // Close has begun: output is flushed, input discarded; only Closed is called
-	closing               // all is flushed, our FIN included: the conn lingers for the peer's
-	closed                // the driver has been told to close, abort or detach, or has ended the conn itself
+	paused    status = (stateBits + 1) << iota // by the handler
+	peerEnded                                  // the peer's FIN has been seen
+	finSent                                    // ours is with the driver
+	served                                     // has had its share of this turn's encoding, and is to be revisited
 )
 
 func newConn(l *Loop, h Handler) *Conn {
@@ -104,26 +121,58 @@ func newConn(l *Loop, h Handler) *Conn {
 }
 
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
-func (c *Conn) phase() phase     { return phase(c.status & phaseBits) }
+func (c *Conn) state() state     { return state(c.status & stateBits) }
 
-// more gives the conn its extra part. mu is held.
-func (c *Conn) more() *extra {
-	x := c.extra.Load()
+// advance moves a conn on to a state, and does what that begins with. It does nothing, and returns
+// false, if the table does not let that state follow the present one.
+func (c *Conn) advance(to state) bool {
+	if states[c.state()].next&(1<<to) == 0 {
+		return false
+	}
+	c.status = c.status&^stateBits | status(to)
+	switch to {
+	case draining:
+		c.beginDraining()
+	case lingering:
+		// from now on, however long this turn has lasted
+		c.loop.wheel.Set(c.id.Slot(), wheel.Millis(c.loop.elapsed()+c.lingerTime()))
+	}
+	return true
+}
+
+// makeCold gives the conn its cold part. mu is held.
+func (c *Conn) makeCold() *cold {
+	x := c.cold.Load()
 	if x == nil {
-		x = new(extra)
-		c.extra.Store(x)
+		x = new(cold)
+		c.cold.Store(x)
 	}
 	return x
 }
 
-// ownExtra is more for callers on the loop that do not hold mu.
-func (c *Conn) ownExtra() *extra {
-	if x := c.extra.Load(); x != nil {
+// ownCold is makeCold for callers on the loop that do not hold mu.
+func (c *Conn) ownCold() *cold {
+	if x := c.cold.Load(); x != nil {
 		return x
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.more()
+	return c.makeCold()
+}
+
+// trim gives the cold part back when nothing is in it any more. On the loop, at the end of settle:
+// no caller holds a pointer to it.
+func (c *Conn) trim(x *cold) {
+	if x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
+		x.peer != nil ||
+		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(x.files) == 0 && x.reason == nil {
+		c.cold.Store(nil)
+	}
 }
 
 // closeAsked reports whether Closed is the only callback that may still be called.
@@ -133,24 +182,81 @@ func (c *Conn) closeAsked() bool {
 	return c.asked&(wantClose|wantAbort|gone) != 0
 }
 
-// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle:
-// no caller holds a pointer to it.
-func (c *Conn) trim() {
-	x := c.extra.Load()
-	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
-		x.peer != nil ||
-		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(x.files) == 0 && x.reason == nil {
-		c.extra.Store(nil)
-	}
+// hasHeld reports whether there is something to deliver that was held back.
+func (c *Conn) hasHeld(x *cold) bool {
+	return (x.held.Len() > 0 || x.endHeld) && c.state() == open && !c.is(paused)
 }
+
+func (c *Conn) layer() Layer {
+	if x := c.cold.Load(); x != nil {
+		return x.layer
+	}
+	return nil
+}
+
+// truncation is why the peer's stream has no end of its own; nil: it has one, or has not ended.
+func (c *Conn) truncation() error {
+	if x := c.cold.Load(); x != nil {
+		return x.cut
+	}
+	return nil
+}
+
+func (c *Conn) bridged() *bridge.Bridge {
+	if x := c.cold.Load(); x != nil {
+		return x.bridge
+	}
+	return nil
+}
+
+// attempt is what a conn has for a handler while it dials.
+func (c *Conn) attempt() *attempt { return c.handler.(*attempt) }
 
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
+
+// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
+// kind. On the loop only.
+func (c *Conn) Handler() Handler {
+	if d, dials := c.handler.(*attempt); dials {
+		return d.Handler
+	}
+	return c.handler
+}
+
+// Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a
+// second; 0 before and after that. On the loop only.
+func (c *Conn) Age() time.Duration {
+	l, slot := c.loop, c.id.Slot()
+	if l.conn(slot) != c {
+		return 0
+	}
+	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
+}
+
+// State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
+// seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
+// waits for the peer), "closed". Of several the last in this list. On the loop only.
+func (c *Conn) State() string {
+	switch {
+	case c.state() != open:
+		return states[c.state()].name
+	case c.is(finSent):
+		return "write ended"
+	case c.is(peerEnded):
+		return "peer ended"
+	case c.is(paused):
+		return "paused"
+	}
+	return "open"
+}
+
+// show records that c was given to a caller, which may keep it.
+func (c *Conn) show() {
+	c.mu.Lock()
+	c.asked |= shown
+	c.mu.Unlock()
+}
 
 // Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be
 // read.
@@ -159,7 +265,7 @@ func (c *Conn) Read([]byte) (int, error) { return 0, ErrOnLoop }
 // LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
 func (c *Conn) LocalAddr() net.Addr {
 	local := c.local
-	if a, ok := local.(ownAddr); ok {
+	if a, ok := local.(driver.OwnAddr); ok {
 		local = a.Net()
 	}
 	if local == nil {
@@ -172,12 +278,12 @@ func (c *Conn) LocalAddr() net.Addr {
 // socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
 // that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
 func (c *Conn) RemoteAddr() net.Addr {
-	switch x := c.extra.Load(); {
+	switch x := c.cold.Load(); {
 	case x == nil:
 	case x.peer != nil:
 		return x.peer
 	case x.bridge != nil:
-		if peer := x.bridge.remote(); peer != nil {
+		if peer := x.bridge.Remote(); peer != nil {
 			return peer
 		}
 	}
@@ -190,7 +296,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 // AppendRemoteAddr appends RemoteAddr().String() to dst without the address in between. Any
 // goroutine.
 func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
-	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
+	if x := c.cold.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
 		return append(dst, c.RemoteAddr().String()...)
 	}
 	return c.remote.AppendTo(dst)
@@ -202,13 +308,13 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 // ask for an address.
 func (c *Conn) SetAddrs(local, remote netip.AddrPort) {
 	if local.IsValid() {
-		c.local = c.loop.sharedAddr(driver.AddrOfPort(local))
+		c.local = c.loop.locals.Of(driver.AddrOfPort(local))
 	}
 	if !remote.IsValid() {
 		return
 	}
 	c.remote = driver.AddrOfPort(remote).AsAnnounced()
-	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
+	if x := c.cold.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
 		x.peer = c.remote.Net()
 	}
 }
@@ -222,9 +328,11 @@ func (c *Conn) Notify() {
 		return
 	}
 	c.asked |= wantNotify
-	wake := c.link()
+	wake := c.loop.settler.link(c)
 	c.mu.Unlock()
-	c.loop.wakeIf(wake)
+	if wake {
+		c.loop.post(workDirty)
+	}
 }
 
 // SetHandler changes the protocol of the conn, when this callback ends. Then h.Opened is called,
@@ -235,19 +343,38 @@ func (c *Conn) Notify() {
 func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.engine.bind(h)
 	s := handlerSwitch{c, h, rest}
-	for i := range c.loop.switches {
-		if c.loop.switches[i].c == c {
-			c.loop.switches[i] = s
+	for i := range c.loop.calls.switches {
+		if c.loop.calls.switches[i].c == c {
+			c.loop.calls.switches[i] = s
 			return
 		}
 	}
-	c.loop.switches = append(c.loop.switches, s)
+	c.loop.calls.switches = append(c.loop.calls.switches, s)
 }
+
+// WireFor is the access of l, which must be the conn's layer, for what it does outside of its
+// methods: a handshake on another goroutine. Any goroutine.
+func (c *Conn) WireFor(l Layer) Wire {
+	if c.layer() != l {
+		panic("myriad: WireFor of what is not the conn's layer")
+	}
+	return Wire{c, false}
+}
+
+// Layer is what SetLayer has set, or nil. Any goroutine, once the handler has been opened.
+func (c *Conn) Layer() Layer { return c.layer() }
+
+// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of
+// one that SetHandler has set on a conn without a layer. What was received before, and not
+// delivered, goes through l: the rest that SetHandler was given, too. What other goroutines have
+// written to an adopted conn by then is encoded. If l does not take it, or if it contains a file,
+// the conn is aborted. On the loop only.
+func (c *Conn) SetLayer(l Layer) { c.ownCold().encodeFromNowOn(c, l) }
 
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
 // Resume. A paused conn still reports resets. On the loop only.
 func (c *Conn) Pause() {
-	if !c.is(paused) && c.phase() == open {
+	if !c.is(paused) && c.state() < draining {
 		c.status |= paused
 		c.loop.drv.Pause(c.id)
 	}
@@ -255,18 +382,50 @@ func (c *Conn) Pause() {
 
 // Resume lets Received go on, when this callback ends. On the loop only.
 func (c *Conn) Resume() {
-	if !c.is(paused) || c.phase() != open {
+	if !c.is(paused) || c.state() >= draining {
 		return
 	}
 	c.status &^= paused
-	switch x := c.extra.Load(); {
-	case c.detaching(): // it is on its way out, and receives no more
+	switch x := c.cold.Load(); {
+	case c.state() == detaching: // it is on its way out, and receives no more
 	case x != nil && (x.held.Len() > 0 || x.endHeld):
-		c.loop.revisit(c)
+		c.loop.settler.revisit(c)
 	default:
 		c.loop.drv.Resume(c.id)
 	}
 }
+
+// RunInline has t run on the loop when the events of this poll cycle have been handled. Events of
+// the conn are still delivered meanwhile: its protocol must expect them while the task runs. If
+// InlineTask.Returned calls RunInline for the same conn, that task comes next, and what both write
+// is sent together. After 16 such tasks, or 100 µs, tasks of other conns come first. On the loop
+// only, inside a callback of the conn.
+func (c *Conn) RunInline(t InlineTask) {
+	c.loop.tasks.list = append(c.loop.tasks.list, connTask{c, t})
+	c.loop.due |= workTasks
+}
+
+// Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its
+// places in the loop's tables. Its timer stays set. It reports false, and does nothing, unless the
+// conn is at rest. Nothing is queued, held back or requested; it has no layer, and is not paused.
+// Neither side has ended or is closing. It was not adopted without a descriptor. The running
+// callback is not its own, and the engine does not shut down. w must be comparable, as pointers
+// are, and be the same for many connections.
+//
+// Afterwards c is no longer the connection: its methods behave as after Closed, which is not
+// called. alone says that no code but its handler holds c. Then c may become another connection
+// with the same Waker and local address. One that Loop.Conns has visited never does. On the loop
+// only.
+func (c *Conn) Hibernate(w Waker, alone bool) bool { return c.HibernateAs(w, 0, alone) }
+
+// HibernateAs is Hibernate with a tag: what the Waker has to know of this connection besides, such
+// as what its protocol waits for. HibernatedAs returns it in Wake. On the loop only.
+func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
+	return c.loop.hibernation.add(c, w, tag, alone)
+}
+
+// HibernatedAs is the tag with which the connection has hibernated. In Waker.Wake only.
+func (c *Conn) HibernatedAs() uint8 { return c.loop.hibernation.records.Row(c.id.Slot()).tag }
 
 // SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time
 // switches it off. Any goroutine; it takes effect when the loop comes to it. It fails with
@@ -279,9 +438,11 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	}
 	c.due = c.loop.millis(t)
 	c.asked |= wantDeadline
-	wake := c.link()
+	wake := c.loop.settler.link(c)
 	c.mu.Unlock()
-	c.loop.wakeIf(wake)
+	if wake {
+		c.loop.post(workDirty)
+	}
 	return nil
 }
 
@@ -295,14 +456,14 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
 // new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
 // early against the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
-	if c.phase() != open {
+	if c.state() >= draining {
 		return // the timer now bounds the close
 	}
 	if d == 0 {
 		c.loop.wheel.Clear(c.id.Slot())
 		return
 	}
-	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(max(d, 0)))
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+wheel.Millis(max(d, 0)))
 }
 
 // Timers are several timers of one connection, such as a keep-alive, an idle limit and the limit
@@ -322,7 +483,7 @@ type Timers struct {
 func (t *Timers) Set(c *Conn, number uint8, d time.Duration) {
 	var at int64
 	if d != 0 {
-		at = max(1, c.loop.now+ceilMillis(max(d, 0)))
+		at = max(1, c.loop.now+wheel.Millis(max(d, 0)))
 	}
 	for len(t.at) <= int(number) {
 		t.at = append(t.at, 0)
@@ -363,7 +524,7 @@ func (t *Timers) next() int {
 
 // arm sets the conn's own timer to the first of t.
 func (t *Timers) arm(c *Conn) {
-	if c.phase() != open {
+	if c.state() >= draining {
 		return // the timer now bounds the close
 	}
 	if next := t.next(); next >= 0 {
@@ -372,8 +533,6 @@ func (t *Timers) arm(c *Conn) {
 	}
 	c.loop.wheel.Clear(c.id.Slot())
 }
-
-var _ syscall.Conn = (*Conn)(nil)
 
 // SyscallConn gives access to the connection's descriptor, for what sockets can be asked and told:
 // SO_PEERCRED, TCP_INFO, TCP_KEEPIDLE and the like. It fails with ErrUnsupported where the driver
@@ -385,7 +544,7 @@ var _ syscall.Conn = (*Conn)(nil)
 // and Write fail: bytes come to the handler and leave by the conn's methods.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if b := c.bridged(); b != nil {
-		return b.syscallConn()
+		return b.SyscallConn()
 	}
 	if c.loop.can.Control == nil {
 		return nil, fmt.Errorf("myriad: SyscallConn: %w: the driver has no descriptor to show", ErrUnsupported)
@@ -393,19 +552,15 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return rawConn{c}, nil
 }
 
-// syscallConn is that of the net.Conn that was adopted, or of the one below it.
-func (b *bridge) syscallConn() (syscall.RawConn, error) {
-	for nc := any(b.outer); nc != nil; {
-		if sc, ok := nc.(syscall.Conn); ok {
-			return sc.SyscallConn()
-		}
-		inside, ok := nc.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		nc = inside.NetConn()
+// control is Control on the loop.
+func (c *Conn) control(f func(fd uintptr)) error {
+	if c.state() == closed || c.state() == dialing || c.closeAsked() {
+		return ErrClosed
 	}
-	return nil, fmt.Errorf("myriad: SyscallConn: %w: a %T has no descriptor to show", ErrUnsupported, b.outer)
+	if err := c.loop.can.Control(c.id, f); err != nil {
+		return fmt.Errorf("myriad: Control: %w", err)
+	}
+	return nil
 }
 
 // A rawConn is a Conn as a syscall.RawConn.
@@ -414,7 +569,7 @@ type rawConn struct{ c *Conn }
 // Control implements syscall.RawConn.
 func (r rawConn) Control(f func(fd uintptr)) error {
 	l := r.c.loop
-	if l.shifts.owner.Load() == driver.Goroutine() && OnLoop() {
+	if l.owner.Has(driver.Goroutine()) && OnLoop() {
 		return r.c.control(f)
 	}
 	if !l.engine.HandOff() {
@@ -440,17 +595,6 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 	return err
 }
 
-// control is Control on the loop.
-func (c *Conn) control(f func(fd uintptr)) error {
-	if c.phase() == closed || c.is(connecting) || c.closeAsked() {
-		return ErrClosed
-	}
-	if err := c.loop.can.Control(c.id, f); err != nil {
-		return fmt.Errorf("myriad: Control: %w", err)
-	}
-	return nil
-}
-
 // Read implements syscall.RawConn.
 func (rawConn) Read(func(fd uintptr) bool) error {
 	return fmt.Errorf("myriad: RawConn.Read: %w: bytes come to the handler", ErrUnsupported)
@@ -461,72 +605,4 @@ func (rawConn) Write(func(fd uintptr) bool) error {
 	return fmt.Errorf("myriad: RawConn.Write: %w: use Conn.Write", ErrUnsupported)
 }
 
-// Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
-// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
-// other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
-// place for life, so none is met twice; those that come or go between two slices may be missed, and
-// those that hibernate are. visit may do what a handler may. On the loop only.
-func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
-	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
-		if c := l.conn(uint32(i)); c != nil {
-			c.show()
-			visit(c)
-		}
-		if n--; n == 0 && i+1 < l.conns.Len() {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// show records that c was given to a caller, which may keep it.
-func (c *Conn) show() {
-	c.mu.Lock()
-	c.asked |= shown
-	c.mu.Unlock()
-}
-
-// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
-// kind. On the loop only.
-func (c *Conn) Handler() Handler {
-	if d, dials := c.handler.(*dialing); dials {
-		return d.Handler
-	}
-	return c.handler
-}
-
-// Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a
-// second; 0 before and after that. On the loop only.
-func (c *Conn) Age() time.Duration {
-	l, slot := c.loop, c.id.Slot()
-	if l.conn(slot) != c {
-		return 0
-	}
-	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
-}
-
-// State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
-// seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
-// waits for the peer), "closed". Of several the last in this list. On the loop only.
-func (c *Conn) State() string {
-	x := c.extra.Load()
-	switch {
-	case c.phase() == closed:
-		return "closed"
-	case c.phase() == closing:
-		return "lingering"
-	case c.phase() == draining:
-		return "closing"
-	case x != nil && x.detach != nil:
-		return "detaching"
-	case c.is(finSent):
-		return "write ended"
-	case c.is(peerEnded):
-		return "peer ended"
-	case c.is(paused):
-		return "paused"
-	case c.is(connecting):
-		return "dialing"
-	}
-	return "open"
-}
+var _ syscall.Conn = (*Conn)(nil)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 const (
@@ -76,7 +77,7 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 // post starts the race on a loop. It returns false if all loops have ended.
 func (r *race) post(e *Engine) bool {
 	for range e.loops {
-		r.loop = e.nextLoop()
+		r.loop = e.admission.nextLoop()
 		if r.loop.Post(r.start) {
 			return true
 		}
@@ -132,18 +133,15 @@ type race struct {
 	trace   *driver.DialTrace  // nil: none
 }
 
-// dialing is one attempt. It stands in for the conn's handler while that connects, so that few
-// bytes are needed for each of thousands of conns that dial at once.
-type dialing struct {
+// An attempt is a conn that dials. It stands in for the conn's handler while that connects, so that
+// few bytes are needed for each of thousands of conns that dial at once.
+type attempt struct {
 	Handler // the race's, not to be called yet
 	race    *race
 	conn    *Conn
 	addr    net.Addr
 	until   int64 // loop time
 }
-
-// dialing is what a conn is while it connects.
-func (c *Conn) dialing() *dialing { return c.handler.(*dialing) }
 
 // A dialWaiter is a goroutine that waits for the end of a race.
 type dialWaiter struct {
@@ -181,7 +179,7 @@ func (r *race) cancel(err error) {
 
 // start runs on the loop, as all that follows.
 func (r *race) start() {
-	r.until = r.loop.now + ceilMillis(r.loop.engine.cfg.DialTimeout)
+	r.until = r.loop.now + wheel.Millis(r.loop.engine.cfg.DialTimeout)
 	r.next()
 }
 
@@ -191,7 +189,7 @@ func (r *race) next() {
 	for len(r.addrs) > 0 && !r.over && !r.loop.stopping {
 		addr := r.addrs[0]
 		r.addrs = r.addrs[1:]
-		err := r.loop.attempt(r, addr)
+		err := r.try(addr)
 		if err == nil {
 			return
 		}
@@ -206,39 +204,38 @@ func (r *race) next() {
 	}
 }
 
-// attempt starts to connect to one address.
-func (l *Loop) attempt(r *race, addr net.Addr) error {
-	if !l.engine.quota.take() {
-		l.engine.hits.tooMany.Add(1)
+// try starts to connect to one address.
+func (r *race) try(addr net.Addr) error {
+	l := r.loop
+	if !l.engine.admission.quota.reserve() {
+		l.engine.admission.hits.tooMany.Add(1)
 		return ErrTooMany
 	}
 	r.trace.Begin(addr)
 	id, err := l.drv.Dial(addr)
 	if err != nil {
 		r.trace.End(addr, err)
-		l.engine.quota.give()
+		l.engine.admission.quota.release()
 		return err
 	}
 	c := newConn(l, r.handler)
 	c.remote = driver.AddrOf(addr)
-	c.status |= connecting
-	d := &dialing{r.handler, r, c, addr, min(r.until, l.now+ceilMillis(attemptTimeout))}
+	d := &attempt{r.handler, r, c, addr, min(r.until, l.now+wheel.Millis(attemptTimeout))}
 	c.handler = d
-	l.enter(c, id)
+	l.enter(c, id, dialing)
 	r.running = append(r.running, c)
 	due := d.until
 	if len(r.addrs) > 0 {
-		due = min(due, l.now+ceilMillis(attemptDelay))
+		due = min(due, l.now+wheel.Millis(attemptDelay))
 	}
 	l.wheel.Set(id.Slot(), due)
 	return nil
 }
 
-// attemptDue is an attempt's timer: it has had its time, or the newest one has kept the next
-// waiting for long enough.
-func (l *Loop) attemptDue(c *Conn) {
-	d := c.dialing()
-	r := d.race
+// expired is an attempt's timer: it has had its time, or the newest one has kept the next waiting
+// for long enough.
+func (d *attempt) expired() {
+	r, c, l := d.race, d.conn, d.race.loop
 	switch {
 	case r.over:
 	case l.now >= d.until:
@@ -253,7 +250,7 @@ func (l *Loop) attemptDue(c *Conn) {
 }
 
 // finish is for an attempt that has failed: the next address is tried at once.
-func (d *dialing) finish(err error) {
+func (d *attempt) finish(err error) {
 	r := d.race
 	if r.over || !r.leave(d.conn) {
 		return
@@ -300,30 +297,29 @@ func (r *race) giveUp() {
 	for _, c := range r.running {
 		r.loop.wheel.Clear(c.id.Slot())
 		r.loop.drv.Close(c.id)
-		r.trace.End(c.dialing().addr, context.Canceled)
+		r.trace.End(c.attempt().addr, context.Canceled)
 	}
 	r.running = nil
 }
 
-// dialed opens the handler of a connection that now stands: it has won. The others are closed
+// connected opens the handler of a connection that now stands: it has won. The others are closed
 // before the handler may do anything.
-func (l *Loop) dialed(c *Conn) {
-	d := c.dialing()
-	r := d.race
+func (d *attempt) connected() {
+	r, c, l := d.race, d.conn, d.race.loop
 	r.trace.End(d.addr, nil)
 	c.handler = r.handler
-	c.status &^= connecting
+	c.advance(open)
 	l.wheel.Clear(c.id.Slot())
 	r.leave(c)
 	r.giveUp()
-	l.current.Store(c)
-	l.openDialed(c, r)
-	l.leave(c)
+	l.calls.current.Store(c)
+	r.open(c)
+	l.calls.done(c)
 }
 
-func (l *Loop) openDialed(c *Conn, r *race) {
+func (r *race) open(c *Conn) {
 	defer r.tell(c, nil)
-	l.callOpened(c)
+	r.loop.calls.opened(c)
 }
 
 const (

@@ -12,6 +12,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/handoff"
 	"github.com/myriad-go/myriad/internal/wheel"
 )
 
@@ -67,21 +68,22 @@ const (
 
 func newEnd(t *testing.T, cut bool) *end {
 	d := &end{t: t, recorder: &recorder{}, h: &halfOpen{}}
-	e := &Engine{sys: standing{}, quota: quota{most: 1}, cfg: Config{WriteLimit: 1 << 20, MaxWrite: 1 << 20,
+	e := &Engine{sys: standing{}, admission: admission{quota: quota{most: 1}}, cfg: Config{WriteLimit: 1 << 20,
+		MaxWrite:      1 << 20,
 		LingerTimeout: endTime, LingerBytes: endLinger, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}}
-	l := &Loop{engine: e, drv: d.recorder, wheel: wheel.New(0), listeners: listeners{}}
-	l.shifts.current = new(shift)
+	l := assemble(&Loop{engine: e, drv: d.recorder, wheel: wheel.New(0), listeners: listeners{}})
+	l.owner.Init(handoff.Loop{}, nil)
 	if cut {
 		l.can.Cut = func(driver.ID) { d.note("cut") }
 	}
 	e.loops = []*Loop{l}
 	d.c = newConn(l, d.h)
-	l.enter(d.c, driver.MakeID(0, 1, 1))
+	l.enter(d.c, driver.MakeID(0, 1, 1), open)
 	return d
 }
 
 // settle is the end of a turn.
-func (d *end) settle() { d.c.loop.drainDirty(dirtySlice); d.c.loop.settle(d.c) }
+func (d *end) settle() { d.c.loop.settler.drainDirty(dirtySlice); d.c.loop.settler.settle(d.c) }
 
 func (d *end) write(n int) {
 	d.t.Helper()
@@ -105,7 +107,7 @@ func (d *end) asked(state string, calls ...string) {
 // expire lets the conn's timer run out, if it does so after d.
 func (d *end) expire(after time.Duration) {
 	l := d.c.loop
-	l.now += ceilMillis(after)
+	l.now += wheel.Millis(after)
 	l.wheel.Advance(l.now, l.expired)
 }
 
@@ -154,6 +156,17 @@ func TestEndBehindThePeers(t *testing.T) {
 			d.over(nil)
 		})
 	}
+}
+
+// A FIN that the conn's layer judges ends its side, too, once the conn is closing.
+func TestEndBehindAFinOfTheLayer(t *testing.T) {
+	d := newEnd(t, true)
+	d.c.ownCold().fin = true
+	d.c.Close()
+	d.settle()
+	d.asked("closed", "resume", "close")
+	d.events().Closed(d.c.id, nil)
+	d.over(nil)
 }
 
 // Our side ends once, and the conn stays open.

@@ -3,13 +3,18 @@ package myriad
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/bridge"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/handoff"
 )
 
 // An Engine runs event loops. Its methods may be called from any goroutine.
@@ -20,25 +25,14 @@ type Engine struct {
 	loops []*Loop
 	start time.Time
 
-	turn       atomic.Uint32 // which gets the next connection
-	listenTurn atomic.Uint32
-	running    atomic.Int32 // loops and bridges that have not ended
-
-	quota    quota
-	pace     pace
-	anteroom anteroom
-	locals   sharedAddrs
-	spare    spare
-	monitor  monitor
-	lighten  func() // gives the ballast back; nil: there is none
-	hits     limitHits
-
-	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
+	running   atomic.Int32 // loops and bridges that have not ended
+	admission admission
+	bridges   *bridge.Bridges  // to adopted connections without a descriptor
+	monitor   *handoff.Monitor // of inline tasks
+	lighten   func()           // gives the ballast back; nil: there is none
 
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
-	bridges map[*bridge]struct{}
-	watcher driver.Watcher // of bridges; nil while there are none
 	shared  map[any]any
 
 	lookups lookups // of DialFunc
@@ -53,9 +47,11 @@ func Start(c Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
-		quota: quota{most: int64(cfg.MaxConns)}}
+		monitor: handoff.NewMonitor(cfg.System), admission: admission{quota: quota{most: int64(cfg.MaxConns)}}}
+	e.admission.engine = e
+	e.bridges = bridge.NewBridges(e.sys, cfg.Logger, cfg.LingerTimeout, func() { e.running.Add(1) }, e.ended)
 	if cfg.AcceptRate > 0 {
-		e.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
+		e.admission.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
 	}
 	for i := range cfg.Loops {
 		l, err := newLoop(e, i)
@@ -67,15 +63,14 @@ func Start(c Config) (*Engine, error) {
 		}
 		e.loops = append(e.loops, l)
 	}
-	e.spare.open = e.has.Spare
-	e.spare.keep()
+	e.admission.spare.open = e.has.Spare
+	e.admission.spare.keep()
 	if e.has.Ballast != nil {
 		e.lighten = e.has.Ballast()
 	}
 	e.running.Store(int32(len(e.loops)))
-	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
 	for _, l := range e.loops {
-		l.employ(l.begin)
+		l.owner.Start(l.begin)
 	}
 	return e, nil
 }
@@ -95,6 +90,126 @@ func Default() (*Engine, error) {
 	return standard.engine, standard.err
 }
 
+// System is the world the engine lives in, for the packages of this module: where they wait and
+// run, they do it by its means, so that a simulation can order them.
+func (e *Engine) System() driver.System { return e.sys }
+
+// Logger is Config.Logger, or what stands in for it. Any goroutine.
+func (e *Engine) Logger() *slog.Logger { return e.cfg.Logger }
+
+// Shared returns the one value of key in this engine. The first call makes it by create. Packages
+// above use it instead of global variables. key is of a type of that package. create must not call
+// Shared. Any goroutine.
+func (e *Engine) Shared(key any, create func() any) any {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v, ok := e.shared[key]
+	if !ok {
+		if e.shared == nil {
+			e.shared = map[any]any{}
+		}
+		v = create()
+		e.shared[key] = v
+	}
+	return v
+}
+
+// Loops are the engine's loops, by their Index; they are the same until its end. Any goroutine.
+func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
+
+// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
+// Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
+// connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it
+// keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
+// shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
+func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
+	inner, err := e.sys.Listen(context.Background(), network, addr)
+	if err != nil {
+		return nil, fmt.Errorf("myriad: Listen: %w", err)
+	}
+	ln := &Listener{engine: e, inner: inner, handler: h}
+	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
+		ln.shared = inner.Addr()
+	}
+	ln.loop = e.loops[(e.admission.listenTurn.Add(1)-1)%uint32(len(e.loops))]
+	started := e.sys.NewParker()
+	if ln.loop.Post(func() { err = ln.start(); started.Unpark() }) {
+		started.Park()
+	} else {
+		err = errShutDown
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("myriad: Listen on %v: %w", inner.Addr(), err), inner.Close())
+	}
+	return ln, nil
+}
+
+// Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
+// also on error. The returned Conn may be written to at once. A *tls.Conn of tlsloop.NewListener
+// becomes a conn with a layer, without goroutines. Any other *tls.Conn has two that copy, and 64
+// KiB, while there is something to copy, and none while it is silent (docs/adr/0013). A *tls.Conn
+// that allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
+// net.Pipe, a wrapper) has them for life; on the driver std each nc has. A panic in nc costs its
+// connection, except on the driver std, which calls nc itself. If LocalAddr or RemoteAddr panics,
+// the conn's has no name ("@"). If nc has no CloseWrite, ending our side closes it. Neither a *Conn
+// nor Stream's net.Conn can be adopted: they are in an engine already, use Conn.SetHandler. Nor can
+// a *net.UnixConn of messages (unixpacket, unixgram): it is no stream, and the kernel drops the
+// rest of a message that is not read at once. It fails with ErrTooMany at Config.MaxConns and with
+// ErrBusy when the intake of every loop is full. Any goroutine.
+func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
+	return e.admission.adopt(nc, unread, h, e.admission.reserve)
+}
+
+// AdoptWait is Adopt for goroutines that accept. While the intake of every loop is full it waits,
+// and meanwhile further peers wait in the listener's backlog. Any goroutine but a loop's, which
+// would wait for itself.
+func (e *Engine) AdoptWait(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
+	return e.admission.adopt(nc, unread, h, e.admission.reserveWaiting)
+}
+
+// HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs
+// an inline task of one of the engine's loops, that loop continues on another goroutine. It returns
+// false if the caller must not wait, because it runs a callback of any engine's loop, or an inline
+// task on a driver that is bound to a thread. It looks through the stack, as OnLoop does. Any
+// goroutine.
+func (e *Engine) HandOff() bool {
+	switch whereabouts() {
+	case loopBody:
+		return false
+	case taskHost:
+		return e.handoffOf(driver.Goroutine()).HandOff()
+	}
+	return true
+}
+
+// handoffOf finds the Handoff of the inline task that runs on a goroutine. It is the zero one if
+// the loop was handed off already, or is another engine's.
+func (e *Engine) handoffOf(goroutine uint64) Handoff {
+	for _, l := range e.loops {
+		if token := l.owner.TaskOn(goroutine); token != (handoff.Token{}) {
+			return Handoff{token}
+		}
+	}
+	return Handoff{}
+}
+
+// What is bound waits by the means of the engine that it is given to, as Stream's handler and
+// net.Conn do.
+type bound interface{ bind(sys driver.System) }
+
+// bind binds h, or what h names as its successor: it may negotiate first (Heir).
+func (e *Engine) bind(h Handler) {
+	if first, ok := h.(interface{ Heir() Handler }); ok {
+		h = first.Heir()
+	}
+	if b, ok := h.(bound); ok {
+		b.bind(e.sys)
+	}
+}
+
+// writeLimit is the high mark of conns without one of their own.
+func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }
+
 // Shutdown stops listening. It calls every handler that is a Stopper, and closes the conns of all
 // others with Conn.Close, which flushes what is queued. It ends the loops when the last conn has
 // gone. When ctx ends first, the remaining connections are aborted and the context's error is
@@ -102,7 +217,7 @@ func Default() (*Engine, error) {
 // whose callback blocks aborts its connections when that callback returns. A second call waits like
 // the first. Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
-	defer e.spare.close()
+	defer e.admission.spare.close()
 	for _, l := range e.loops {
 		l.Post(func() { l.stop(nil) })
 	}
@@ -111,7 +226,7 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 		for _, l := range e.loops {
 			l.Post(func() { l.stop(err) })
 		}
-		e.abortBridges()
+		e.bridges.Abort()
 		e.waitForAborts()
 	}
 	return err
@@ -186,7 +301,7 @@ func (e *Engine) forget(waiter driver.Parker) {
 
 func (e *Engine) loopEnded(l *Loop) {
 	_ = l.drv.Shutdown()
-	e.anteroom.call()
+	e.admission.anteroom.call()
 	for _, ln := range l.listeners { // of a driver that has failed
 		ln.ended()
 	}
@@ -196,7 +311,7 @@ func (e *Engine) loopEnded(l *Loop) {
 // ended counts a loop or a bridge that has come to its end.
 func (e *Engine) ended() {
 	if e.running.Add(-1) == 0 {
-		e.monitor.end()
+		e.monitor.End()
 		if e.lighten != nil {
 			e.lighten()
 		}
@@ -207,36 +322,6 @@ func (e *Engine) ended() {
 		p.Unpark()
 	}
 }
-
-// nextLoop is the loop that gets the next connection.
-func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.loops))] }
-
-// System is the world the engine lives in, for the packages of this module: where they wait and
-// run, they do it by its means, so that a simulation can order them.
-func (e *Engine) System() driver.System { return e.sys }
-
-// Logger is Config.Logger, or what stands in for it. Any goroutine.
-func (e *Engine) Logger() *slog.Logger { return e.cfg.Logger }
-
-// Shared returns the one value of key in this engine. The first call makes it by create. Packages
-// above use it instead of global variables. key is of a type of that package. create must not call
-// Shared. Any goroutine.
-func (e *Engine) Shared(key any, create func() any) any {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	v, ok := e.shared[key]
-	if !ok {
-		if e.shared == nil {
-			e.shared = map[any]any{}
-		}
-		v = create()
-		e.shared[key] = v
-	}
-	return v
-}
-
-// Loops are the engine's loops, by their Index; they are the same until its end. Any goroutine.
-func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 
 // Figures are what a package that serves connections of an engine counts, by name, for package
 // debug.
@@ -270,9 +355,10 @@ func (e *Engine) Figures() []Figures {
 // time.
 func (e *Engine) Limits() Limits {
 	return Limits{
-		MaxConns: int(e.quota.most), Open: int(e.quota.open.Load()),
-		AtMaxConns: e.hits.conns.Load(), AtAcceptRate: e.hits.rate.Load(), NoFiles: e.hits.files.Load(),
-		Shed: e.hits.shed.Load(), TooMany: e.hits.tooMany.Load(),
+		MaxConns: int(e.admission.quota.most), Open: int(e.admission.quota.open.Load()),
+		AtMaxConns: e.admission.hits.conns.Load(), AtAcceptRate: e.admission.hits.rate.Load(),
+		NoFiles: e.admission.hits.files.Load(),
+		Shed:    e.admission.hits.shed.Load(), TooMany: e.admission.hits.tooMany.Load(),
 	}
 }
 
@@ -288,37 +374,3 @@ func (e *Engine) Stats() Stats {
 	}
 	return s
 }
-
-func (l *Loop) snapshot(now time.Duration) LoopStats {
-	s := &l.stats
-	s.mu.Lock()
-	t, rows := s.published, slices.Clone(s.rows)
-	s.mu.Unlock()
-	l.mail.mu.Lock()
-	mailbox, intake := len(l.mail.funcs), len(l.intake.coming)
-	l.mail.mu.Unlock()
-	out := LoopStats{
-		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
-		AcceptErrors: s.acceptErrors.Load(),
-		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn),
-		BytesOut: uint64(t.bytesOut),
-		Sleeps:   uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
-		Overstays: uint64(t.overstays), Handoffs: uint64(t.handoffs),
-		Full: s.full.Load(), Busy: s.busy.Load(),
-		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
-		Hibernating: t.hibernating,
-		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
-		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: uint64(t.longTurns), LongestTurn: t.longest,
-	}
-	if began := s.turnBegan.Load(); began != noTurn {
-		out.Turn = max(0, now-time.Duration(began))
-	}
-	for i := range rows {
-		out.Handlers = append(out.Handlers, rows[i].snapshot())
-	}
-	slowestFirst(out.Handlers)
-	return out
-}
-
-// writeLimit is the high mark of conns without one of their own.
-func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }

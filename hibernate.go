@@ -29,59 +29,43 @@ type Waker interface {
 	Wake(c *Conn, last Handler) Handler
 }
 
-// Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its
-// places in the loop's tables. Its timer stays set. It reports false, and does nothing, unless the
-// conn is at rest. Nothing is queued, held back or requested; it has no layer, and is not paused.
-// Neither side has ended or is closing. It was not adopted without a descriptor. The running
-// callback is not its own, and the engine does not shut down. w must be comparable, as pointers
-// are, and be the same for many connections.
-//
-// Afterwards c is no longer the connection: its methods behave as after Closed, which is not
-// called. alone says that no code but its handler holds c. Then c may become another connection
-// with the same Waker and local address. One that Loop.Conns has visited never does. On the loop
-// only.
-func (c *Conn) Hibernate(w Waker, alone bool) bool { return c.HibernateAs(w, 0, alone) }
-
-// HibernateAs is Hibernate with a tag: what the Waker has to know of this connection besides, such
-// as what its protocol waits for. HibernatedAs returns it in Wake. On the loop only.
-func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
-	l := c.loop
-	if !l.atRest(c) {
+// add is Conn.HibernateAs.
+func (b *hibernation) add(c *Conn, w Waker, tag uint8, alone bool) bool {
+	l := b.loop
+	if !b.atRest(c) {
 		return false
 	}
-	k, ok := l.kindOf(w, c.local)
+	k, ok := b.kindOf(w, c.local)
 	if !ok {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() {
+	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.cold.Load() != nil || c.limit != l.engine.writeLimit() {
 		return false
 	}
-	*l.hibernation.records.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k,
+	*b.records.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k,
 		tag: tag}
 	*l.conns.Row(c.id.Slot()) = nil
-	l.hibernation.kinds[k].asleep++
+	b.kinds[k].asleep++
 	l.stats.hibernating++
 	alone = alone && c.asked == 0
 	c.asked |= gone
-	l.advance(c, closed)
-	if kept := &l.hibernation.kinds[k].spare; alone && len(*kept) < keptConns {
+	c.advance(closed)
+	if kept := &b.kinds[k].spare; alone && len(*kept) < keptConns {
 		*kept = append(*kept, c)
 	}
 	return true
 }
 
-// HibernatedAs is the tag with which the connection has hibernated. In Waker.Wake only.
-func (c *Conn) HibernatedAs() uint8 { return c.loop.hibernation.records.Row(c.id.Slot()).tag }
-
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
-func (l *Loop) atRest(c *Conn) bool {
-	if c.id == 0 || c.status != 0 || l.stopping || l.current.Load() == c || l.switching(c) {
+func (b *hibernation) atRest(c *Conn) bool {
+	l := b.loop
+	if c.id == 0 || c.status != status(open) || l.stopping || l.calls.current.Load() == c || l.calls.switching(c) {
 		return false
 	}
-	for i := l.inline.run; i < len(l.inline.tasks); i++ {
-		if l.inline.tasks[i].c == c {
+	for i := l.tasks.ran; i < len(l.tasks.list); i++ {
+		if l.tasks.list[i].c == c {
 			return false
 		}
 	}
@@ -90,6 +74,7 @@ func (l *Loop) atRest(c *Conn) bool {
 
 // hibernation is what a loop keeps of the connections that hibernate.
 type hibernation struct {
+	loop    *Loop
 	records table.Table[hibernatedConn] // by slot
 	kinds   []kind
 }
@@ -112,10 +97,10 @@ type kind struct {
 
 // kindOf finds the kind of a connection, or makes it in the place of one that no connection has any
 // more.
-func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
-	free := len(l.hibernation.kinds)
-	for i := range l.hibernation.kinds {
-		k := &l.hibernation.kinds[i]
+func (b *hibernation) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
+	free := len(b.kinds)
+	for i := range b.kinds {
+		k := &b.kinds[i]
 		if k.waker == w && sameAddr(k.local, local) {
 			return uint16(i), true
 		}
@@ -126,10 +111,10 @@ func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
 	switch {
 	case free == maxKinds:
 		return 0, false
-	case free == len(l.hibernation.kinds):
-		l.hibernation.kinds = append(l.hibernation.kinds, kind{})
+	case free == len(b.kinds):
+		b.kinds = append(b.kinds, kind{})
 	}
-	l.hibernation.kinds[free] = kind{waker: w, local: local}
+	b.kinds[free] = kind{waker: w, local: local}
 	return uint16(free), true
 }
 
@@ -139,39 +124,43 @@ func sameAddr(a, b net.Addr) bool {
 
 // awake is the conn of that slot, woken if it hibernates; nil if there is none. Outside of
 // callbacks.
-func (l *Loop) awake(slot uint32) *Conn {
+func (b *hibernation) awake(slot uint32) *Conn {
+	l := b.loop
 	if c := l.conn(slot); c != nil {
 		return c
 	}
-	c := l.wake(slot)
+	c := b.wake(slot)
 	if c != nil {
-		l.current.Store(nil)
-		l.switchHandlers() // Wake may have called SetHandler
+		l.calls.current.Store(nil)
+		l.calls.switchHandlers() // Wake may have called SetHandler
 	}
 	return c
 }
 
 // wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
 // The conn is current then.
-func (l *Loop) wake(slot uint32) *Conn {
-	s := l.hibernation.records.Row(slot)
+func (b *hibernation) wake(slot uint32) *Conn {
+	l := b.loop
+	s := b.records.Row(slot)
 	if s == nil || s.generation == 0 {
 		return nil
 	}
-	k := &l.hibernation.kinds[s.kind]
-	c, last := l.connOf(k)
+	k := &b.kinds[s.kind]
+	c, last := b.connOf(k)
 	c.id, c.remote = driver.MakeID(uint8(l.index), slot, s.generation), s.remote
+	c.advance(open)
 	*l.conns.Row(slot) = c
 	*s = hibernatedConn{tag: s.tag}
 	k.asleep--
 	l.stats.hibernating--
-	l.current.Store(c) // which keeps it awake
-	l.callWake(c, k.waker, last)
+	l.calls.current.Store(c) // which keeps it awake
+	l.calls.wake(c, k.waker, last)
 	return c
 }
 
 // connOf takes a Conn that is kept for a kind, with the handler that it had, or makes one.
-func (l *Loop) connOf(k *kind) (c *Conn, last Handler) {
+func (b *hibernation) connOf(k *kind) (c *Conn, last Handler) {
+	l := b.loop
 	n := len(k.spare)
 	if n == 0 {
 		c = newConn(l, k.waker)
@@ -181,33 +170,23 @@ func (l *Loop) connOf(k *kind) (c *Conn, last Handler) {
 	c, k.spare[n-1] = k.spare[n-1], nil
 	k.spare = k.spare[:n-1]
 	c.mu.Lock()
-	c.asked, c.status = 0, 0
+	c.asked, c.status = 0, status(arriving)
 	c.mu.Unlock()
 	return c, c.handler
 }
 
-func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
-	c.handler, c.can = w, 0 // if Wake panics
-	call := l.calls(c)
-	defer l.returned(c, &call)
-	h := w.Wake(c, last)
-	l.engine.bind(h)
-	c.handler, c.can = h, abilitiesOf(h)
-	call.returned = true
-}
-
-// WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for
-// these. On the loop only.
-func (l *Loop) WakeAll(chosen func(w Waker) bool) {
-	before := l.current.Load()
-	defer func() { l.current.Store(before) }() // chosen may not return
-	for i := range uint32(l.hibernation.records.Len()) {
-		if s := l.hibernation.records.Row(i); s.generation != 0 && chosen(l.hibernation.kinds[s.kind].waker) {
-			l.revisit(l.wake(i)) // for what Wake has asked of it
+// wakeAll is Loop.WakeAll.
+func (b *hibernation) wakeAll(chosen func(w Waker) bool) {
+	l := b.loop
+	before := l.calls.current.Load()
+	defer func() { l.calls.current.Store(before) }() // chosen may not return
+	for i := range uint32(b.records.Len()) {
+		if s := b.records.Row(i); s.generation != 0 && chosen(b.kinds[s.kind].waker) {
+			l.settler.revisit(b.wake(i)) // for what Wake has asked of it
 		}
 	}
-	for i := range l.hibernation.kinds {
-		if k := &l.hibernation.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
+	for i := range b.kinds {
+		if k := &b.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
 			*k = kind{}
 		}
 	}

@@ -25,7 +25,7 @@ func TestKeptConnsAreBounded(t *testing.T) {
 	first := map[*Conn]bool{}
 	for i := range uint32(many) {
 		c := newConn(l, sleepyhead{})
-		l.enter(c, driver.MakeID(0, i, 1))
+		l.enter(c, driver.MakeID(0, i, 1), open)
 		first[c] = true
 		if !c.Hibernate(sleepyhead{}, true) {
 			t.Fatalf("conn %d does not hibernate", i)
@@ -36,7 +36,7 @@ func TestKeptConnsAreBounded(t *testing.T) {
 	}
 	again := 0
 	for i := range uint32(many) {
-		if first[l.wake(i)] {
+		if first[l.hibernation.wake(i)] {
 			again++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // This file is what bounds an engine's connections: how many (Config.MaxConns), how fast they come
@@ -31,6 +32,10 @@ type limitHits struct {
 	conns, rate, files, shed, tooMany atomic.Uint64
 }
 
+// A claim is what a listener without room queues in a quota. granted is called when room has been
+// reserved for it; false says that its loop has ended.
+type claim struct{ granted func() bool }
+
 // A quota counts the connections that MaxConns bounds. Listeners without room queue for it, first
 // come, first served, each with one accepted peer. So none of them can keep the others out.
 type quota struct {
@@ -39,11 +44,11 @@ type quota struct {
 
 	waiting atomic.Int32 // len(queue), for a look without the lock
 	mu      sync.Mutex
-	queue   []*Listener
+	queue   []*claim
 }
 
-// take counts one more connection, if there is room. Any goroutine.
-func (q *quota) take() bool {
+// reserve counts one more connection, if there is room. Any goroutine.
+func (q *quota) reserve() bool {
 	for {
 		n := q.open.Load()
 		if n >= q.most {
@@ -55,55 +60,56 @@ func (q *quota) take() bool {
 	}
 }
 
-// give is for a connection that has gone: its room is the first waiting listener's. Any goroutine.
-func (q *quota) give() {
+// release is for a connection that has gone: its room is the first waiting listener's. Any
+// goroutine.
+func (q *quota) release() {
 	q.open.Add(-1)
 	if q.waiting.Load() > 0 {
 		q.serve()
 	}
 }
 
-// wait queues a listener, whose admitHand is called on its loop when it has been given room.
-func (q *quota) wait(ln *Listener) {
+// queueUp queues a listener's claim.
+func (q *quota) queueUp(c *claim) {
 	q.mu.Lock()
-	q.queue = append(q.queue, ln)
+	q.queue = append(q.queue, c)
 	q.waiting.Store(int32(len(q.queue)))
 	q.mu.Unlock()
 	q.serve() // room that was given before the queue could be seen
 }
 
-// serve gives room to waiting listeners and dials, as far as there is any.
+// serve gives room to waiting listeners, as far as there is any.
 func (q *quota) serve() {
 	for {
-		ln := q.next()
-		if ln == nil {
+		c := q.next()
+		if c == nil {
 			return
 		}
-		if !ln.loop.Post(ln.admitHand) {
+		if !c.granted() {
 			q.open.Add(-1) // its loop has ended
 		}
 	}
 }
 
-// next takes room for the listener that has waited longest. Nil: nothing waits, or there is no
+// next reserves room for the claim that has waited longest. Nil: nothing waits, or there is no
 // room.
-func (q *quota) next() *Listener {
+func (q *quota) next() *claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 || !q.take() {
+	if len(q.queue) == 0 || !q.reserve() {
 		return nil
 	}
-	ln := q.queue[0]
+	c := q.queue[0]
 	q.remove(0)
-	return ln
+	return c
 }
 
-// leave takes a listener out of the queue.
-func (q *quota) leave(ln *Listener) {
+// unqueue takes a claim out of the queue, if it is there.
+func (q *quota) unqueue(c *claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, other := range q.queue {
-		if other == ln {
+		if other == c {
 			q.remove(i)
 			return
 		}
@@ -127,9 +133,9 @@ type pace struct {
 	next     atomic.Int64
 }
 
-// reserve says for how many milliseconds of the loop's clock one more connection must wait, 0 if
+// delay says for how many milliseconds of the loop's clock one more connection must wait, 0 if
 // not at all. It must come then.
-func (p *pace) reserve(now int64) int64 {
+func (p *pace) delay(now int64) int64 {
 	if p.interval == 0 {
 		return 0
 	}
@@ -138,10 +144,13 @@ func (p *pace) reserve(now int64) int64 {
 		next := p.next.Load()
 		due := max(next, now-int64(paceBurst))
 		if p.next.CompareAndSwap(next, due+p.interval) {
-			return ceilMillis(time.Duration(max(0, due-now)))
+			return wheel.Millis(time.Duration(max(0, due-now)))
 		}
 	}
 }
+
+// noticePeriod is how often one kind of overload is logged at most.
+const noticePeriod = 10 * time.Second
 
 // A notice is logged once a period at most, with how often there was reason to.
 type notice struct {

@@ -6,12 +6,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // newQuota is of an engine whose loop does not run: what is posted to it waits in its mailbox.
 func newQuota(most int64) (*quota, *Loop) {
-	e := &Engine{quota: quota{most: most}}
-	return &e.quota, &Loop{engine: e}
+	e := &Engine{admission: admission{quota: quota{most: most}}}
+	return &e.admission.quota, assemble(&Loop{engine: e})
+}
+
+// claimOf is the claim of a listener that the loop has.
+func claimOf(l *Loop) *claim {
+	ln := &Listener{loop: l}
+	return &claim{func() bool { return l.Post(ln.roomReserved) }}
 }
 
 func posted(l *Loop) int {
@@ -23,29 +31,29 @@ func posted(l *Loop) int {
 // Room is given to the longest waiting one, also if it came up just before that one queued.
 func TestQuota(t *testing.T) {
 	q, l := newQuota(2)
-	first, second := &Listener{loop: l}, &Listener{loop: l}
+	first, second := claimOf(l), claimOf(l)
 	for i, want := range []bool{true, true, false} {
-		if q.take() != want {
+		if q.reserve() != want {
 			t.Fatalf("take %d of a quota of two: not %v", i, want)
 		}
 	}
-	q.give() // after the listener has looked, and before it queues
-	q.wait(first)
+	q.release() // after the listener has looked, and before it queues
+	q.queueUp(first)
 	if posted(l) != 1 || q.open.Load() != 2 {
 		t.Error("room that was there is not given to who comes to wait")
 	}
-	q.wait(first)
-	q.wait(second)
+	q.queueUp(first)
+	q.queueUp(second)
 	if posted(l) != 0 {
 		t.Error("room was given where there is none")
 	}
-	q.leave(first)
-	q.give()
+	q.unqueue(first)
+	q.release()
 	if posted(l) != 1 || q.open.Load() != 2 || q.waiting.Load() != 0 {
 		t.Errorf("after a listener has left the queue: %d open, %d wait", q.open.Load(), q.waiting.Load())
 	}
-	q.give()
-	q.give()
+	q.release()
+	q.release()
 	if q.open.Load() != 0 {
 		t.Errorf("%d are open in the end", q.open.Load())
 	}
@@ -54,12 +62,12 @@ func TestQuota(t *testing.T) {
 // Room for a listener whose loop has ended goes to the next one.
 func TestQuotaOfEndedLoop(t *testing.T) {
 	q, l := newQuota(1)
-	ended := &Loop{engine: l.engine}
+	ended := assemble(&Loop{engine: l.engine})
 	ended.mail.closed = true
-	q.take()
-	q.wait(&Listener{loop: ended})
-	q.wait(&Listener{loop: l})
-	q.give()
+	q.reserve()
+	q.queueUp(claimOf(ended))
+	q.queueUp(claimOf(l))
+	q.release()
 	if posted(l) != 1 || q.open.Load() != 1 {
 		t.Errorf("the second listener was not given room; %d are open", q.open.Load())
 	}
@@ -68,8 +76,8 @@ func TestQuotaOfEndedLoop(t *testing.T) {
 // Room that comes when the peer has been dropped is given back.
 func TestRoomForNobody(t *testing.T) {
 	q, l := newQuota(1)
-	q.take()
-	(&Listener{loop: l}).admitHand()
+	q.reserve()
+	(&Listener{loop: l}).roomReserved()
 	if q.open.Load() != 0 {
 		t.Error("room is lost")
 	}
@@ -79,20 +87,20 @@ func TestRoomForNobody(t *testing.T) {
 func TestPace(t *testing.T) {
 	p := pace{interval: int64(10 * time.Millisecond)}
 	for now, want := range []int64{0, 9, 18, 27} { // the clock goes on by one, the time given by ten
-		if wait := p.reserve(int64(now)); wait != want {
+		if wait := p.delay(int64(now)); wait != want {
 			t.Errorf("at %d ms: wait %d ms, want %d", now, wait, want)
 		}
 	}
 	const later = 3_600_000
 	atOnce := 0
-	for p.reserve(later) == 0 {
+	for p.delay(later) == 0 {
 		atOnce++
 	}
 	if atOnce != 6 { // 50 ms worth, and the one that is due now
 		t.Errorf("%d at once after an hour", atOnce)
 	}
 	for none := (&pace{}); atOnce > 0; atOnce-- {
-		if none.reserve(0) != 0 {
+		if none.delay(0) != 0 {
 			t.Error("a pace without a limit has somebody wait")
 		}
 	}
@@ -123,7 +131,7 @@ func TestConnsWithin(t *testing.T) {
 
 // A MaxConns that the descriptors are not enough for is taken, and said. The default is not.
 func TestTooManyConnsWarn(t *testing.T) {
-	files, limited := fileLimit()
+	files, limited := driver.FileLimit()
 	for _, tc := range []struct {
 		most int
 		warn bool

@@ -1,9 +1,7 @@
 package myriad
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
 )
 
 // This file is what accepts connections, and what a listener does with peers while the engine is at
@@ -31,33 +30,6 @@ type Listener struct {
 
 // listeners are those of a loop, by slot.
 type listeners map[uint32]*Listener
-
-// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
-// Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
-// connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it
-// keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
-// shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
-func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
-	inner, err := e.sys.Listen(context.Background(), network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("myriad: Listen: %w", err)
-	}
-	ln := &Listener{engine: e, inner: inner, handler: h}
-	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
-		ln.shared = inner.Addr()
-	}
-	ln.loop = e.loops[(e.listenTurn.Add(1)-1)%uint32(len(e.loops))]
-	started := e.sys.NewParker()
-	if ln.loop.Post(func() { err = ln.start(); started.Unpark() }) {
-		started.Park()
-	} else {
-		err = errShutDown
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("myriad: Listen on %v: %w", inner.Addr(), err), inner.Close())
-	}
-	return ln, nil
-}
 
 // start runs on the loop.
 func (ln *Listener) start() error {
@@ -88,13 +60,13 @@ func (ln *Listener) Close() error {
 		return ErrClosed
 	}
 	ln.inner.Refuse()
-	ln.loop.Post(func() { ln.loop.closeListener(ln) })
+	ln.loop.Post(func() { ln.stop() })
 	return nil
 }
 
 // ended runs on the loop when the driver has let go of the listener.
 func (ln *Listener) ended() {
-	ln.loop.dropHand(ln)
+	ln.dropHand()
 	_ = ln.inner.Close()
 }
 
@@ -107,14 +79,13 @@ const (
 	shedAfter = 2 * time.Second
 	// shedBatch is how many peers a listener closes in one acceptPause at most.
 	shedBatch = 64
-	// noticePeriod is how often one kind of overload is logged at most.
-	noticePeriod = 10 * time.Second
 )
 
 // accepting is what a listener's loop knows of it. A listener with a peer in hand does not accept.
 type accepting struct {
 	hand     driver.Socket // accepted, and kept waiting: for room, or with room for its time
 	room     bool          // the quota counts it
+	claim    claim         // in the quota's queue while there is no room
 	failing  int64         // loop time since which accepting has failed; 0: it has not
 	shedding bool          // the spare descriptor is used to close new connections
 	mayShed  int           // peers, until the pause ends
@@ -138,163 +109,163 @@ func (ln *Listener) halt(on bool) {
 			l.drv.StopAccept(ln.id)
 		}
 		if ln.halted = on; ln.hand == nil { // else accepting goes on when the peer in hand is in
-			l.resumeAccept(ln)
+			ln.resume()
 		}
 	})
 }
 
-func (l *Loop) resumeAccept(ln *Listener) {
+func (ln *Listener) resume() {
 	if !ln.halted {
-		l.drv.ResumeAccept(ln.id)
+		ln.loop.drv.ResumeAccept(ln.id)
 	}
 }
 
 // accepted is the driver's news of a peer.
-func (l *Loop) accepted(ln *Listener, sock driver.Socket) {
+func (ln *Listener) accepted(sock driver.Socket) {
+	l := ln.loop
 	if ln.shedding {
-		l.shed(ln, sock)
+		ln.shed(sock)
 		return
 	}
 	e := l.engine
 	l.stats.accepts.Add(1)
 	if ln.failing != 0 {
 		ln.failing = 0
-		e.spare.keep()
+		e.admission.spare.keep()
 	}
 	ln.hand = sock
-	if ln.room = e.quota.waiting.Load() == 0 && e.quota.take(); ln.room {
-		l.letInTime(ln)
+	if ln.room = e.admission.quota.waiting.Load() == 0 && e.admission.quota.reserve(); ln.room {
+		ln.sendInTime()
 		return
 	}
 	l.drv.StopAccept(ln.id)
-	e.hits.conns.Add(1)
-	if n := e.full.due(l.now); n > 0 {
+	e.admission.hits.conns.Add(1)
+	if n := e.admission.full.due(l.now); n > 0 {
 		e.cfg.Logger.Warn("myriad: Config.MaxConns connections are open; peers wait to be accepted", "limit",
-			e.quota.most, "times", n)
+			e.admission.quota.most, "times", n)
 	}
-	e.quota.wait(ln)
+	ln.claim.granted = func() bool { return l.Post(ln.roomReserved) }
+	e.admission.quota.queueUp(&ln.claim)
 }
 
-// admitHand is called when the quota has taken room for the peer in hand.
-func (ln *Listener) admitHand() {
+// roomReserved is called when the quota has taken room for the peer in hand.
+func (ln *Listener) roomReserved() {
 	l := ln.loop
 	if ln.hand == nil { // it was dropped meanwhile
-		l.engine.quota.give()
+		l.engine.admission.quota.release()
 		return
 	}
 	ln.room = true
-	l.resumeAccept(ln) // before its handler is called, which may not return
-	l.letInTime(ln)
+	ln.resume() // before its handler is called, which may not return
+	ln.sendInTime()
 }
 
-// letInTime lets the peer in hand in, for which there is room, unless Config.AcceptRate has it
-// wait.
-func (l *Loop) letInTime(ln *Listener) {
+// sendInTime is send, unless Config.AcceptRate has the peer wait.
+func (ln *Listener) sendInTime() {
+	l := ln.loop
 	e := l.engine
-	wait := e.pace.reserve(l.now)
+	wait := e.admission.pace.delay(l.now)
 	if wait == 0 {
-		l.letIn(ln)
+		ln.send()
 		return
 	}
 	l.drv.StopAccept(ln.id)
 	l.wheel.Set(ln.id.Slot(), l.now+wait)
-	e.hits.rate.Add(1)
-	if n := e.fast.due(l.now); n > 0 {
+	e.admission.hits.rate.Add(1)
+	if n := e.admission.fast.due(l.now); n > 0 {
 		e.cfg.Logger.Warn("myriad: peers come faster than Config.AcceptRate; they wait to be accepted", "limit",
 			e.cfg.AcceptRate, "times", n)
 	}
 }
 
-func (l *Loop) letIn(ln *Listener) {
-	sock := ln.hand
+// send gives the peer in hand, for which there is room, to the next loop in turn. If the intake of
+// that one is full the listener's own loop has it.
+func (ln *Listener) send() {
+	a := arrival{sock: ln.hand, listener: ln}
 	ln.hand, ln.room = nil, false
-	l.engine.place(l, arrival{sock: sock, listener: ln})
+	if to := ln.engine.admission.nextLoop(); to == ln.loop || !to.intake.send(a, false) {
+		ln.loop.intake.attach(&a)
+	}
 }
 
-// acceptFailed has a listener rest. Its peers are left in the backlog, for descriptors are most
+// failed has a listener rest. Its peers are left in the backlog, for descriptors are most
 // often back soon; when that has lasted, some are shed in each pause, so that they can try
 // elsewhere.
-func (l *Loop) acceptFailed(ln *Listener, err error) {
+func (ln *Listener) failed(err error) {
+	l := ln.loop
 	e := l.engine
 	l.stats.acceptErrors.Add(1)
 	noFiles := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 	if noFiles {
-		e.hits.files.Add(1)
+		e.admission.hits.files.Add(1)
 	}
-	e.logAcceptFailure(l, err)
+	e.admission.logAcceptFailure(l, err)
 	if ln.failing == 0 {
 		ln.failing = max(1, l.now)
 	}
-	l.rest(ln)
+	ln.rest()
 	if ln.shedding { // another part of the process was quicker to take the descriptor
-		l.endShedding(ln)
+		ln.endShedding()
 		return
 	}
-	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.spare.free() {
+	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.admission.spare.free() {
 		ln.shedding, ln.mayShed = true, shedBatch
-		l.resumeAccept(ln)
-	}
-}
-
-func (e *Engine) logAcceptFailure(l *Loop, err error) {
-	if n := e.failing.due(l.now); n > 0 {
-		e.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause, "err",
-			err,
-			"times", n, "shed", e.hits.shed.Load())
+		ln.resume()
 	}
 }
 
 // shed closes a peer that cannot be served.
-func (l *Loop) shed(ln *Listener, sock driver.Socket) {
-	l.engine.hits.shed.Add(1) // before the peer knows it
+func (ln *Listener) shed(sock driver.Socket) {
+	ln.loop.engine.admission.hits.shed.Add(1) // before the peer knows it
 	_ = sock.Close()
 	if ln.mayShed--; ln.mayShed == 0 {
-		l.drv.StopAccept(ln.id) // until the pause ends
+		ln.loop.drv.StopAccept(ln.id) // until the pause ends
 	}
 }
 
-func (l *Loop) endShedding(ln *Listener) {
-	l.drv.StopAccept(ln.id)
+func (ln *Listener) endShedding() {
+	ln.loop.drv.StopAccept(ln.id)
 	ln.shedding = false
-	l.engine.spare.back()
+	ln.loop.engine.admission.spare.back()
 }
 
 // rested is the listener's timer. A listener that has shed connections rests afterwards, so that
 // other listeners get the spare. While another listener has it, a true accept would take the
 // descriptor that it has freed.
-func (l *Loop) rested(ln *Listener) {
+func (ln *Listener) rested() {
 	switch {
 	case ln.hand != nil && !ln.room: // it waits for the quota
 		return
 	case ln.hand != nil:
-		l.resumeAccept(ln) // before its handler is called, which may not return
-		l.letIn(ln)
+		ln.resume() // before its handler is called, which may not return
+		ln.send()
 		return
 	case ln.shedding:
-		l.endShedding(ln)
-		l.rest(ln)
+		ln.endShedding()
+		ln.rest()
 		return
-	case ln.failing != 0 && l.engine.spare.away():
-		l.rest(ln)
+	case ln.failing != 0 && ln.loop.engine.admission.spare.away():
+		ln.rest()
 		return
 	}
-	l.resumeAccept(ln)
+	ln.resume()
 }
 
-func (l *Loop) rest(ln *Listener) { l.wheel.Set(ln.id.Slot(), l.now+ceilMillis(acceptPause)) }
+func (ln *Listener) rest() { ln.loop.wheel.Set(ln.id.Slot(), ln.loop.now+wheel.Millis(acceptPause)) }
 
-// closeListener ends accepting.
-func (l *Loop) closeListener(ln *Listener) {
-	l.dropHand(ln)
-	l.drv.CloseListener(ln.id)
+// stop ends accepting.
+func (ln *Listener) stop() {
+	ln.dropHand()
+	ln.loop.drv.CloseListener(ln.id)
 }
 
 // dropHand closes the peer that a listener keeps waiting, as its backlog's are, and gives back what
 // it has lent.
-func (l *Loop) dropHand(ln *Listener) {
+func (ln *Listener) dropHand() {
+	l := ln.loop
 	if ln.shedding {
 		ln.shedding = false
-		l.engine.spare.back()
+		l.engine.admission.spare.back()
 	}
 	if ln.hand == nil {
 		return
@@ -302,8 +273,8 @@ func (l *Loop) dropHand(ln *Listener) {
 	_ = ln.hand.Close()
 	ln.hand = nil
 	if ln.room {
-		l.engine.quota.give()
+		l.engine.admission.quota.release()
 	} else {
-		l.engine.quota.leave(ln)
+		l.engine.admission.quota.unqueue(&ln.claim)
 	}
 }

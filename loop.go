@@ -4,14 +4,211 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/handoff"
 	"github.com/myriad-go/myriad/internal/table"
 	"github.com/myriad-go/myriad/internal/wheel"
 )
+
+// A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of
+// it: another one after each handoff. What a part of the engine beside the core knows of a loop is
+// in that part's struct, and in its file.
+type Loop struct {
+	engine *Engine
+	index  int
+	drv    driver.Driver
+	can    driver.Capabilities // of drv
+
+	// Owned by the loop's goroutine.
+	pacing
+	shutdown
+	conns       table.Table[*Conn]  // by slot; nil: it is free, or its connection hibernates
+	born        table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
+	live        int                 // connections, those that hibernate included
+	wheel       *wheel.Wheel
+	calls       callbacks
+	settler     settler
+	tasks       tasks
+	owner       handoff.Owner // which goroutine owns it
+	hibernation hibernation
+	listeners   listeners
+	locals      driver.LocalAddrs
+
+	// Shared.
+	posted atomic.Uint32 // of work: what any goroutine has given the loop, and whether it sleeps
+	mail   mailbox
+	intake intake
+	stats  loopStats
+}
+
+// work says in one word what a loop has to do beside its driver's events. A turn looks at it, so
+// that it calls only the parts of the loop that have something to do.
+type work uint32
+
+const (
+	workMail     work = 1 << iota // functions and connections in the mailbox
+	workDirty                     // conns that were given work
+	workRevisits                  // conns to be settled again
+	workLater                     // functions of Later
+	workTasks                     // inline tasks
+	asleep                        // no work: the loop waits, or is about to; post wakes it
+	allWork      = asleep - 1
+)
+
+// A pacing is where a loop is in time.
+type pacing struct {
+	clock   time.Duration // since the engine's start, read once per turn
+	now     int64         // the same in milliseconds
+	due     work          // what the loop has to do, as far as it has looked at what was posted
+	slept   bool          // since the clock was read: the first event reads it again, lest timers be set from the past
+	late    bool          // to its timers: they wait for one poll
+	turns   int           // since others could run
+	owing   bool          // and in them something ran that may have given goroutines work, other than inline tasks
+	yielded time.Duration // the clock then
+}
+
+// shutdown is how far a loop has come with its end.
+type shutdown struct {
+	stopping  bool
+	abortWith error // why conns are aborted while stopping; nil: they are closed in order
+	failure   error // of the driver
+	told      int   // the conns in the table below it know that the loop is stopping
+}
+
+func newLoop(e *Engine, index int) (*Loop, error) {
+	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer,
+		KeepAlive: max(0, e.cfg.KeepAlive)})
+	if err != nil {
+		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
+	}
+	l := assemble(&Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
+		listeners: listeners{}, locals: driver.LocalAddrs{}})
+	l.owner.Init(handoff.Loop{Sys: e.sys, Bound: l.can.ThreadBound, Own: l.can.Own, Run: l.run,
+		Overtake: l.tasks.overtake, Fail: l.stopFor}, e.monitor)
+	return l, nil
+}
+
+// assemble tells the parts of a loop which loop they are of.
+func assemble(l *Loop) *Loop {
+	l.calls.loop, l.settler.loop, l.tasks.loop = l, l, l
+	l.intake.loop, l.hibernation.loop = l, l
+	return l
+}
+
+// Index is the loop's number in its engine, from 0. Any goroutine.
+func (l *Loop) Index() int { return l.index }
+
+// ThreadBound reports whether the loop stays on one thread, because its driver needs that. Such a
+// loop is never handed off: a call that would wait on it fails with ErrOnLoop. Any goroutine.
+func (l *Loop) ThreadBound() bool { return l.can.ThreadBound }
+
+// Engine is the engine the loop belongs to. Any goroutine.
+func (l *Loop) Engine() *Engine { return l.engine }
+
+// Now is the time at which this turn of the loop began. On the loop only.
+func (l *Loop) Now() time.Time { return l.engine.start.Add(time.Duration(l.now) * time.Millisecond) }
+
+// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
+// functions wait already and with ErrClosed after the engine's shutdown. Any goroutine; never
+// blocks.
+func (l *Loop) Do(f func()) error {
+	l.mail.mu.Lock()
+	switch {
+	case l.mail.closed:
+		l.mail.mu.Unlock()
+		return ErrClosed
+	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
+		l.mail.mu.Unlock()
+		l.stats.busy.Add(1)
+		return ErrBusy
+	}
+	l.mail.funcs = append(l.mail.funcs, f)
+	l.mail.mu.Unlock()
+	l.post(workMail)
+	return nil
+}
+
+// Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
+// want of room, such as the end of a server. It reports false after the engine's shutdown. Any
+// goroutine; never blocks.
+func (l *Loop) Post(f func()) bool {
+	l.mail.mu.Lock()
+	ok := !l.mail.closed
+	if ok {
+		l.mail.funcs = append(l.mail.funcs, f)
+	}
+	l.mail.mu.Unlock()
+	if ok {
+		l.post(workMail)
+	}
+	return ok
+}
+
+// Later has f called when this turn's events have been handled: what they have gathered can be
+// passed on in one go. Called by such a function, it is for the next turn; after the loop's last
+// one nothing is called. On the loop only.
+func (l *Loop) Later(f func()) {
+	l.mail.later.add(f)
+	l.due |= workLater
+}
+
+// Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
+// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
+// other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
+// place for life, so none is met twice; those that come or go between two slices may be missed, and
+// those that hibernate are. visit may do what a handler may. On the loop only.
+func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
+	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
+		if c := l.conn(uint32(i)); c != nil {
+			c.show()
+			visit(c)
+		}
+		if n--; n == 0 && i+1 < l.conns.Len() {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for
+// these. On the loop only.
+func (l *Loop) WakeAll(chosen func(w Waker) bool) { l.hibernation.wakeAll(chosen) }
+
+func (l *Loop) snapshot(now time.Duration) LoopStats {
+	s := &l.stats
+	s.mu.Lock()
+	t, rows := s.published, slices.Clone(s.rows)
+	s.mu.Unlock()
+	l.mail.mu.Lock()
+	mailbox, intake := len(l.mail.funcs), len(l.intake.coming)
+	l.mail.mu.Unlock()
+	out := LoopStats{
+		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
+		AcceptErrors: s.acceptErrors.Load(),
+		Reads:        t.reads, Writes: t.writes, BytesIn: t.bytesIn,
+		BytesOut: t.bytesOut,
+		Sleeps:   t.sleeps, Wakes: s.wakes.Load(), Turns: t.turns,
+		Overstays: t.overstays, Handoffs: t.handoffs,
+		Full: s.full.Load(), Busy: s.busy.Load(),
+		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
+		Hibernating: t.hibernating,
+		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
+		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: t.longTurns, LongestTurn: t.longest,
+	}
+	if began := s.turnBegan.Load(); began != noTurn {
+		out.Turn = max(0, now-time.Duration(began))
+	}
+	for i := range rows {
+		out.Handlers = append(out.Handlers, rows[i].snapshot())
+	}
+	slowestFirst(out.Handlers)
+	return out
+}
 
 const (
 	// turnsPerYield is after how many polls in a row that found something the loop lets other
@@ -34,93 +231,36 @@ const (
 	manyDirty = 2 * dirtySlice
 	// keptDirty is for how many of them a loop keeps room.
 	keptDirty = 1024
-	// maxLocalAddrs bounds the loop's table of shared local addresses.
-	maxLocalAddrs = 1024
 	// longestSleep keeps waits for far timers within what every driver's kernel can count.
 	longestSleep = time.Hour
 )
 
-// A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of
-// it: another one after each handoff. What a part of the engine beside the core knows of a loop is
-// in that part's struct, and in its file.
-type Loop struct {
-	engine *Engine
-	index  int
-	drv    driver.Driver
-	can    driver.Capabilities // of drv
-
-	// Owned by the loop's goroutine.
-	pacing
-	shutdown
-	conns       table.Table[*Conn]  // by slot; nil: it is free, or its connection hibernates
-	born        table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
-	live        int                 // connections, those that hibernate included
-	wheel       *wheel.Wheel
-	switches    []handlerSwitch
-	work        work
-	inline      inlining
-	shifts      shifts
-	hibernation hibernation
-	listeners   listeners
-	locals      localAddrs
-
-	// Shared.
-	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
-	dirty   atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
-	asleep  atomic.Bool          // the loop waits, or is about to: a goroutine that gives it work wakes it
-	mail    mailbox
-	intake  intake
-	stats   loopStats
-}
-
-// A pacing is where a loop is in time.
-type pacing struct {
-	clock   time.Duration // since the engine's start, read once per turn
-	now     int64         // the same in milliseconds
-	slept   bool          // since the clock was read: the first event reads it again, lest timers be set from the past
-	late    bool          // to its timers: they wait for one poll
-	turns   int           // since others could run
-	owing   bool          // and in them something ran that may have given goroutines work, other than inline tasks
-	yielded time.Duration // the clock then
-}
-
-// work is what a turn has taken up, and what is for the next one. It is not on the stack: a handler
-// may end the goroutine (runtime.Goexit), and another one goes on from here.
-type work struct {
-	revisits relay[*Conn] // to be settled again
-	after    relay[func()]
-	dirty    batch[dirtyConn]
-	funcs    batch[func()]
-}
-
-func newLoop(e *Engine, index int) (*Loop, error) {
-	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer,
-		KeepAlive: max(0, e.cfg.KeepAlive)})
-	if err != nil {
-		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
+// post notes that the loop was given work, and wakes it if it sleeps. The work itself is where the
+// loop finds it before post is called. Any goroutine.
+func (l *Loop) post(w work) {
+	switch before := work(l.posted.Load()); {
+	case before&(w|asleep) == w: // it has yet to look, and then finds this, too
+		return
+	case work(l.posted.Or(uint32(w)))&asleep == 0:
+		return
 	}
-	return &Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
-		listeners: listeners{}, locals: localAddrs{}}, nil
-}
-
-// Index is the loop's number in its engine, from 0. Any goroutine.
-func (l *Loop) Index() int { return l.index }
-
-// ThreadBound reports whether the loop stays on one thread, because its driver needs that. Such a
-// loop is never handed off: a call that would wait on it fails with ErrOnLoop. Any goroutine.
-func (l *Loop) ThreadBound() bool { return l.can.ThreadBound }
-
-// Engine is the engine the loop belongs to. Any goroutine.
-func (l *Loop) Engine() *Engine { return l.engine }
-
-// Now is the time at which this turn of the loop began. On the loop only.
-func (l *Loop) Now() time.Time { return l.engine.start.Add(time.Duration(l.now) * time.Millisecond) }
-
-func (l *Loop) wakeIf(needed bool) {
-	if needed && l.asleep.CompareAndSwap(true, false) {
+	if work(l.posted.And(^uint32(asleep)))&asleep != 0 { // else another goroutine wakes it
 		l.stats.wakes.Add(1)
 		l.drv.Wake()
 	}
+}
+
+// todo is what the loop has to do of w. It looks at what was posted.
+func (l *Loop) todo(w work) work {
+	if l.posted.Load() != 0 {
+		l.due |= work(l.posted.Swap(0)) & allWork
+	}
+	return l.due & w
+}
+
+// fallAsleep has post wake the loop from now on. It returns false if there is something to do.
+func (l *Loop) fallAsleep() bool {
+	return l.due == 0 && l.posted.CompareAndSwap(0, uint32(asleep))
 }
 
 // begin is the loop's first goroutine.
@@ -131,7 +271,7 @@ func (l *Loop) begin() {
 
 // run is the loop, for as long as it belongs to this goroutine.
 func (l *Loop) run() {
-	for l.runTasks() {
+	for l.due&workTasks == 0 || l.tasks.run() {
 		if l.over() {
 			l.runAfter() // what the last turn has left, or the conns of a driver that has failed
 			l.fellIdle()
@@ -150,6 +290,9 @@ func (l *Loop) run() {
 
 // stopFor ends the loop, and its connections with err, because its driver cannot be used any more.
 func (l *Loop) stopFor(err error) {
+	if l.failure != nil {
+		return
+	}
 	l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
 	l.failure = err
 }
@@ -160,14 +303,14 @@ func (l *Loop) over() bool {
 		l.fail()
 		return true
 	}
-	return l.stopping && l.live == 0 && len(l.listeners) == 0 && !l.inline.waits() && l.finish()
+	return l.stopping && l.live == 0 && len(l.listeners) == 0 && l.due&workTasks == 0 && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one
 // may need it, and only then it sleeps.
 func (l *Loop) poll() (int, error) {
 	n, err := l.drv.Poll(0, (*sink)(l))
-	if n > 0 || err != nil || l.hasWork() {
+	if n > 0 || err != nil || l.todo(allWork) != 0 {
 		return n, err
 	}
 	l.fellIdle()
@@ -177,15 +320,14 @@ func (l *Loop) poll() (int, error) {
 	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
 		return n, err
 	}
-	l.asleep.Store(true)
-	defer l.asleep.Store(false)
-	if l.hasWork() {
+	if !l.fallAsleep() {
 		return 0, nil
 	}
-	l.stats.sleeps.Add(1)
+	l.stats.sleeps++
 	l.stats.publish(true)
-	wait := l.untilTimer()
-	return l.drv.Poll(wait, (*sink)(l))
+	n, err = l.drv.Poll(l.untilTimer(), (*sink)(l))
+	l.todo(0) // awake
+	return n, err
 }
 
 // yield lets others run.
@@ -202,17 +344,6 @@ func (l *Loop) mustYield() bool { return l.owing || alone() }
 // alone reports whether this processor is the only one that goroutines have.
 func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
-// hasWork reports whether the loop has been given work.
-func (l *Loop) hasWork() bool {
-	w := &l.work
-	if l.dirty.Load() != nil || !w.dirty.empty() || w.revisits.gathers() || w.after.gathers() || l.inline.waits() {
-		return true
-	}
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return len(l.mail.funcs) > 0 || !l.intake.empty()
-}
-
 // untilTimer is how long the loop may sleep; negative is without end.
 func (l *Loop) untilTimer() time.Duration {
 	at, armed := l.wheel.Next()
@@ -226,23 +357,33 @@ func (l *Loop) untilTimer() time.Duration {
 // turn handles what is not the driver's events, which have been handled inside Poll.
 func (l *Loop) turn(events int) {
 	l.readClock()
-	l.tellStopping()
-	l.readMail()
-	l.settleRevisits()
-	most := dirtySlice
-	if l.inline.waits() {
+	if l.stopping {
+		l.tellStopping()
+	}
+	if l.todo(workMail) != 0 {
+		l.readMail()
+	}
+	if l.due&workRevisits != 0 {
+		l.settler.settleRevisits()
+	}
+	dirty, most := 0, dirtySlice
+	if l.due&workTasks != 0 {
 		most = dirtyFirst
 	}
-	dirty := l.drainDirty(most)
+	if l.todo(workDirty) != 0 {
+		dirty = l.settler.drainDirty(most)
+	}
 	l.expire()
-	if dirty < most {
-		dirty += l.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
+	if dirty < most && l.todo(workDirty) != 0 {
+		dirty += l.settler.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
-	l.owing = l.owing || dirty > 0 || !l.inline.waits()
-	l.runAfter()
-	l.stats.turns.Add(1)
-	l.stats.revisits = len(l.work.revisits.coming)
+	l.owing = l.owing || dirty > 0 || l.due&workTasks == 0
+	if l.due&workLater != 0 {
+		l.runAfter()
+	}
+	l.stats.turns++
+	l.stats.revisits = len(l.settler.revisits.coming)
 	l.stats.publish(false)
 	if l.turns++; events > 0 && l.clock-l.yielded >= yieldTime && (l.turns >= turnsPerYield || alone()) {
 		l.readClock() // what others do meanwhile is not time of this loop's
@@ -254,8 +395,8 @@ func (l *Loop) turn(events int) {
 // expire is for the timers that have run out. If the loop is late for them, it first looks for what
 // has come meanwhile, so that a peer that has sent in time is not treated as one that has not.
 func (l *Loop) expire() {
-	due, armed := l.wheel.Next()
-	if l.late = !l.late && armed && l.now-due > wheel.Tick; !l.late {
+	since, due := l.wheel.Due(l.now)
+	if l.late = due && !l.late && l.now-since > wheel.Tick; due && !l.late {
 		l.wheel.Advance(l.now, l.expired)
 	}
 }
@@ -276,15 +417,7 @@ func (l *Loop) millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(1, ceilMillis(t.Sub(l.engine.start)))
-}
-
-func ceilMillis(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	if d > time.Duration(ms)*time.Millisecond {
-		ms++
-	}
-	return ms
+	return max(1, wheel.Millis(t.Sub(l.engine.start)))
 }
 
 // remove takes the conn out of the loop's table.
@@ -296,8 +429,9 @@ func (l *Loop) remove(c *Conn) {
 	l.stats.conns.Add(-1)
 }
 
-// enter puts the conn into the loop's table.
-func (l *Loop) enter(c *Conn, id driver.ID) {
+// enter puts the conn into the loop's table: it is open, or dialing.
+func (l *Loop) enter(c *Conn, id driver.ID, as state) {
+	c.advance(as)
 	*l.conns.Grow(id.Slot()) = c
 	*l.born.Grow(id.Slot()) = uint32(l.now / ageUnit)
 	c.id = id
@@ -328,65 +462,21 @@ func (l *Loop) elapsed() time.Duration { return l.engine.sys.Now().Sub(l.engine.
 // ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
 const ageUnit = 100 // milliseconds
 
-// shutdown is how far a loop has come with its end.
-type shutdown struct {
-	stopping  bool
-	abortWith error // why conns are aborted while stopping; nil: they are closed in order
-	failure   error // of the driver
-	told      int   // the conns in the table below it know that the loop is stopping
-}
-
 // mailbox holds what other goroutines ask of the loop itself.
 type mailbox struct {
 	mu     sync.Mutex
-	funcs  []func()
-	closed bool
-}
+	funcs  []func() // guarded by mu
+	closed bool     // guarded by mu
 
-// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
-// functions wait already and with ErrClosed after the engine's shutdown. Any goroutine; never
-// blocks.
-func (l *Loop) Do(f func()) error {
-	l.mail.mu.Lock()
-	switch {
-	case l.mail.closed:
-		l.mail.mu.Unlock()
-		return ErrClosed
-	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
-		l.mail.mu.Unlock()
-		l.stats.busy.Add(1)
-		return ErrBusy
-	}
-	l.mail.funcs = append(l.mail.funcs, f)
-	l.mail.mu.Unlock()
-	l.wakeIf(true)
-	return nil
-}
-
-// Later has f called when this turn's events have been handled: what they have gathered can be
-// passed on in one go. Called by such a function, it is for the next turn; after the loop's last
-// one nothing is called. On the loop only.
-func (l *Loop) Later(f func()) { l.work.after.add(f) }
-
-// Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
-// want of room, such as the end of a server. It reports false after the engine's shutdown. Any
-// goroutine; never blocks.
-func (l *Loop) Post(f func()) bool {
-	l.mail.mu.Lock()
-	ok := !l.mail.closed
-	if ok {
-		l.mail.funcs = append(l.mail.funcs, f)
-	}
-	l.mail.mu.Unlock()
-	l.wakeIf(ok)
-	return ok
+	taken batch[func()] // the loop's: what it has taken up of funcs
+	later relay[func()] // the loop's: what Later was given
 }
 
 // finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.
 func (l *Loop) finish() bool {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	if len(l.mail.funcs) > 0 || !l.work.funcs.empty() || !l.intake.empty() {
+	if len(l.mail.funcs) > 0 || !l.mail.taken.empty() || !l.intake.empty() {
 		return false
 	}
 	l.mail.closed = true
@@ -395,35 +485,43 @@ func (l *Loop) finish() bool {
 
 func (l *Loop) readMail() {
 	l.takeMail()
-	l.admitAll()
-	l.runAll(&l.work.funcs)
+	l.intake.attachAll()
+	l.runAll(&l.mail.taken)
 }
 
 // takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes
 // first, and the new in the next turn.
 func (l *Loop) takeMail() {
+	l.due &^= workMail
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	l.work.funcs.refill(&l.mail.funcs)
-	l.intake.takeUp()
+	l.mail.taken.refill(&l.mail.funcs)
+	if cap(l.intake.taken.list) > keptIntake {
+		l.intake.taken.list = nil
+	}
+	l.intake.taken.refill(&l.intake.coming)
+	if len(l.mail.funcs) > 0 || len(l.intake.coming) > 0 {
+		l.due |= workMail
+	}
 }
 
 func (l *Loop) runAll(fs *batch[func()]) {
 	if !fs.empty() {
-		l.current.Store(nil)
+		l.calls.current.Store(nil)
 		l.owing = true
 	}
 	for f, ok := fs.take(); ok; f, ok = fs.take() {
-		l.guard(f)
-		l.switchHandlers()
+		l.calls.function(f)
+		l.calls.switchHandlers()
 	}
 }
 
 // runAfter runs what Later was given in this turn. What that gives to Later again waits for the
 // next turn.
 func (l *Loop) runAfter() {
-	l.work.after.renew()
-	l.runAll(&l.work.after.batch)
+	l.due &^= workLater
+	l.mail.later.renew()
+	l.runAll(&l.mail.later.batch)
 }
 
 // A batch is a list that is taken up piece by piece.
@@ -439,9 +537,6 @@ type relay[T any] struct {
 }
 
 func (r *relay[T]) add(piece T) { r.coming = append(r.coming, piece) }
-
-// gathers reports whether there is something for the next batch.
-func (r *relay[T]) gathers() bool { return len(r.coming) > 0 }
 
 // renew takes up what has gathered, unless something is left of what was taken up before.
 func (r *relay[T]) renew() { r.refill(&r.coming) }
@@ -468,121 +563,6 @@ func (b *batch[T]) refill(list *[]T) {
 	}
 }
 
-// sink is the loop as its driver sees it: the events, out of the way of Loop's public methods.
-type sink Loop
-
-var _ driver.Events = (*sink)(nil)
-
-func (s *sink) loop() *Loop {
-	l := (*Loop)(s)
-	if l.slept {
-		l.readClock()
-	}
-	return l
-}
-
-func (s *sink) conn(id driver.ID) *Conn { return s.loop().awake(id.Slot()) }
-
-func (s *sink) Received(id driver.ID, p []byte) {
-	c, l := s.conn(id), s.loop()
-	l.stats.reads.Add(1)
-	l.stats.bytesIn.Add(uint64(len(p)))
-	switch {
-	case c.phase() != open && !c.mustEncode():
-		l.discard(c, len(p))
-	case c.layer() != nil:
-		l.current.Store(c)
-		l.decode(c, p)
-		l.leave(c)
-	default:
-		l.current.Store(c)
-		l.deliver(c, p)
-		l.leave(c)
-	}
-}
-
-func (s *sink) Ended(id driver.ID) {
-	c, l := s.conn(id), s.loop()
-	l.current.Store(c)
-	l.wireEnded(c)
-	l.leave(c)
-}
-
-func (s *sink) Sent(id driver.ID, n int64) {
-	c, l := s.conn(id), s.loop()
-	l.stats.bytesOut.Add(uint64(n))
-	if x := c.extra.Load(); x != nil && x.sending {
-		x.fileSent(c, n)
-	} else {
-		c.queued.Add(-n)
-	}
-	l.settle(c)
-}
-
-func (s *sink) Closed(id driver.ID, err error) {
-	l := s.loop()
-	if ln, ok := l.listeners[id.Slot()]; ok {
-		delete(l.listeners, id.Slot())
-		l.wheel.Clear(id.Slot())
-		ln.ended()
-		return
-	}
-	// also if the conn hibernates, and its Wake does not return
-	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }()
-	l.awake(id.Slot())
-}
-
-func (s *sink) Detached(id driver.ID, sock driver.Socket) {
-	l := s.loop()
-	defer l.engine.quota.give()
-	l.detached(s.conn(id), sock)
-}
-
-func (s *sink) Dialed(id driver.ID, local driver.Addr) {
-	c := s.conn(id)
-	c.local = ownAddr{local}
-	s.loop().dialed(c)
-}
-
-func (s *sink) DialFailed(id driver.ID, err error) {
-	c, l := s.conn(id), s.loop()
-	l.engine.quota.give()
-	l.remove(c)
-	c.bury()
-	c.dialing().finish(err)
-}
-
-func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
-	l := s.loop()
-	l.accepted(l.listeners[id.Slot()], sock)
-}
-
-func (s *sink) AcceptFailed(id driver.ID, err error) {
-	l := s.loop()
-	l.acceptFailed(l.listeners[id.Slot()], err)
-}
-
-// expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener
-// that rests.
-func (l *Loop) expired(slot uint32) {
-	if ln, ok := l.listeners[slot]; ok {
-		l.rested(ln)
-		return
-	}
-	c := l.awake(slot)
-	if c.is(connecting) {
-		l.attemptDue(c)
-		return
-	}
-	if c.phase() != open {
-		l.lingerExpired(c)
-		return
-	}
-	l.current.Store(c)
-	l.callExpired(c)
-	l.leave(c)
-}
-
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
 func (l *Loop) fail() {
 	err := l.failure
@@ -591,10 +571,10 @@ func (l *Loop) fail() {
 		if !ln.closed.Swap(true) {
 			ln.inner.Refuse()
 		}
-		l.dropHand(ln)
+		ln.dropHand()
 	}
 	for i := range uint32(l.conns.Len()) {
-		if c := l.awake(i); c != nil {
+		if c := l.hibernation.awake(i); c != nil {
 			l.closedAndCounted(c, err)
 		}
 	}
@@ -602,9 +582,9 @@ func (l *Loop) fail() {
 		l.takeMail()
 		for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
 			_ = a.sock.Close()
-			l.refuse(a.conn, err)
+			l.intake.refuse(a.conn, err)
 		}
-		l.runAll(&l.work.funcs)
+		l.runAll(&l.mail.taken)
 	}
 }
 
@@ -619,7 +599,7 @@ func (l *Loop) stop(abort error) {
 	for _, ln := range l.listeners {
 		if !ln.closed.Swap(true) {
 			ln.inner.Refuse()
-			l.closeListener(ln)
+			ln.stop()
 		}
 	}
 	l.told = 0
@@ -629,12 +609,12 @@ func (l *Loop) stop(abort error) {
 // tellStopping tells those conns that do not know it yet.
 func (l *Loop) tellStopping() {
 	for l.stopping && l.told < l.conns.Len() {
-		c := l.awake(uint32(l.told))
+		c := l.hibernation.awake(uint32(l.told))
 		l.told++
 		switch {
 		case c == nil:
-		case c.is(connecting):
-			c.dialing().race.lose(errShutDown)
+		case c.state() == dialing:
+			c.attempt().race.lose(errShutDown)
 		default:
 			l.dismiss(c)
 		}
@@ -648,14 +628,14 @@ func (l *Loop) dismiss(c *Conn) {
 		c.Abort(l.abortWith)
 		return
 	}
-	l.current.Store(c)
-	l.callStopping(c)
-	l.leave(c)
+	l.calls.current.Store(c)
+	l.calls.stopping(c)
+	l.calls.done(c)
 }
 
 // closedAndCounted makes room for another conn, but not before the handler has heard of it: it
 // never sees more than MaxConns.
 func (l *Loop) closedAndCounted(c *Conn, err error) {
-	defer l.engine.quota.give()
-	l.ended(c, err)
+	defer l.engine.admission.quota.release()
+	c.driverClosed(err)
 }

@@ -16,11 +16,13 @@ func (clockOnly) Now() time.Time { return time.Now() }
 // What measuring adds to one call of a handler, and to one turn. Beside them there are two system
 // calls for each.
 func BenchmarkMeasuring(b *testing.B) {
-	l := &Loop{engine: &Engine{sys: clockOnly{}}}
+	l := assemble(&Loop{engine: &Engine{sys: clockOnly{}}})
 	h := Handler(&streamHandler{})
 	b.Run("call", func(b *testing.B) {
 		for b.Loop() {
-			l.called(reflect.TypeOf(h), l.calling(reflect.TypeOf(h)))
+			if began := l.calls.calling(reflect.TypeOf(h)); began != untimed {
+				l.calls.called(reflect.TypeOf(h), began)
+			}
 		}
 	})
 	b.Run("turn", func(b *testing.B) {
@@ -66,7 +68,7 @@ func TestHandlerTableIsBounded(t *testing.T) {
 
 // Every call is stood for by one that is timed, whatever brings a burst about.
 func TestSamplesStandForAllCalls(t *testing.T) {
-	l := &Loop{engine: &Engine{sys: clockOnly{}}}
+	l := assemble(&Loop{engine: &Engine{sys: clockOnly{}}})
 	kind := reflect.TypeFor[int]()
 	stoodFor := func() int {
 		for _, r := range l.stats.rows {
@@ -75,7 +77,9 @@ func TestSamplesStandForAllCalls(t *testing.T) {
 		return 0
 	}
 	for calls := 1; calls <= 5000; calls++ {
-		l.called(kind, l.calling(kind))
+		if began := l.calls.calling(kind); began != untimed {
+			l.calls.called(kind, began)
+		}
 		if calls%777 == 0 {
 			l.stats.timeEach()
 		}
@@ -87,17 +91,17 @@ func TestSamplesStandForAllCalls(t *testing.T) {
 
 // Where each turn is long, most calls are still not timed.
 func TestLongTurnsDoNotTimeAllCalls(t *testing.T) {
-	l := &Loop{engine: &Engine{sys: clockOnly{}}}
+	l := assemble(&Loop{engine: &Engine{sys: clockOnly{}}})
 	kind := reflect.TypeFor[int]()
 	const calls = 4 * burstEvery
 	timed := 0
 	for range calls {
 		l.stats.timeEach()
-		began := l.calling(kind)
+		began := l.calls.calling(kind)
 		if began != untimed {
 			timed++
+			l.calls.called(kind, began)
 		}
-		l.called(kind, began)
 	}
 	if least, most := calls/burstEvery*burstCalls, calls/burstEvery*burstCalls+calls/samplePeriod; timed < least ||
 		timed > most {

@@ -50,7 +50,7 @@ func idleBytes(t testing.TB, n int, use func(c *Conn)) int {
 			l.Conns(0, l.conns.Len(), use)
 		})
 		waitFor(t, func() (done bool) { // until what they have asked for is done
-			runOn(l, func() { done = !l.hasWork() })
+			runOn(l, func() { done = l.todo(allWork) == 0 })
 			return done
 		})
 	}
@@ -123,7 +123,7 @@ func TestIdleConnIsSmall(t *testing.T) {
 		{"fresh", func(*Conn) {}},
 		{"with a timer", func(c *Conn) { c.SetTimer(time.Hour) }},
 		{"after use", func(c *Conn) {
-			c.ownExtra() // as a pause or a file would
+			c.ownCold() // as a pause or a file would
 			c.SetTimer(time.Hour)
 			_, _ = c.Write([]byte("x"))
 		}},
@@ -207,7 +207,7 @@ func connsFor(t testing.TB) int {
 }
 
 // A dial takes nothing of the loop's table of shared addresses, because its port is its own, and
-// its conn has no extra part.
+// its conn has no cold part.
 func TestDialedConnIsSmall(t *testing.T) {
 	e, err := Start(Config{Loops: 1, System: unladen{epoll.System{}}})
 	if err != nil {
@@ -226,8 +226,8 @@ func TestDialedConnIsSmall(t *testing.T) {
 		if _, shared := c.Loop().locals[driver.AddrOf(c.LocalAddr())]; shared {
 			t.Errorf("%v, of a dialled conn, is shared", c.LocalAddr())
 		}
-		if c.extra.Load() != nil {
-			t.Error("a dialled conn has an extra part")
+		if c.cold.Load() != nil {
+			t.Error("a dialled conn has an cold part")
 		}
 		if _, is := c.Handler().(idle); !is {
 			t.Errorf("the handler of a dialled conn is a %T", c.Handler())

@@ -159,11 +159,6 @@ const (
 	untimed = -1
 )
 
-// A tally is a counter that the loop alone adds to and reads.
-type tally uint64
-
-func (t *tally) Add(n uint64) { *t += tally(n) }
-
 // loopStats are what LoopStats is made of.
 type loopStats struct {
 	conns        atomic.Int64
@@ -184,10 +179,10 @@ type loopStats struct {
 
 // tallies are published as a whole.
 type tallies struct {
-	reads, writes, bytesIn, bytesOut tally
-	given, dropped                   tally // bytes given to the driver, and those that it will not send any more
-	sleeps, turns, longTurns         tally
-	overstays, handoffs              tally
+	reads, writes, bytesIn, bytesOut uint64
+	given, dropped                   uint64 // bytes given to the driver, and those that it will not send any more
+	sleeps, turns, longTurns         uint64
+	overstays, handoffs              uint64
 	dirty, mostDirty, revisits       int
 	hibernating                      int // connections
 	busyTime, handlerTime, longest   time.Duration

@@ -72,17 +72,11 @@ type streamConn struct {
 	writeDue time.Time
 }
 
-// bind lets a stream wait by the engine's means from the moment its handler is given to it, also
-// behind a handler that negotiates first and names its successor (Heir).
-func (e *Engine) bind(h Handler) {
-	if first, ok := h.(interface{ Heir() Handler }); ok {
-		h = first.Heir()
-	}
-	if s, ok := h.(*streamHandler); ok {
-		s.mu.Lock()
-		s.world = e.sys
-		s.mu.Unlock()
-	}
+// bind lets a stream wait by the engine's means from the moment its handler is given to it.
+func (s *streamConn) bind(sys driver.System) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world = sys
 }
 
 // Read implements net.Conn.
@@ -315,6 +309,8 @@ func (s *streamConn) addr(of func(*Conn) net.Addr) net.Addr {
 
 // streamHandler is the loop's side of a stream.
 type streamHandler streamConn
+
+func (h *streamHandler) bind(sys driver.System) { (*streamConn)(h).bind(sys) }
 
 func (h *streamHandler) Opened(c *Conn) {
 	s := (*streamConn)(h)

@@ -21,6 +21,7 @@ type stub struct {
 	loop     *Loop
 	dials    []string // when, and to where
 	attached int
+	wakes    int
 }
 
 func (s *stub) Dial(a net.Addr) (driver.ID, error) {
@@ -35,16 +36,18 @@ func (s *stub) Attach(driver.Socket) (driver.ID, error) {
 	return 0, errors.ErrUnsupported
 }
 
+func (s *stub) Wake()                { s.wakes++ }
 func (s *stub) StopAccept(driver.ID) {}
 func (s *stub) Close(driver.ID)      {}
 
 func newStub(most int64) (*quota, *stub) {
-	e := &Engine{quota: quota{most: most}, cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		DialTimeout: time.Minute}}
-	s := &stub{loop: &Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}}}
+	e := &Engine{admission: admission{quota: quota{most: most}},
+		cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			DialTimeout: time.Minute}}
+	s := &stub{loop: assemble(&Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}})}
 	s.loop.drv = s
 	e.loops = []*Loop{s.loop}
-	return &e.quota, s
+	return &e.admission.quota, s
 }
 
 // Room that has just come up is for the listener that waits, also when another one is quicker to be
@@ -52,15 +55,44 @@ func newStub(most int64) (*quota, *stub) {
 func TestNobodyPassesTheQueue(t *testing.T) {
 	q, s := newStub(1)
 	first, second := &Listener{loop: s.loop}, &Listener{loop: s.loop}
-	q.take()
-	q.wait(first)
+	q.reserve()
+	first.claim.granted = func() bool { return s.loop.Post(first.roomReserved) }
+	q.queueUp(&first.claim)
 	q.open.Add(-1) // the first half of give
-	s.loop.accepted(second, nilSocket{})
+	second.accepted(nilSocket{})
 	if s.attached != 0 || second.hand == nil || second.room {
 		t.Errorf("the second listener was given room that the first waits for; %d attached", s.attached)
 	}
-	if posted(s.loop) != 1 || q.open.Load() != 1 || !slices.Equal(q.queue, []*Listener{second}) {
+	if posted(s.loop) != 1 || q.open.Load() != 1 || !slices.Equal(q.queue, []*claim{&second.claim}) {
 		t.Errorf("%d open, %d wait: the first was not given its room", q.open.Load(), len(q.queue))
+	}
+}
+
+// Work that is posted keeps the loop from falling asleep, or wakes it once.
+func TestPostedWorkWakesALoopOnce(t *testing.T) {
+	_, s := newStub(1)
+	l := s.loop
+	l.post(workMail)
+	if s.wakes != 0 || l.fallAsleep() {
+		t.Fatalf("awake, with mail: woken %d times, or it falls asleep", s.wakes)
+	}
+	if got := l.todo(allWork); got != workMail || l.fallAsleep() {
+		t.Fatalf("to do is %b, want mail; or it falls asleep over that", got)
+	}
+	if l.due = 0; !l.fallAsleep() {
+		t.Fatal("a loop without work does not fall asleep")
+	}
+	l.post(workDirty)
+	l.post(workDirty)
+	l.post(workMail)
+	if s.wakes != 1 {
+		t.Errorf("woken %d times, want once", s.wakes)
+	}
+	if got := l.todo(allWork); got != workDirty|workMail {
+		t.Errorf("to do is %b, want dirty conns and mail", got)
+	}
+	if l.post(workDirty); s.wakes != 1 {
+		t.Error("a loop that is awake was woken")
 	}
 }
 
@@ -114,7 +146,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 	_, s := newStub(1)
 	l := s.loop
 	l.engine.sys, l.engine.cfg.Mailbox = standing{}, 1
-	tasks := func() { l.inline.tasks = append(l.inline.tasks, connTask{}) }
+	tasks := func() { l.tasks.list, l.due = append(l.tasks.list, connTask{}), l.due|workTasks }
 	for _, step := range []struct {
 		name  string
 		procs int
@@ -132,7 +164,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 		runtime.GOMAXPROCS(step.procs)
 		step.do()
 		l.turn(1)
-		l.inline.tasks = nil
+		l.tasks.list, l.due = nil, l.due&^workTasks
 		if l.mustYield() != step.want {
 			t.Errorf("%s: lets others run: %v, want %v", step.name, !step.want, step.want)
 		}
@@ -182,9 +214,9 @@ func TestLateLoopLooksFirst(t *testing.T) {
 			l, world, h := s.loop, new(clock), new(dawdler)
 			l.engine.sys = world
 			c := newConn(l, h)
-			l.enter(c, driver.MakeID(0, 1, 1))
+			l.enter(c, driver.MakeID(0, 1, 1), open)
 			c.SetTimer(time.Second)
-			l.settle(c)
+			l.settler.settle(c)
 			for due, _ := l.wheel.Next(); due < 1000; due, _ = l.wheel.Next() {
 				world.now = time.Duration(due) * time.Millisecond
 				l.turn(0)

@@ -28,8 +28,8 @@ func (c *Conn) write(p []byte) (int, error) {
 	if err := c.admit(len(p)); err != nil {
 		return 0, err
 	}
-	if l := c.layer(); l != nil {
-		return c.writeThrough(l, p)
+	if x := c.cold.Load(); x != nil && x.layer != nil {
+		return x.write(c, p)
 	}
 	c.output().Append(p)
 	c.queued.Add(int64(len(p)))
@@ -61,12 +61,41 @@ func (c *Conn) oweRoom() {
 	}
 }
 
+// takeRoom takes back the debt of a Drained call if it can be paid now.
+func (c *Conn) takeRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roomy := c.roomy()
+	if roomy {
+		c.asked &^= wantRoom | wantEmpty
+	}
+	return roomy
+}
+
+// roomy reports whether what was refused has a chance now; of a conn that is being closed
+// nothing has. mu is held.
+func (c *Conn) roomy() bool {
+	if c.asked&(wantClose|wantAbort|gone) != 0 {
+		return false
+	}
+	if c.filesFull() {
+		return false
+	}
+	mark := int64(c.limit) / 2
+	if c.asked&wantEmpty != 0 {
+		mark = 0
+	}
+	return c.queued.Load() <= mark
+}
+
 // unlockAndWake ends a critical section that may have given the loop work: bytes, or the debt of a
 // Drained call, for which the room may have come while the call was refused.
 func (c *Conn) unlockAndWake(err error) error {
-	wake := (err == nil || c.asked&wantRoom != 0) && c.link()
+	wake := (err == nil || c.asked&wantRoom != 0) && c.loop.settler.link(c)
 	c.mu.Unlock()
-	c.loop.wakeIf(wake)
+	if wake {
+		c.loop.post(workDirty)
+	}
 	return err
 }
 
@@ -90,8 +119,8 @@ func (c *Conn) WriteBlocks(blocks ...*buf.Block) error {
 }
 
 func (c *Conn) writeBlocks(n int, blocks []*buf.Block) error {
-	if c.layer() != nil {
-		return c.encodeBlocks(n, blocks)
+	if x := c.cold.Load(); x != nil && x.layer != nil {
+		return x.writeBlocks(c, n, blocks)
 	}
 	if err := c.admit(n); err != nil {
 		releaseAll(blocks)
@@ -134,7 +163,7 @@ func (c *Conn) Buffered() int {
 	if c.out != nil {
 		n = c.out.Len()
 	}
-	if x := c.extra.Load(); x != nil {
+	if x := c.cold.Load(); x != nil {
 		n += int(x.unencoded)
 	}
 	return n
@@ -143,6 +172,18 @@ func (c *Conn) Buffered() int {
 // QueuedTotal is how many bytes the conn has yet to give to the kernel, the rest of WriteFile's
 // files included. On the loop only.
 func (c *Conn) QueuedTotal() int64 { return c.unsent() }
+
+// unsent is how many bytes a closing conn has yet to get rid of, files included.
+func (c *Conn) unsent() int64 {
+	n := c.queued.Load()
+	x := c.cold.Load()
+	if x == nil {
+		return n
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return n + x.fileBytes()
+}
 
 // Close flushes the queue, ends our side, and closes when the peer has ended its side too.
 // Meanwhile it discards what the peer sends, up to Config.LingerBytes. So the peer can read the
@@ -194,18 +235,18 @@ func (c *Conn) Abort(err error) {
 	}
 	c.asked |= wantAbort
 	// of a layer that has failed, why is known
-	if err != nil && (c.extra.Load() == nil || c.extra.Load().reason == nil) {
-		c.more().reason = err
+	if err != nil && (c.cold.Load() == nil || c.cold.Load().reason == nil) {
+		c.makeCold().reason = err
 	}
 	_ = c.unlockAndWake(nil)
 }
 
 // flush gives the driver what is queued and carries out what was asked. It returns the requests
 // that it found.
-func (l *Loop) flush(c *Conn) request {
+func (c *Conn) flush() request {
 	c.mu.Lock()
 	asked := c.asked
-	if asked&gone != 0 || c.phase() == closed {
+	if asked&gone != 0 || c.state() == closed {
 		c.mu.Unlock()
 		return 0
 	}
@@ -213,28 +254,30 @@ func (l *Loop) flush(c *Conn) request {
 	due := c.due
 	if asked&wantAbort != 0 {
 		c.mu.Unlock()
-		l.abort(c)
+		c.abortNow()
 		return 0
 	}
 	out := c.takeOutput()
-	x := c.extra.Load()
+	x := c.cold.Load()
 	further := x != nil && x.waits()
 	c.mu.Unlock()
 	if asked&wantDeadline != 0 {
-		l.setDeadline(c, due)
+		c.armDeadline(due)
 	}
-	l.send(c, out)
+	c.send(out)
 	if further {
-		l.sendFurther(c, x)
+		c.sendWaiting(x)
 	}
-	l.pursueEnd(c, asked)
+	if asked&(wantFIN|wantClose) != 0 || c.state() == detaching {
+		c.pursueEnd(asked)
+	}
 	return asked
 }
 
 // takeOutput takes what may be sent now: everything, or what goes before the first file. mu is
 // held.
 func (c *Conn) takeOutput() *buf.Chain {
-	out, x := c.out, c.extra.Load()
+	out, x := c.out, c.cold.Load()
 	if out == nil {
 		return nil
 	}
@@ -247,26 +290,27 @@ func (c *Conn) takeOutput() *buf.Chain {
 	return out
 }
 
-func (l *Loop) setDeadline(c *Conn, due int64) {
+func (c *Conn) armDeadline(due int64) {
 	switch {
-	case c.phase() != open:
+	case c.state() >= draining:
 	case due == 0:
-		l.wheel.Clear(c.id.Slot())
+		c.loop.wheel.Clear(c.id.Slot())
 	default:
-		l.wheel.Set(c.id.Slot(), due)
+		c.loop.wheel.Set(c.id.Slot(), due)
 	}
 }
 
-func (l *Loop) send(c *Conn, out *buf.Chain) {
+func (c *Conn) send(out *buf.Chain) {
+	l := c.loop
 	if out == nil {
 		return
 	}
 	n := int64(out.Len())
 	queued := l.drv.Send(c.id, out)
 	out.Put()
-	l.stats.writes.Add(1)
-	l.stats.given.Add(uint64(n))
-	l.stats.bytesOut.Add(uint64(n - queued))
+	l.stats.writes++
+	l.stats.given += uint64(n)
+	l.stats.bytesOut += uint64(n - queued)
 	c.queued.Add(queued - n)
 }
 
@@ -276,10 +320,10 @@ func (l *Loop) send(c *Conn, out *buf.Chain) {
 // loop. It looks through the stack, which takes microseconds. Any goroutine.
 func (c *Conn) Flush() bool {
 	l := c.loop
-	if l.shifts.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
+	if !l.owner.Has(driver.Goroutine()) || whereabouts() != loopBody {
 		return false
 	}
-	if c.id == 0 || c.phase() == closed || c.is(connecting) {
+	if s := c.state(); s < open || s == closed {
 		return true
 	}
 	c.mu.Lock()
@@ -288,37 +332,33 @@ func (c *Conn) Flush() bool {
 		return true
 	}
 	out := c.takeOutput()
-	x := c.extra.Load()
+	x := c.cold.Load()
 	mustEncode := x != nil && x.unencoded > 0
 	c.mu.Unlock()
-	l.send(c, out)
+	c.send(out)
 	if mustEncode {
-		l.encodeOwed(c, x)
+		x.encodeOwed(c)
 	}
 	return true
 }
 
-// hasUnencoded reports whether a file is still to be sent, or plaintext that the layer has to
-// encode, or what was queued behind it is to be dropped anyway.
-func (c *Conn) hasUnencoded() bool {
-	x := c.extra.Load()
-	if x == nil {
-		return false
-	}
+// unsent reports whether a file is still to be sent, or plaintext that the layer has to encode, or
+// what was queued behind it is to be dropped anyway.
+func (x *cold) unsent(c *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return x.sending || len(x.files) > 0 || x.unencoded > 0 || c.asked&wantAbort != 0
 }
 
 // waits reports whether there is something to send beside the conn's queue. Conn.mu is held.
-func (x *extra) waits() bool { return x.unencoded > 0 || len(x.files) > 0 }
+func (x *cold) waits() bool { return x.unencoded > 0 || len(x.files) > 0 }
 
-// sendFurther sends what waits, as far as there is room.
-func (l *Loop) sendFurther(c *Conn, x *extra) {
+// sendWaiting sends what waits, as far as there is room.
+func (c *Conn) sendWaiting(x *cold) {
 	if x.buffered != nil {
-		l.encodeOwed(c, x)
+		x.encodeOwed(c)
 	}
-	l.sendFiles(c, x)
+	x.sendFiles(c)
 }
 
 // maxFiles is how many files may wait on one conn, besides the one that is being sent. Then
@@ -375,7 +415,7 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 	if n == 0 {
 		return f.Close()
 	}
-	x := c.more()
+	x := c.makeCold()
 	if len(x.files) >= maxFiles {
 		c.asked |= wantRoom
 		c.loop.stats.full.Add(1)
@@ -395,36 +435,37 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 // filesFull reports whether a call of WriteFile or Write would be refused because files wait. mu is
 // held.
 func (c *Conn) filesFull() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	return x != nil && len(x.files) >= maxFiles || c.fileBlocks()
 }
 
 // fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's
 // stream has one order.
 func (c *Conn) fileBlocks() bool {
-	x := c.extra.Load()
+	x := c.cold.Load()
 	return x != nil && x.layer != nil && len(x.files) > 0
 }
 
 // sendFiles continues with the files that wait. Without a layer the driver sends them; it takes
 // nothing else until one is sent.
-func (l *Loop) sendFiles(c *Conn, x *extra) {
+func (x *cold) sendFiles(c *Conn) {
 	if x.layer != nil {
-		l.encodeFiles(c, x)
+		x.encodeFiles(c)
 		return
 	}
-	for !x.sending && l.startFile(c, x) {
+	for !x.sending && x.startFile(c) {
 		if !x.sending {
 			c.mu.Lock()
 			out := c.takeOutput()
 			c.mu.Unlock()
-			l.send(c, out)
+			c.send(out)
 		}
 	}
 }
 
 // startFile gives the driver the next file, if what goes before it has been given.
-func (l *Loop) startFile(c *Conn, x *extra) bool {
+func (x *cold) startFile(c *Conn) bool {
+	l := c.loop
 	c.mu.Lock()
 	if len(x.files) == 0 || x.files[0].before > 0 { // those came since takeOutput, and the conn is linked
 		c.mu.Unlock()
@@ -442,15 +483,15 @@ func (l *Loop) startFile(c *Conn, x *extra) bool {
 		c.Abort(err)
 		return false
 	}
-	l.stats.given.Add(uint64(run.n))
-	l.stats.bytesOut.Add(uint64(run.n - queued))
+	l.stats.given += uint64(run.n)
+	l.stats.bytesOut += uint64(run.n - queued)
 	x.fileLeft = queued
 	x.sending = queued > 0
 	return true
 }
 
 // fileSent books what has gone of the bytes before a file, then of the file.
-func (x *extra) fileSent(c *Conn, n int64) {
+func (x *cold) fileSent(c *Conn, n int64) {
 	ahead := min(n, x.ahead)
 	x.ahead -= ahead
 	c.queued.Add(-ahead)
@@ -460,7 +501,7 @@ func (x *extra) fileSent(c *Conn, n int64) {
 
 // encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. No
 // other goroutine writes meanwhile: Write refuses while a file waits before a layer.
-func (l *Loop) encodeFiles(c *Conn, x *extra) {
+func (x *cold) encodeFiles(c *Conn) {
 	if c.is(served) {
 		return
 	}
@@ -474,7 +515,7 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 		run := x.files[0]
 		c.mu.Unlock()
 		if slice == nil {
-			slice = buf.Get(min(fileSlice, l.engine.cfg.MaxWrite))
+			slice = buf.Get(min(fileSlice, c.loop.engine.cfg.MaxWrite))
 			defer slice.Release()
 		}
 		p := slice.Extend()
@@ -484,20 +525,20 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 				errors.Join(err, io.ErrUnexpectedEOF)))
 			return
 		}
-		if !l.encodeSlice(c, x, p[:n]) {
+		if !x.encodeSlice(c, p[:n]) {
 			return
 		}
 	}
 	if slice != nil {
-		l.revisitServed(c)
+		c.loop.settler.revisitServed(c)
 	}
 }
 
 // encodeSlice reports whether the layer took the slice. One that found no room is read again when
 // there is some.
-func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
+func (x *cold) encodeSlice(c *Conn, p []byte) bool {
 	c.mu.Lock()
-	err := l.encode(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })
+	err := x.encodeOnLoop(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })
 	if err == nil {
 		run := &x.files[0]
 		run.off += int64(len(p))
@@ -512,12 +553,12 @@ func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
 	if err != nil && !errors.Is(err, ErrFull) {
 		c.Abort(err)
 	}
-	l.send(c, out)
+	c.send(out)
 	return err == nil
 }
 
 // beforeFile takes of out what goes before the next file, if one waits. Conn.mu is held.
-func (x *extra) beforeFile(out *buf.Chain) (front *buf.Chain, waits bool) {
+func (x *cold) beforeFile(out *buf.Chain) (front *buf.Chain, waits bool) {
 	if x.sending {
 		return nil, true // a driver takes nothing behind a file
 	}
@@ -542,7 +583,7 @@ func cutFront(out *buf.Chain, n int) *buf.Chain {
 }
 
 // fileBytes is how much of files has yet to be sent. Conn.mu is held.
-func (x *extra) fileBytes() int64 {
+func (x *cold) fileBytes() int64 {
 	n := x.fileLeft
 	for _, run := range x.files {
 		n += run.n
@@ -551,21 +592,9 @@ func (x *extra) fileBytes() int64 {
 }
 
 // drop lets go of what has yet to be sent. Conn.mu is held.
-func (x *extra) drop() {
+func (x *cold) drop() {
 	for _, run := range x.files {
 		run.f.Close()
 	}
 	x.files, x.unencoded = nil, 0
-}
-
-// unsent is how many bytes a closing conn has yet to get rid of, files included.
-func (c *Conn) unsent() int64 {
-	n := c.queued.Load()
-	x := c.extra.Load()
-	if x == nil {
-		return n
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return n + x.fileBytes()
 }

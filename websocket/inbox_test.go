@@ -560,7 +560,7 @@ func runsInline() bool {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "(*Loop).runTask") {
+		if strings.HasSuffix(f.Function, "(*callbacks).runTask") {
 			return true
 		}
 		if !more {

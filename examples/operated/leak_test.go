@@ -20,7 +20,7 @@ import (
 // workers, which wait for further tasks for 10 to 15 s.
 var shared = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/myriad-go/myriad.(*Loop).run"),
-	goleak.IgnoreAnyFunction("github.com/myriad-go/myriad.(*monitor).run"),
+	goleak.IgnoreAnyFunction("github.com/myriad-go/myriad/internal/handoff.(*Monitor).run"),
 	goleak.IgnoreAnyFunction("github.com/myriad-go/myriad/workers.(*worker).live"),
 	goleak.IgnoreAnyFunction("github.com/myriad-go/myriad/workers.(*Pool).monitor"),
 }

@@ -83,6 +83,14 @@ func (m *model) advance(toNext bool) {
 		m.now = max(m.now, at)
 	}
 	armedNow := map[uint32]bool{}
+	at, armed := m.w.Next()
+	since, due := m.w.Due(m.now)
+	if due != (armed && at <= m.now) || due && since != at {
+		m.fail("Next %d, %v; Due at %d: since %d, %v", at, armed, m.now, since, due)
+	}
+	if !due && m.next()%2 == 0 {
+		return // Advance would do nothing
+	}
 	m.w.Advance(m.now, func(id uint32) {
 		at, armed := m.due[id]
 		if !armed || at > m.now || armedNow[id] {

@@ -10,15 +10,16 @@ package posix
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/table"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -376,4 +377,392 @@ func (d *Driver) takeRead(id driver.ID) (p []byte) {
 		}
 	}
 	return slices.Clip(p)
+}
+
+// A slot is what the driver keeps of one descriptor: 24 bytes, and a backlog only while output is
+// queued.
+type slot struct {
+	out        *backlog
+	fd         int32
+	generation uint32
+	errno      uint16   // why sending failed, while what the peer had sent is still being received
+	interest   Interest // what the poller has been told, while registered
+	kind       kind
+	flags      flag
+}
+
+type kind uint8
+
+const (
+	kindFree kind = iota
+	kindListener
+	kindDialing
+	kindConn
+	kindClosing // its last event is still to be emitted
+)
+
+type flag uint8
+
+const (
+	reading    flag = 1 << iota // the owner wants input
+	ended                       // the peer's FIN has been reported
+	finQueued                   // CloseWrite was called
+	registered                  // the descriptor is in the poller
+	parked                      // out of the poller until Resume: it would be reported without end
+	touched                     // in Driver.changed
+	shared                      // another process may have a duplicate of the descriptor
+)
+
+func (s *slot) has(f flag) bool { return s.flags&f != 0 }
+func (s *slot) set(f flag)      { s.flags |= f }
+func (s *slot) clear(f flag)    { s.flags &^= f }
+
+// receiving: the owner wants input, and there may be some.
+func (s *slot) receiving() bool { return s.flags&(reading|ended) == reading }
+
+// deferred is a last event that waits for the next Poll.
+type deferred struct {
+	id     driver.ID
+	socket *Socket // Detached, else Closed
+	err    error
+}
+
+// A view is what has been read of a connection, until it is delivered.
+type view struct {
+	id driver.ID
+	p  []byte
+}
+
+// live finds the slot of an id, or nil if the id is stale or on its way out.
+func (d *Driver) live(id driver.ID) *slot {
+	s := d.slots.Row(id.Slot())
+	if s == nil || s.generation != id.Generation() || s.kind == kindFree || s.kind == kindClosing {
+		return nil
+	}
+	return s
+}
+
+func (d *Driver) conn(id driver.ID) *slot {
+	if s := d.live(id); s != nil && s.kind == kindConn {
+		return s
+	}
+	return nil
+}
+
+// register gives fd a slot and puts it into the poller.
+func (d *Driver) register(fd int, k kind, interest Interest) (driver.ID, error) {
+	i, err := d.takeSlot()
+	if err != nil {
+		return 0, err
+	}
+	s := d.slots.Row(i)
+	id := driver.MakeID(d.loop, i, s.generation)
+	if err := d.poller.Add(fd, id, interest); err != nil {
+		d.free = append(d.free, i)
+		return 0, fmt.Errorf("posix: register: %w", err)
+	}
+	s.fd, s.kind, s.interest, s.flags = int32(fd), k, interest, registered
+	if k == kindConn {
+		s.set(reading)
+	}
+	return id, nil
+}
+
+func (d *Driver) takeSlot() (uint32, error) {
+	if n := len(d.free); n > 0 {
+		i := d.free[n-1]
+		d.free = d.free[:n-1]
+		return i, nil
+	}
+	if d.used == driver.MaxSlots {
+		return 0, driver.ErrFull
+	}
+	i := d.used
+	d.used++
+	d.slots.Grow(i).generation = 1
+	return i, nil
+}
+
+// recycle makes a slot free after its last event: a new generation makes every id of the old one
+// stale.
+func (d *Driver) recycle(i uint32) {
+	s := d.slots.Row(i)
+	generation := s.generation + 1
+	if generation == 0 {
+		generation = 1 // the zero ID is never live
+	}
+	*s = slot{generation: generation}
+	d.free = append(d.free, i)
+}
+
+// release drops what is queued.
+func (d *Driver) release(s *slot) {
+	if s.out != nil {
+		s.out.drop()
+		s.out = nil
+	}
+}
+
+// shut closes the descriptor, which leaves the poller by that unless it has a duplicate: of that
+// one events would come without end.
+func (d *Driver) shut(s *slot) {
+	if s.has(shared) && s.has(registered) {
+		d.poller.Remove(int(s.fd), s.interest)
+	}
+	unix.Close(int(s.fd))
+}
+
+// emitDeferred emits what is deferred, and before that the rest of the last call, if an event did
+// not return.
+func (d *Driver) emitDeferred(ev driver.Events) {
+	if d.emitted == len(d.emit) {
+		if len(d.later) == 0 {
+			return
+		}
+		d.later, d.emit, d.emitted = d.emit[:0], d.later, 0
+	}
+	for d.emitted < len(d.emit) {
+		e := d.emit[d.emitted]
+		d.emit[d.emitted] = deferred{}
+		d.emitted++
+		d.polled++
+		d.recycle(e.id.Slot())
+		if e.socket != nil {
+			ev.Detached(e.id, e.socket)
+		} else {
+			ev.Closed(e.id, e.err)
+		}
+	}
+}
+
+// touch notes that the interest of a connection may have changed. The poller is told once, before
+// the next wait, so that a pause and a resume within one batch, or an answer to the peer's FIN by a
+// close, cost no system call.
+func (d *Driver) touch(id driver.ID, s *slot) {
+	if !s.has(touched) {
+		s.set(touched)
+		d.changed = append(d.changed, id)
+	}
+}
+
+func (d *Driver) applyInterest() {
+	for _, id := range d.changed {
+		s := d.live(id)
+		if s == nil {
+			continue
+		}
+		s.clear(touched)
+		d.tellPoller(id, s, s.wanted())
+	}
+	d.changed = d.changed[:0]
+}
+
+func (s *slot) wanted() (i Interest) {
+	switch {
+	case s.kind == kindDialing:
+		return Write
+	case s.receiving():
+		i = Read
+	case s.kind == kindConn:
+		i = Watch
+	}
+	if s.out != nil {
+		i |= Write
+	}
+	return i
+}
+
+func (d *Driver) tellPoller(id driver.ID, s *slot, interest Interest) {
+	switch {
+	case s.has(parked) && s.has(registered):
+		d.poller.Remove(int(s.fd), s.interest)
+		s.clear(registered)
+	case s.has(parked):
+	case !s.has(registered):
+		if err := d.poller.Add(int(s.fd), id, interest); err != nil { // nothing of it would ever be heard
+			d.endWith(id, s, fmt.Errorf("posix: register again: %w", err))
+			return
+		}
+		s.set(registered)
+	case s.interest != interest:
+		d.poller.Modify(int(s.fd), id, s.interest, interest)
+	}
+	s.interest = interest
+}
+
+// A backlog is what a connection could not send at once: bytes, then the rest of a file.
+type backlog struct {
+	chain buf.Chain
+	file  *File
+	off   int64
+	left  int64 // bytes of the file still to be sent
+}
+
+func (b *backlog) drop() {
+	b.chain.Release()
+	if b.file != nil {
+		b.file.Close()
+	}
+}
+
+func (b *backlog) len() int64 { return b.left + int64(b.chain.Len()) }
+
+// Send implements driver.Driver.
+func (d *Driver) Send(id driver.ID, c *buf.Chain) (queued int64) {
+	s := d.conn(id)
+	if s == nil || s.errno != 0 {
+		c.Release()
+		return 0
+	}
+	queued = int64(c.Len())
+	if s.out == nil {
+		if errno := d.write(s, c); errno != 0 {
+			c.Release()
+			d.sendFailed(id, s, errno)
+			return 0
+		}
+		if queued = int64(c.Len()); queued == 0 {
+			return 0
+		}
+		d.startBacklog(id, s)
+	}
+	c.Pack(&s.out.chain)
+	return queued
+}
+
+func (d *Driver) startBacklog(id driver.ID, s *slot) {
+	s.out = new(backlog)
+	d.touch(id, s)
+}
+
+// write hands the chain to the kernel until it is empty or the kernel takes no more.
+func (d *Driver) write(s *slot, c *buf.Chain) unix.Errno {
+	for c.Len() > 0 {
+		n, asked, errno := d.writeOnce(int(s.fd), c)
+		if n > 0 {
+			c.Discard(n)
+		}
+		switch {
+		case errno == unix.EAGAIN || errno == 0 && n < asked:
+			return 0
+		case errno != 0 && errno != unix.EINTR:
+			return errno
+		}
+	}
+	return 0
+}
+
+func (d *Driver) writeOnce(fd int, c *buf.Chain) (n, asked int, errno unix.Errno) {
+	if p := c.First(); len(p) == c.Len() {
+		n, errno = rawWrite(fd, p)
+		return n, len(p), errno
+	}
+	d.vectors = c.Vectors(d.vectors[:0], vectorsPerWrite)
+	for _, p := range d.vectors {
+		asked += len(p)
+	}
+	n, errno = rawWritev(fd, d.vectors, &d.iovecs)
+	clear(d.vectors)
+	return n, asked, errno
+}
+
+// sendFailed notes that the peer has gone. What it had sent before is still delivered, and reading
+// finds the end. If the connection is not read, or the error is ours, it ends the connection at the
+// next Poll.
+func (d *Driver) sendFailed(id driver.ID, s *slot, errno unix.Errno) {
+	d.release(s)
+	if s.receiving() && (errno == unix.EPIPE || errno == unix.ECONNRESET) {
+		s.errno = uint16(errno)
+		s.clear(parked)
+		d.touch(id, s)
+		return
+	}
+	d.endWith(id, s, errno)
+}
+
+func (d *Driver) endWith(id driver.ID, s *slot, err error) {
+	d.release(s)
+	d.shut(s)
+	s.kind = kindClosing
+	d.later = append(d.later, deferred{id: id, err: err})
+}
+
+// flushBacklog continues to send when the kernel has room again.
+func (d *Driver) flushBacklog(id driver.ID, s *slot, ev driver.Events) {
+	before := s.out.len()
+	if err := d.continueSending(s); err != nil {
+		if errno, ok := err.(unix.Errno); ok {
+			d.sendFailed(id, s, errno)
+		} else {
+			d.endWith(id, s, err)
+		}
+		return
+	}
+	sent := before - s.out.len()
+	if s.out.len() == 0 {
+		s.out = nil
+		d.touch(id, s)
+		if s.has(finQueued) {
+			_ = unix.Shutdown(int(s.fd), unix.SHUT_WR)
+		}
+	}
+	if sent > 0 {
+		d.polled++
+		ev.Sent(id, sent)
+	}
+}
+
+func (d *Driver) continueSending(s *slot) error {
+	b := s.out
+	if errno := d.write(s, &b.chain); errno != 0 {
+		return errno
+	}
+	if b.chain.Len() > 0 || b.file == nil {
+		return nil
+	}
+	if err := b.sendFile(int(s.fd)); err != nil || b.left > 0 {
+		return err
+	}
+	b.file.Close()
+	b.file = nil
+	return nil
+}
+
+// sendFile makes one call: a connection gets one piece of a file in a Poll.
+func (b *backlog) sendFile(fd int) error {
+	n, err := sendFile(fd, b.file.fd, b.off, int(min(b.left, filePerWrite)))
+	b.off += int64(n)
+	b.left -= int64(n)
+	switch {
+	case err == unix.EAGAIN || err == unix.EINTR:
+		return nil
+	case err != nil:
+		return err
+	case n == 0:
+		return fmt.Errorf("posix: sendfile: the file ended %d bytes before what was promised: %w", b.left,
+			io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// SendFile implements driver.Driver.
+func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, error) {
+	file, ok := f.(*File)
+	if !ok {
+		f.Close()
+		return 0, fmt.Errorf("posix: sendfile from %T: %w", f, driver.ErrUnsupported)
+	}
+	s := d.conn(id)
+	switch {
+	case s == nil || s.errno != 0 || n == 0:
+		f.Close()
+		return 0, nil
+	case s.out == nil:
+		d.startBacklog(id, s)
+	case s.out.left > 0:
+		f.Close()
+		return 0, fmt.Errorf("posix: sendfile: %w", driver.ErrNotIdle)
+	}
+	s.out.file, s.out.off, s.out.left = file, off, n
+	return n, nil
 }

@@ -1,15 +1,20 @@
-package myriad
+// Package bridge carries the bytes of an adopted net.Conn without a descriptor between it and an
+// engine, which is given one end of a connected pair. It is all of the engine that waits in Read
+// and Write of a foreign net.Conn.
+package bridge
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
@@ -19,16 +24,36 @@ import (
 // bridgeBuffer is what one direction of a bridge copies at a time.
 const bridgeBuffer = 32 << 10
 
-// A bridge serves an adopted net.Conn without a descriptor: what copies goes between it (outer) and
+// Bridges are those of one engine.
+type Bridges struct {
+	sys          driver.System
+	has          driver.Facilities // of sys
+	logger       *slog.Logger
+	linger       time.Duration // for what has been flushed to reach the peer
+	began, ended func()        // are called when a bridge begins and when it has ended
+
+	mu      sync.Mutex
+	open    map[*Bridge]struct{}
+	watcher driver.Watcher // nil while there are none
+}
+
+// NewBridges is the set of an engine's bridges, of which there are none yet. began and ended count
+// them.
+func NewBridges(sys driver.System, logger *slog.Logger, linger time.Duration, began, ended func()) *Bridges {
+	return &Bridges{sys: sys, has: sys.Facilities(), logger: logger, linger: linger, began: began, ended: ended}
+}
+
+// A Bridge serves an adopted net.Conn without a descriptor: what copies goes between it (outer) and
 // one end of a connected pair (inner), whose other end is the engine's. A half close is carried
 // over both ways, and so is an error.
 //
 // Each direction has a goroutine, which for most kinds of net.Conn lives as long as the bridge. A
 // *tls.Conn is treated better (docs/adr/0013): its goroutines live while there is something to
 // copy, and a Watcher calls for the next ones.
-type bridge struct {
-	engine       *Engine
-	conn         *Conn
+type Bridge struct {
+	all          *Bridges
+	abort        func(error) // the engine's end; set by Start, as short is
+	short        func() bool
 	outer, inner net.Conn
 	in, out      direction
 	left         atomic.Int32 // directions that have not ended
@@ -43,50 +68,52 @@ type bridge struct {
 	over    bool       // guarded by resting: the engine has let go of its end
 }
 
-// newBridge makes the pair; nothing is copied before start. nc is closed on error.
-func (e *Engine) newBridge(nc net.Conn) (driver.Socket, *bridge, error) {
-	if e.has.Pair == nil {
-		return nil, nil, errors.Join(ErrUnsupported, nc.Close())
+// New makes the pair; nothing is copied before Start. nc is closed on error. It fails with
+// driver.ErrUnsupported where the system has no pairs.
+func (all *Bridges) New(nc net.Conn) (driver.Socket, *Bridge, error) {
+	if all.has.Pair == nil {
+		return nil, nil, errors.Join(driver.ErrUnsupported, nc.Close())
 	}
-	sock, inner, err := e.has.Pair()
+	sock, inner, err := all.has.Pair()
 	if err != nil {
 		return nil, nil, errors.Join(err, nc.Close())
 	}
-	b := &bridge{engine: e, outer: nc, inner: inner}
+	b := &Bridge{all: all, outer: nc, inner: inner}
 	b.in, b.out = direction{b: b, src: nc, dst: inner}, direction{b: b, src: inner, dst: nc}
 	return sock, b, nil
 }
 
-// start begins to copy. c's extra part holds the bridge already.
-func (b *bridge) start(c *Conn) {
-	b.conn = c
+// Start begins to copy. abort resets the engine's end, when the peer takes no more. cut reports
+// whether what the engine has sent is not the whole (Conn.CloseTruncated).
+func (b *Bridge) Start(abort func(error), cut func() bool) {
+	b.abort, b.short = abort, cut
 	b.left.Store(2)
-	e := b.engine
-	e.running.Add(1)
-	e.mu.Lock()
-	if e.bridges == nil {
-		e.bridges = map[*bridge]struct{}{}
+	all := b.all
+	all.began()
+	all.mu.Lock()
+	if all.open == nil {
+		all.open = map[*Bridge]struct{}{}
 	}
-	e.bridges[b] = struct{}{}
+	all.open[b] = struct{}{}
 	b.beWatched()
-	e.mu.Unlock()
-	e.sys.Go(b.begin)
-	e.sys.Go(b.out.run)
+	all.mu.Unlock()
+	all.sys.Go(b.begin)
+	all.sys.Go(b.out.run)
 }
 
 // beWatched finds out whether goroutines need not wait for what comes. Of crypto/tls it is known
 // that a read which times out loses nothing once the handshake is over; of others it is not. The
 // engine's mu is held.
-func (b *bridge) beWatched() {
+func (b *Bridge) beWatched() {
 	outer, ok := b.outer.(driver.Handshaker)
-	if !ok || !b.engine.hasWatcher() {
+	if !ok || !b.all.hasWatcher() {
 		return
 	}
-	in, err := b.engine.watcher.Watch(outer.NetConn(), b.in.awake)
+	in, err := b.all.watcher.Watch(outer.NetConn(), b.in.awake)
 	if err != nil {
 		return
 	}
-	out, err := b.engine.watcher.Watch(b.inner, b.out.awake)
+	out, err := b.all.watcher.Watch(b.inner, b.out.awake)
 	if err != nil {
 		in.Close()
 		return
@@ -94,21 +121,21 @@ func (b *bridge) beWatched() {
 	b.in.watch, b.out.watch = in, out
 }
 
-// hasWatcher makes the engine's Watcher if it can have one. It lives as long as there are bridges.
-// mu is held.
-func (e *Engine) hasWatcher() bool {
-	if e.has.NewWatcher != nil && e.watcher == nil {
-		if w, err := e.has.NewWatcher(); err == nil {
-			e.watcher = w
+// hasWatcher makes the Watcher if the system has one. It lives as long as there are bridges. mu is
+// held.
+func (all *Bridges) hasWatcher() bool {
+	if all.has.NewWatcher != nil && all.watcher == nil {
+		if w, err := all.has.NewWatcher(); err == nil {
+			all.watcher = w
 		}
 	}
-	return e.watcher != nil
+	return all.watcher != nil
 }
 
 // begin is the input's first goroutine. A handshake must not time out, so it comes before all else.
-func (b *bridge) begin() { b.in.goOn(b.shakeAndCopy) }
+func (b *Bridge) begin() { b.in.goOn(b.shakeAndCopy) }
 
-func (b *bridge) shakeAndCopy() (fromSource bool, err error) {
+func (b *Bridge) shakeAndCopy() (fromSource bool, err error) {
 	b.learnPeer()
 	if outer, ok := b.outer.(driver.Handshaker); ok && b.in.watch != nil {
 		if err := outer.HandshakeContext(context.Background()); err != nil {
@@ -118,9 +145,9 @@ func (b *bridge) shakeAndCopy() (fromSource bool, err error) {
 	return b.in.copy()
 }
 
-// inputEnded ends what goes to the engine. What is not an orderly end is kept for Conn's
-// sink.Ended, so that the engine has all bytes before it learns of it.
-func (b *bridge) inputEnded(err error) {
+// inputEnded ends what goes to the engine. What is not an orderly end is kept for Broken, so that
+// the engine has all bytes before it learns of it.
+func (b *Bridge) inputEnded(err error) {
 	if err != nil {
 		b.mu.Lock()
 		if !b.cut {
@@ -128,20 +155,20 @@ func (b *bridge) inputEnded(err error) {
 		}
 		b.mu.Unlock()
 	}
-	_ = closeWrite(b.inner)
+	_ = driver.HalfClose(b.inner)
 }
 
 // outputEnded ends what goes to the peer.
-func (b *bridge) outputEnded(fromEngine bool, err error) {
+func (b *Bridge) outputEnded(fromEngine bool, err error) {
 	if err != nil && !fromEngine {
-		b.conn.Abort(err) // the peer takes no more
+		b.abort(err) // the peer takes no more
 		return
 	}
 	end := b.outer
-	if b.conn.isShort() {
+	if b.short() {
 		end = driver.BreakOff(end)
 	}
-	if b.wasAborted() || closeWrite(end) != nil {
+	if b.wasAborted() || driver.HalfClose(end) != nil {
 		b.mu.Lock()
 		b.cut = true
 		b.mu.Unlock()
@@ -150,26 +177,26 @@ func (b *bridge) outputEnded(fromEngine bool, err error) {
 }
 
 // closeOuter begins below TLS if a close_notify would not be true.
-func (b *bridge) closeOuter() {
+func (b *Bridge) closeOuter() {
 	aborted := b.wasAborted()
 	if aborted {
 		resetOnClose(b.outer)
 	}
-	if aborted || b.conn.isShort() {
+	if aborted || b.short() {
 		driver.CloseBelow(b.outer)
 	}
 	_ = b.outer.Close()
 }
 
-// abort has the peer see a reset, and no end in order, when the bridge ends. It is called before
+// Abort has the peer see a reset, and no end in order, when the bridge ends. It is called before
 // the driver resets the engine's end: from then on the copying goroutine may end the bridge.
-func (b *bridge) abort() {
+func (b *Bridge) Abort() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.aborted = true
 }
 
-func (b *bridge) wasAborted() bool {
+func (b *Bridge) wasAborted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.aborted
@@ -177,44 +204,37 @@ func (b *bridge) wasAborted() bool {
 
 // learnPeer asks for the peer's address before the first byte is carried. A net.Conn may wait for
 // it, for instance for a PROXY header, and a loop must not wait.
-func (b *bridge) learnPeer() {
-	peer := addrFrom(b.outer.RemoteAddr)
+func (b *Bridge) learnPeer() {
+	peer := driver.AskAddr(b.outer.RemoteAddr)
 	b.mu.Lock()
 	b.peer = peer
 	b.mu.Unlock()
 }
 
-// remote is the peer's address; nil if outer has none.
-func (b *bridge) remote() net.Addr {
+// Remote is the peer's address; nil if outer has none.
+func (b *Bridge) Remote() net.Addr {
 	b.mu.Lock()
 	peer := b.peer
 	b.mu.Unlock()
 	if peer == nil {
-		peer = addrFrom(b.outer.RemoteAddr) // nothing has come yet
+		peer = driver.AskAddr(b.outer.RemoteAddr) // nothing has come yet
 	}
 	return peer
 }
 
-func closeWrite(nc net.Conn) error {
-	if hc, ok := nc.(interface{ CloseWrite() error }); ok {
-		return hc.CloseWrite()
-	}
-	return ErrUnsupported
-}
-
-// broken is why the peer's bytes ended, nil if they ended in order.
-func (b *bridge) broken() error {
+// Broken is why the peer's bytes ended, nil if they ended in order.
+func (b *Bridge) Broken() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.readErr
 }
 
-// end is for when the engine has let go of its end: input is cut off, and what has been flushed may
-// still reach the peer within Config.LingerTimeout, unless abort is set. Any goroutine; does not
+// End is for when the engine has let go of its end: input is cut off, and what has been flushed may
+// still reach the peer within the linger time, unless abort is set. Any goroutine; does not
 // block if outer's SetDeadline does not.
-func (b *bridge) end(abort bool) {
+func (b *Bridge) End(abort bool) {
 	if abort {
-		b.abort()
+		b.Abort()
 	}
 	b.resting.Lock()
 	defer b.resting.Unlock()
@@ -224,8 +244,8 @@ func (b *bridge) end(abort bool) {
 	b.out.rouse()
 }
 
-func (b *bridge) setLastDeadlines(abort bool) {
-	now := b.engine.sys.Now()
+func (b *Bridge) setLastDeadlines(abort bool) {
+	now := b.all.sys.Now()
 	past := now.Add(-time.Hour)
 	defer func() {
 		if recover() != nil { // outer has no deadlines
@@ -239,29 +259,29 @@ func (b *bridge) setLastDeadlines(abort bool) {
 	}
 	_ = b.inner.SetWriteDeadline(past)
 	_ = b.outer.SetReadDeadline(past)
-	_ = b.outer.SetWriteDeadline(now.Add(b.engine.cfg.LingerTimeout))
+	_ = b.outer.SetWriteDeadline(now.Add(b.all.linger))
 }
 
 // done closes both ends when both directions have ended.
-func (b *bridge) done() {
+func (b *Bridge) done() {
 	if b.left.Add(-1) > 0 {
 		return
 	}
 	_ = b.inner.Close()
 	b.closeOuter()
-	b.engine.leave(b)
-	b.engine.ended()
+	b.all.remove(b)
+	b.all.ended()
 }
 
-// leave forgets a bridge, and with the last one the Watcher.
-func (e *Engine) leave(b *bridge) {
-	e.mu.Lock()
-	delete(e.bridges, b)
+// remove forgets a bridge, and with the last one the Watcher.
+func (all *Bridges) remove(b *Bridge) {
+	all.mu.Lock()
+	delete(all.open, b)
 	last := driver.Watcher(nil)
-	if len(e.bridges) == 0 {
-		last, e.watcher = e.watcher, nil
+	if len(all.open) == 0 {
+		last, all.watcher = all.watcher, nil
 	}
-	e.mu.Unlock()
+	all.mu.Unlock()
 	if last != nil {
 		last.Close()
 	}
@@ -277,47 +297,38 @@ func resetOnClose(nc net.Conn) {
 	}
 }
 
-func (e *Engine) abortBridges() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for b := range e.bridges {
-		b.end(true)
+// Abort ends all of them by a reset. Any goroutine.
+func (all *Bridges) Abort() {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for b := range all.open {
+		b.End(true)
 	}
 }
 
-// A bridgedConn is the engine's end after Detach: the goroutines go on copying, and end when it is
+// Detached is nc, which is the engine's end of the bridge after Detach, as a net.Conn with the
+// addresses of what was adopted.
+func (b *Bridge) Detached(nc net.Conn) net.Conn { return &detached{nc, b} }
+
+// A detached is the engine's end after Detach: the goroutines go on copying, and end when it is
 // closed.
-type bridgedConn struct {
+type detached struct {
 	net.Conn
-	bridge *bridge
+	bridge *Bridge
 }
 
-func (c *bridgedConn) LocalAddr() net.Addr  { return c.bridge.outer.LocalAddr() }
-func (c *bridgedConn) RemoteAddr() net.Addr { return c.bridge.outer.RemoteAddr() }
-func (c *bridgedConn) CloseWrite() error    { return closeWrite(c.Conn) }
+func (c *detached) LocalAddr() net.Addr  { return c.bridge.outer.LocalAddr() }
+func (c *detached) RemoteAddr() net.Addr { return c.bridge.outer.RemoteAddr() }
+func (c *detached) CloseWrite() error    { return driver.HalfClose(c.Conn) }
 
 // NetConn is what was adopted, to be looked at: the goroutines read and write it.
-func (c *bridgedConn) NetConn() net.Conn { return c.bridge.outer }
+func (c *detached) NetConn() net.Conn { return c.bridge.outer }
 
 // Close ends both directions.
-func (c *bridgedConn) Close() error {
+func (c *detached) Close() error {
 	err := c.Conn.Close()
-	c.bridge.end(false)
+	c.bridge.End(false)
 	return err
-}
-
-// abortBridge has the bridge of an adopted conn, if there is one, end by a reset.
-func (c *Conn) abortBridge() {
-	if b := c.bridged(); b != nil {
-		b.abort()
-	}
-}
-
-func (c *Conn) bridged() *bridge {
-	if x := c.extra.Load(); x != nil {
-		return x.bridge
-	}
-	return nil
 }
 
 // briefly is how long a bridge's reader waits for more before it leaves its connection to a
@@ -326,10 +337,10 @@ const briefly = 10 * time.Millisecond
 
 // A direction is one way of a bridge.
 type direction struct {
-	b        *bridge
+	b        *Bridge
 	src, dst net.Conn
 	watch    driver.Watch // of src; nil: its goroutine waits itself
-	idle     bool         // guarded by bridge.resting: it has no goroutine
+	idle     bool         // guarded by Bridge.resting: it has no goroutine
 }
 
 // run is the time of one goroutine: until the end, or until nothing comes for a while.
@@ -342,7 +353,7 @@ func (d *direction) goOn(part func() (fromSource bool, err error)) {
 	returned, fromSource, err := false, true, error(nil)
 	defer func() {
 		if v := recover(); !returned {
-			d.b.engine.cfg.Logger.Error("myriad: panic in an adopted net.Conn",
+			d.b.all.logger.Error("myriad: panic in an adopted net.Conn",
 				"conn", fmt.Sprintf("%T", d.b.outer), "panic", v, "stack", string(debug.Stack()))
 			fromSource, err = d == &d.b.in, fmt.Errorf("myriad: panic in an adopted net.Conn: %v", v)
 		}
@@ -387,7 +398,7 @@ func (d *direction) copy() (fromSource bool, err error) {
 }
 
 // hurry has the next read end soon, unless the end is near: then what the engine has sent is read
-// to its end, and bridge.end has set all other deadlines.
+// to its end, and End has set all other deadlines.
 func (d *direction) hurry() {
 	if d.watch == nil {
 		return
@@ -396,7 +407,7 @@ func (d *direction) hurry() {
 	defer d.b.resting.Unlock()
 	switch {
 	case !d.b.over:
-		_ = d.src.SetReadDeadline(d.b.engine.sys.Now().Add(briefly))
+		_ = d.src.SetReadDeadline(d.b.all.sys.Now().Add(briefly))
 	case d == &d.b.out && !d.b.wasAborted():
 		_ = d.src.SetReadDeadline(time.Time{})
 	}
@@ -421,7 +432,7 @@ func (d *direction) awake() {
 func (d *direction) rouse() {
 	if d.idle {
 		d.idle = false
-		d.b.engine.sys.Go(d.run)
+		d.b.all.sys.Go(d.run)
 	}
 }
 
@@ -436,4 +447,19 @@ func (d *direction) end(fromSource bool, err error) {
 		d.b.outputEnded(fromSource, err)
 	}
 	d.b.done()
+}
+
+// SyscallConn is that of the net.Conn that was adopted, or of the one below it.
+func (b *Bridge) SyscallConn() (syscall.RawConn, error) {
+	for nc := any(b.outer); nc != nil; {
+		if sc, ok := nc.(syscall.Conn); ok {
+			return sc.SyscallConn()
+		}
+		inside, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		nc = inside.NetConn()
+	}
+	return nil, fmt.Errorf("myriad: SyscallConn: %w: a %T has no descriptor to show", driver.ErrUnsupported, b.outer)
 }

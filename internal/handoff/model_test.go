@@ -1,4 +1,4 @@
-package myriad
+package handoff
 
 import (
 	"cmp"

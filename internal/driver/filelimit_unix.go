@@ -1,11 +1,11 @@
 //go:build unix
 
-package myriad
+package driver
 
 import "syscall"
 
-// fileLimit is how many descriptors the process may have; false: it is not known.
-func fileLimit() (uint64, bool) {
+// FileLimit is how many descriptors the process may have; false: it is not known.
+func FileLimit() (uint64, bool) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil || l.Cur <= 0 {
 		return 0, false
