@@ -50,6 +50,7 @@ const (
 	completed // the whole answer has been sent
 	answered  // likewise, and the exchange is the loop's again, which may use it for another request
 	declined  // the loop has answered instead of the handler
+	unheard   // the stream has ended before its handler was dispatched
 
 	upgrading // Upgrade is sending its head
 	upgraded  // another handler speaks on the connection
@@ -68,6 +69,7 @@ var follows = [progresses]uint32{
 	completed: 1 << finishing,
 	answered:  1 << completed,           // comesBack
 	declined:  1<<waiting | 1<<handling, // the loop, also if the pool has no room
+	unheard:   1 << waiting,             // Ended
 	upgrading: 1 << handling,            // Upgrade
 	upgraded:  1<<upgrading | 1<<handling,
 	hijacked:  1 << handling, // Hijack
@@ -82,7 +84,7 @@ func (x *exchange) enter(to progress) bool {
 }
 
 // over reports whether the handler has nothing more to write.
-func (s progress) over() bool { return detached <= s && s <= declined }
+func (s progress) over() bool { return detached <= s && s <= unheard }
 
 // taken reports whether the connection leaves HTTP.
 func (s progress) taken() bool { return s >= upgrading }

@@ -22,6 +22,7 @@ type h2conn struct {
 	timed    map[*h2stream]moment   // streams that have a deadline, and when
 	detached map[*h2stream]struct{} // streams that a Stream or a Pipe has
 	due      moment                 // of streamTimer; never: it is not set
+	begun    h2streams              // requests that have begun in this read; between two of them empty
 	open     bool                   // there are streams
 	moved    bool                   // an HTTP/1 connection before, until the preface came
 }
@@ -76,6 +77,30 @@ func tooWeak(state *tls.ConnectionState) bool {
 func (h *h2conn) permitsWeak() bool {
 	c := h.lane.s.HTTP2
 	return c != nil && c.PermitProhibitedCipherSuites
+}
+
+// h2streams are a list, in order.
+type h2streams struct{ first, last *h2stream }
+
+func (l *h2streams) push(x *h2stream) {
+	if l.last == nil {
+		l.first = x
+	} else {
+		l.last.next = x
+	}
+	l.last = x
+}
+
+// Received reads frames, and then dispatches the requests that have begun in them: what has come of
+// their bodies is there.
+func (h *h2conn) Received(c *myriad.Conn, p []byte) {
+	h.Conn.Received(c, p)
+	for x := h.begun.first; x != nil; x = x.next {
+		if x.progress() == waiting {
+			h.lane.dispatch(x, x.body.complete())
+		}
+	}
+	h.begun = h2streams{}
 }
 
 // Accept implements mux.Owner.

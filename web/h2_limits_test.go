@@ -373,3 +373,18 @@ func TestHTTP2Events(t *testing.T) {
 		b.Close()
 	}
 }
+
+// Requests that the pool has no room for are answered, and leave no stream behind: the connection
+// goes on.
+func TestHTTP2RefusedRequestsLeaveNoStream(t *testing.T) {
+	const most = 5
+	f, clients := serveHTTP2(t, &Server{Dispatch: DispatchPool, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: most},
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })})
+	f.state.tasks.UsePool(refusing{f.state.tasks.PoolOf(f.Engine.System()), func() {}})
+	for i := range 4 * most {
+		resp, err := clients["x/net"].Post(f.url("/"), "text/plain", strings.NewReader("body"))
+		if mustBody(t, resp, err); resp.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("request %d: %s", i, resp.Status)
+		}
+	}
+}

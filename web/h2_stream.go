@@ -25,6 +25,7 @@ type h2stream struct {
 	exchange
 	h     *h2conn
 	s     mux.Stream
+	next  *h2stream // in h.begun
 	enc   h2encoder // the handler's goroutine's
 	pipe  *Pipe     // of an extended CONNECT; nil: it is none
 	begun bool      // there is a request
@@ -58,9 +59,8 @@ func (x *h2stream) Head(head *h2.Head, last bool) h2.Code {
 		x.refuse431()
 	case limit > 0 && head.Length > limit:
 		x.exchange.refuse(http.StatusRequestEntityTooLarge, "")
-	default:
-		ln.dispatch(x, last)
 	}
+	x.h.begun.push(x)
 	return h2.NoError
 }
 
@@ -135,6 +135,10 @@ func (x *h2stream) Ended(_ h2.Code, err error) {
 		}
 	default:
 		x.lose(err, x.h.last, func() {})
+		if x.enter(unheard) {
+			x.given.ctx.end()
+			x.s.Release()
+		}
 		if x.stream() != nil || piped {
 			x.leave()
 		}
