@@ -56,8 +56,8 @@ func TestLongestHead(t *testing.T) {
 // What is kept of a head that has no end yet takes no more than a head may have: beyond a megabyte
 // there is no pool of blocks.
 func TestRoomForAHead(t *testing.T) {
-	h := &conn{link: link{lane: &lane{st: &state{}}}}
-	h.lane.st.limits.HeadBytes = 1 << 20
+	h := &conn{own: &h1lane{server: &h1server{}}}
+	h.own.server.limits.HeadBytes = 1 << 20
 	for n, want := range map[int]int{1000: 2000, 600_000: 1 << 20, 1 << 20: 1 << 20} {
 		if got := h.roomFor(n); got != want {
 			t.Errorf("for %d bytes of a head %d are taken, want %d", n, got, want)

@@ -114,7 +114,7 @@ func (w *response) tell() *said {
 type seldom struct {
 	room     driver.Parker // of the writer that waits for room
 	interim  driver.Parker // of the reader that waits for room to send 100 Continue
-	stream   *Stream       // continues the answer, if that is detached
+	stream   *stream       // continues the answer, if that is detached
 	takeover takeover      // the new owner of the connection, if it is taken
 	last     *lastState    // of the connection, if it has gone; nil: no state function
 }
@@ -147,7 +147,7 @@ const (
 func (w *response) WriteHeader(status int) {
 	switch {
 	case w.x.progress() == hijacked:
-		w.x.lane.s.logf("http: response.WriteHeader on hijacked connection from %s", caller())
+		w.x.lane.s.Logf("http: response.WriteHeader on hijacked connection from %s", caller())
 	case w.x.progress() == detached || w.x.progress().taken():
 		// Middleware that records the status calls it behind the head that has been sent.
 	case w.head != headOpen:
@@ -179,8 +179,8 @@ func (w *response) lastState() *lastState {
 	return w.seldom.last
 }
 
-func (s *Server) logSuperfluous() {
-	s.logf("http: superfluous response.WriteHeader call from %s", caller())
+func (s *shared) logSuperfluous() {
+	s.Logf("http: superfluous response.WriteHeader call from %s", caller())
 }
 
 // caller names the function that has called into the server, past net/http's helpers.
@@ -199,7 +199,7 @@ func isOurs(function string) bool {
 	name, ok := strings.CutPrefix(function, "github.com/myriad-go/myriad/web.")
 	return ok && (strings.HasPrefix(name, "(*giving)") || strings.HasPrefix(name, "(*given)") ||
 		strings.HasPrefix(name, "(*given2)") || strings.HasPrefix(name, "(*response)") ||
-		strings.HasPrefix(name, "(*Server).logSuperfluous") || strings.HasPrefix(name, "writeBody"))
+		strings.HasPrefix(name, "(*shared).logSuperfluous") || strings.HasPrefix(name, "writeBody"))
 }
 
 func (w *response) informational(status int) {
@@ -413,10 +413,10 @@ func (w *response) declareLength(values []string) (skip bool) {
 	case err != nil || n < 0:
 		w.extent = extentOpen
 		delete(w.header(), "Content-Length")
-		w.x.lane.s.logf("http: invalid Content-Length of %q", values[0])
+		w.x.lane.s.Logf("http: invalid Content-Length of %q", values[0])
 		return true
 	case w.words().coding != codingNone && w.words().coding != codingIdentity:
-		w.x.lane.s.logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d",
+		w.x.lane.s.Logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d",
 			w.header().Get("Transfer-Encoding"), n)
 		return true
 	case !bodyAllowed(w.status):
@@ -554,7 +554,7 @@ func (w *response) mayWrite(n int) error {
 	switch {
 	case w.x.progress().taken():
 		if n > 0 {
-			w.x.lane.s.logf("http: response.Write on hijacked connection from %s", caller())
+			w.x.lane.s.Logf("http: response.Write on hijacked connection from %s", caller())
 		}
 		return http.ErrHijacked
 	case w.x.progress().over():
@@ -737,7 +737,7 @@ func (w *response) inTime() error {
 	if by == never {
 		return nil
 	}
-	if !by.passed(w.x.lane.st.now()) {
+	if !by.passed(w.x.lane.s.now()) {
 		return w.lostErr()
 	}
 	w.lose(os.ErrDeadlineExceeded)
@@ -750,7 +750,7 @@ func (w *response) waitForRoom(purpose func(*seldom) *driver.Parker) error {
 	p := purpose(w.more())
 	fresh := *p == nil
 	if fresh {
-		*p = w.x.lane.st.engine.System().NewParker()
+		*p = w.x.lane.s.engine.System().NewParker()
 	}
 	w.mu.Unlock()
 	if err := w.lostErr(); fresh || err != nil {
@@ -797,12 +797,12 @@ func (w *response) lose(err error) {
 
 func (w *response) setReadDeadline(t time.Time) {
 	if b := w.x.body; b != nil {
-		b.setReadBy(w.x.lane.st.moment(t))
+		b.setReadBy(w.x.lane.s.moment(t))
 	}
 }
 
 func (w *response) setWriteDeadline(t time.Time) {
-	w.writeBy.Store(int64(w.x.lane.st.moment(t)))
+	w.writeBy.Store(int64(w.x.lane.s.moment(t)))
 	w.x.demand(demandDeadline | demandWriteBy)
 }
 

@@ -178,7 +178,7 @@ func (b *body) sawEnd() {
 func (b *body) wait(forEnd bool) {
 	p := b.parker
 	if b.parker = nil; p == nil {
-		p = b.x.lane.st.engine.System().NewParker()
+		p = b.x.lane.s.engine.System().NewParker()
 	}
 	if forEnd {
 		b.in.WaitEnd(p, b.park)
@@ -283,7 +283,7 @@ func (b *body) awaitEnd() {
 	if b.in.Interrupted() {
 		return
 	}
-	b.readBy = b.readBy.orEarlier(b.x.lane.st.now().after(stopTimeout))
+	b.readBy = b.readBy.orEarlier(b.x.lane.s.now().after(stopTimeout))
 	b.x.demand(demandInput | demandDeadline)
 	for b.in.Err() == nil && !b.in.Interrupted() {
 		b.wait(true)

@@ -74,7 +74,7 @@ func TestContextHasTheErrorOfItsBase(t *testing.T) {
 // error, and is the only one.
 func TestStreamContextAskedBesideTheEnd(t *testing.T) {
 	for range 20_000 {
-		s := &Stream{life: lifetime.Of(context.WithValue(t.Context(), userKey{}, "ann"))}
+		s := &stream{life: lifetime.Of(context.WithValue(t.Context(), userKey{}, "ann"))}
 		var asked [2]context.Context
 		var missing atomic.Int32
 		missing.Store(3)
@@ -102,7 +102,7 @@ func TestStreamContextAskedBesideTheEnd(t *testing.T) {
 // Behind the end it brings its values.
 func TestKeepValuesComesLate(t *testing.T) {
 	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), userKey{}, "ann"), "GET", "/", nil)
-	s := new(Stream)
+	s := new(stream)
 	ctx := s.Context()
 	if s.KeepValues(r); s.Context() != ctx {
 		t.Error("KeepValues has changed a context that was given")
@@ -110,7 +110,7 @@ func TestKeepValuesComesLate(t *testing.T) {
 	if s.lost(io.EOF); context.Cause(ctx) != io.EOF {
 		t.Errorf("it ended with %v", context.Cause(ctx))
 	}
-	late := new(Stream)
+	late := new(stream)
 	late.lost(io.EOF)
 	late.lost(nil) // again: the first end counts
 	late.KeepValues(r)

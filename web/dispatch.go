@@ -6,7 +6,6 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // Dispatch chooses where a handler runs. The zero value is DispatchAuto. It is one type in web,
@@ -31,25 +30,6 @@ const (
 	// myriad.ErrOnLoop.
 	DispatchInline = dispatch.Inline
 )
-
-// inlineQueue is how many bytes may wait for a client whose next request is to run on the loop.
-const inlineQueue = 64 << 10
-
-// newDispatcher makes what runs the server's handlers. OverloadRefuse and OverloadPause count them
-// in st.load.
-func (s *Server) newDispatcher(st *state) *dispatch.Dispatcher {
-	return dispatch.New(dispatch.Config{
-		Mode: s.Dispatch,
-		Workers: workers.Config{
-			Workers: s.Workers, Queue: s.Queue,
-			OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
-		},
-		MaxQueued: inlineQueue,
-		MaxAway:   int(st.load.most),
-		AllBack:   st.wakeWaiters,
-		NoRoom:    func(t dispatch.Task) { st.noRoom(t.(task).base()) },
-	})
-}
 
 // Overload chooses what happens to requests while Server.Workers handlers run. Handlers that wait
 // for their own client, to send more of a body or to read more of an answer, do not count, or a few

@@ -10,10 +10,27 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
+)
+
+const (
+	// maxFields bounds the header fields of one request, which is answered with 431 above it.
+	maxFields = 1024
+	// maxDiscard is how much of a body that its handler did not read is read away to keep the
+	// connection.
+	maxDiscard = 256 << 10
+	// headTimeout bounds a new connection's silence, and an incomplete head, when no timeout is
+	// set.
+	headTimeout = time.Minute
+	// stopTimeout is for the last answer of a connection that is being shut down or refused.
+	stopTimeout = 5 * time.Second
+	// newConnGrace is how long Shutdown lets a connection live on which no request has begun: one
+	// may be on its way.
+	newConnGrace = 5 * time.Second
 )
 
 // An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is
@@ -21,7 +38,7 @@ import (
 // carrier. The loop makes it; its handler runs elsewhere.
 type exchange struct {
 	carrier carrier
-	lane    *lane
+	lane    *commonLane
 	given   *given
 	fields  http.Header // the request's Header as it was made: a handler may have put its own there
 	began   *stamp      // the date when it did
@@ -173,7 +190,7 @@ func (x *exchange) takeDemands() (d demand) {
 
 // attach makes x the exchange of a carrier on a connection.
 func (x *exchange) attach(c carrier, k *link) {
-	x.carrier, x.lane, x.began = c, k.lane, k.lane.st.clock.at(k.lane.loop.Now())
+	x.carrier, x.lane, x.began = c, k.lane, k.lane.s.clock.at(k.lane.loop.Now())
 	x.given.ctx.link = k
 	x.out.x = x
 }
@@ -226,7 +243,7 @@ func (x *exchange) callHandler() (ok bool) {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
-			x.lane.s.logf("http: panic serving %s: %v\n%s", r.RemoteAddr, v, debug.Stack())
+			x.lane.s.Logf("http: panic serving %s: %v\n%s", r.RemoteAddr, v, debug.Stack())
 		}
 		x.carrier.fail()
 	}()
@@ -235,7 +252,7 @@ func (x *exchange) callHandler() (ok bool) {
 			_ = form.RemoveAll() // its files are the handler's only while it runs
 		}
 	}()
-	x.lane.s.handlerOf(r).ServeHTTP(x.carrier.writer(), r)
+	x.lane.s.HandlerOf(r).ServeHTTP(x.carrier.writer(), r)
 	return true
 }
 
@@ -249,9 +266,9 @@ func (x *exchange) over() {
 	switch {
 	case x.inline():
 	case x.Excused():
-		x.lane.st.tasks.Widen(-1)
+		x.lane.s.tasks.Widen(-1)
 	default:
-		x.lane.st.load.end()
+		x.lane.s.load.end()
 	}
 }
 
@@ -272,7 +289,7 @@ func (x *exchange) Kept() {
 func (x *exchange) complete() bool { return x.enter(answered) || x.progress() == outlived }
 
 // stream is what continues the answer, nil if nothing does.
-func (x *exchange) stream() *Stream {
+func (x *exchange) stream() *stream {
 	if s := x.progress(); s != detached && s != outlived {
 		return nil
 	}
@@ -287,7 +304,7 @@ func (x *exchange) date() string {
 	if x.HasLoop() {
 		return x.began.text
 	}
-	return x.lane.st.clock.at(x.lane.st.engine.System().Now()).text
+	return x.lane.s.clock.at(x.lane.s.engine.System().Now()).text
 }
 
 func (x *exchange) conn() *myriad.Conn { return x.given.ctx.link.c }
@@ -318,14 +335,14 @@ func (x *exchange) leavesPool() {
 	if x.Excuse(); x.inline() {
 		return
 	}
-	x.lane.st.load.end()
-	x.lane.st.tasks.Widen(1)
+	x.lane.s.load.end()
+	x.lane.s.tasks.Widen(1)
 }
 
 // awaitClient parks the goroutine of a handler until something has come from its client, or gone to
 // it. Meanwhile the handler does not count.
 func (x *exchange) awaitClient(p driver.Parker) {
-	st := x.lane.st
+	st := x.lane.s
 	if x.inline() || x.Excused() || !st.tasks.Widen(1) {
 		p.Park()
 		return
@@ -408,7 +425,7 @@ func (x *exchange) lose(err error, end *lastState, drop func()) {
 		end.left.Add(1)
 	}
 	if at := x.progress(); x.given.ctx.loseConn(at != waiting && at != declined) {
-		x.lane.st.conns.Add(1) // until the handler has ended
+		x.lane.s.conns.Add(1) // until the handler has ended
 	} else {
 		end.release()
 	}
@@ -420,7 +437,7 @@ func (x *exchange) lose(err error, end *lastState, drop func()) {
 
 // connGone is the end of a handler that its connection has not outlived.
 func (x *exchange) connGone() {
-	defer x.lane.st.connGone()
+	defer x.lane.s.connGone()
 	x.out.lastState().release()
 }
 
@@ -440,7 +457,7 @@ func newLastState(k *link) *lastState {
 // release is called by the loop, and by each handler when it ends. A nil lastState does nothing.
 func (e *lastState) release() {
 	if e != nil && e.left.Add(-1) == 0 {
-		e.k.lane.s.reportOf(e.k.seen(), http.StateClosed)
+		e.k.lane.s.report(e.k.seen(), http.StateClosed)
 	}
 }
 

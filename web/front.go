@@ -57,7 +57,7 @@ func (f *front) begin(c *myriad.Conn) {
 		f.greet(c)
 		return
 	}
-	f.open(c, f.contextOf(c))
+	f.open(c, f.contextOf(c), false, false)
 }
 
 // contextOf is the base context of nc.
@@ -72,10 +72,10 @@ func (f *front) contextOf(nc net.Conn) context.Context {
 	return base
 }
 
-func (f *front) open(c *myriad.Conn, base context.Context) *conn {
-	h := &conn{link: link{c: c, lane: f.lane(c), from: f.originOf(base)}}
-	c.SetHandler(h, nil)
-	return h
+// open has a connection speak HTTP/1. secure: within TLS. greeted: ConnState was called for it.
+func (f *front) open(c *myriad.Conn, base context.Context, secure, greeted bool) {
+	ln := f.lane(c)
+	ln.h1.open(link{c: c, lane: &ln.commonLane, from: f.originOf(base), secure: secure, greeted: greeted})
 }
 
 func (f *front) originOf(base context.Context) *origin {
@@ -124,9 +124,6 @@ func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
 	return (*strangeFront)(f)
 }
 
-// connectionStater is what tells Serve that a connection is one of TLS.
-type connectionStater interface{ ConnectionState() tls.ConnectionState }
-
 // goesApart reports whether the engine goes on with a connection under another net.Conn, because it
 // needs its descriptor alone.
 func goesApart(nc net.Conn) bool {
@@ -136,16 +133,6 @@ func goesApart(nc net.Conn) bool {
 	}
 	return leavesAtOnce(nc)
 }
-
-// An accepted is what a listener has given to Serve, as far as that is needed later on.
-type accepted struct {
-	seen   net.Conn         // what ConnState and ConnContext are given; nil: the engine's
-	secure connectionStater // nil: no TLS. What was negotiated is known when the first bytes have come.
-}
-
-// acceptedKey is where the base context of a connection has its *accepted, if there is something in
-// it.
-type acceptedKey struct{}
 
 // A front1 is the front of one adopted connection.
 type front1 struct {
@@ -185,8 +172,7 @@ func (f *front1) begin(c *myriad.Conn) {
 	if f.seen != nil || f.secure != nil {
 		base = context.WithValue(base, acceptedKey{}, &f.accepted)
 	}
-	h := f.open(c, base)
-	h.secure, h.greeted = f.secure != nil, f.own != nil
+	f.open(c, base, f.secure != nil, f.own != nil)
 	f.wake(c)
 }
 
@@ -301,8 +287,7 @@ type securedFront front
 
 func (f *securedFront) Opened(c *myriad.Conn) {
 	<-f.set
-	h := (*front)(f).open(c, (*front)(f).contextOf(c))
-	h.secure, h.greeted = true, true
+	(*front)(f).open(c, (*front)(f).contextOf(c), true, true)
 }
 
 // Received is never reached: the handler changes in Opened.
@@ -317,8 +302,10 @@ type muxedFront front
 func (f *muxedFront) Opened(c *myriad.Conn) {
 	<-f.set
 	g := (*front)(f)
-	h := &h2conn{link: link{c: c, lane: g.lane(c), from: g.originOf(g.contextOf(c)), secure: true, greeted: true}}
-	c.SetHandler(h, nil)
+	ln := g.lane(c)
+	ln.st.http2.open(link{
+		c: c, lane: &ln.commonLane, from: g.originOf(g.contextOf(c)), secure: true, greeted: true,
+	})
 }
 
 // Received is never reached: the handler changes in Opened.
@@ -336,29 +323,9 @@ func (*strangeFront) Received(*myriad.Conn, []byte) {}
 
 func (f *strangeFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
 
-// Wake implements myriad.Waker.
+// Wake implements myriad.Waker: all that hibernate speak HTTP/1.
 func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
-	waits := rest(c.HibernatedAs())
-	phase, state := phaseIdle, http.StateIdle
-	if waits == beforeAny {
-		phase, state = phaseNew, http.StateNew
-	}
-	h := f.rouse(c, last, phase, state)
-	h.phase, h.state = phase, uint8(state) // last was of another connection
-	h.posted, h.blank = waits == afterPost || waits == afterPadding, 0
-	if waits == afterPadding {
-		h.blank = paddingLen
-	}
-	return h
-}
-
-func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state http.ConnState) *conn {
-	h, ok := last.(*conn)
-	if !ok {
-		h = &conn{link: link{c: c, lane: f.lane(c), from: f.origin, state: uint8(state)}, phase: waits}
-	}
-	h.lane.stay(h)
-	return h
+	return f.lane(c).h1.wake(c, last, f.origin)
 }
 
 // wakeAll ends the hibernation of all connections of the lane.

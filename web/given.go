@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad"
 )
 
 // giving is what a handler is given, and may keep: the request with its URL and context, and itself
@@ -356,3 +359,50 @@ func (c *requestContext) cancelAndUnlock() {
 // unwatched reports whether the context has ended without a watcher. None can follow. A watcher may
 // still copy the request, as http.TimeoutHandler does.
 func (c *requestContext) unwatched() bool { return c.watchers.Load() == nil }
+
+// ownContextKey finds a requestContext behind the contexts that middleware has derived from it.
+type ownContextKey struct{}
+
+// valuesOf is the context of r without its end: see web.ValuesOf.
+func valuesOf(r *http.Request) context.Context {
+	ctx := r.Context()
+	own, ours := ctx.Value(ownContextKey{}).(*requestContext)
+	switch {
+	case !ours && ctx == context.Background():
+		return nil
+	case !ours || ctx != own:
+		return context.WithoutCancel(ctx)
+	}
+	if !own.link.lane.s.HasValues {
+		return nil
+	}
+	return context.WithoutCancel(own.link.from.base)
+}
+
+// errNotMyriad is web.ErrNotMyriad.
+var errNotMyriad = errors.New("web: the ResponseWriter is not from a web.Server")
+
+// responseOf finds the response behind wrappers that have an Unwrap method, as gin's and chi's do.
+func responseOf(w http.ResponseWriter) (*response, error) {
+	for {
+		switch v := w.(type) {
+		case *given:
+			return v.response()
+		case *given2:
+			return v.response()
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = v.Unwrap()
+		default:
+			return nil, fmt.Errorf("%w: it is a %T", errNotMyriad, w)
+		}
+	}
+}
+
+// upgrade ends HTTP on the connection of w: see web.Upgrade.
+func upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
+	r, err := responseOf(w)
+	if err != nil {
+		return err
+	}
+	return r.x.carrier.upgrade(head, h)
+}

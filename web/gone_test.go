@@ -52,8 +52,8 @@ func TestNoHandlerForAClientThatHasGone(t *testing.T) {
 // cycle in which it was asked for.
 func TestNoInlineHandlerForAClientThatHasGone(t *testing.T) {
 	x := &h1stream{exchange: exchange{given: newGiven(), inlined: true}}
-	k := &link{from: &origin{base: context.Background()}, lane: &lane{s: &Server{
-		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })}}}
+	k := &link{from: &origin{base: context.Background()}, lane: &commonLane{s: &shared{settings: settings{
+		HandlerOf: func(*http.Request) http.Handler { t.Error("the handler runs"); return nil }}}}}
 	x.carrier, x.lane, x.given.ctx.link = x, k.lane, k
 	x.given.ctx.loseConn(false)
 	if x.Do() || x.progress() != handling || x.given.ctx.Err() == nil {

@@ -74,7 +74,7 @@ func (h *conn) aheadIsFull() bool {
 func (h *conn) roomFor(n int) int {
 	most := maxAhead
 	if !h.answering() {
-		most = h.lane.st.limits.HeadBytes
+		most = h.own.server.limits.HeadBytes
 	}
 	return max(n, min(2*n, most))
 }
@@ -85,7 +85,7 @@ func (h *conn) extend(p []byte) {
 	for len(p) > 0 && h.ahead != nil && h.phase != phaseClosing {
 		n := len(p)
 		if !h.answering() {
-			n = min(n, max(leastRoom, h.lane.st.limits.HeadBytes-len(h.ahead.bytes())))
+			n = min(n, max(leastRoom, h.own.server.limits.HeadBytes-len(h.ahead.bytes())))
 		}
 		h.keep(p[:n])
 		h.takeAhead()
@@ -128,7 +128,7 @@ func (h *conn) stillIncomplete(a *ahead) bool {
 	if h.x != nil && !h.answering() {
 		look = a.scan.Trailer
 	}
-	ready, err := look(a.bytes(), h.lane.st.limits)
+	ready, err := look(a.bytes(), h.own.server.limits)
 	if err != nil && err != h1.ErrPreface && h.x == nil && !h.answering() {
 		h.refuseHead(a.bytes(), err) // it would not be another if a megabyte were parsed to find it again
 		return true
@@ -143,7 +143,7 @@ const largeHead = 16 << 10
 // releaseBlock gives a block back in which a head has been looked for.
 func (h *conn) releaseBlock(b *buf.Block) {
 	if b.Cap() > largeHead {
-		h.lane.head = h1.Head{} // or one large head would hold a megabyte until another has as many fields
+		h.own.head = h1.Head{} // or one large head would hold a megabyte until another has as many fields
 	}
 	b.Release()
 }
@@ -186,7 +186,7 @@ type largeHeads struct {
 // takeTurn has a head that has become large grow, or wait until others are complete. The time that
 // it has runs on.
 func (h *conn) takeTurn() {
-	a, large := h.ahead, &h.lane.large
+	a, large := h.ahead, &h.own.large
 	switch {
 	case a == nil || a.turn == turnHas || h.answering() || len(a.bytes()) < freeHead:
 		return
@@ -204,7 +204,7 @@ func (h *conn) takeTurn() {
 // endTurn has the next one grow, if a did. One that still waited goes, or is a trailer that has
 // come to its end: then goOn reads on.
 func (h *conn) endTurn(a *ahead) {
-	large := &h.lane.large
+	large := &h.own.large
 	switch a.turn {
 	case turnHas:
 		large.growing--
@@ -276,8 +276,8 @@ func (h *conn) pipeline(p []byte) (used int) {
 
 // beginBehind makes an exchange of the request at the start of p, unless it has to wait.
 func (h *conn) beginBehind(p []byte) (x *h1stream, size int) {
-	head := &h.lane.head
-	size, err := h1.ParseRequest(p, h.lane.st.limits, head)
+	head := &h.own.head
+	size, err := h1.ParseRequest(p, h.own.server.limits, head)
 	if err != nil || size == 0 || head.Chunked || head.ContentLength > 0 {
 		return nil, 0
 	}

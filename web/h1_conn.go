@@ -6,19 +6,22 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/pace"
 )
 
 // A conn is an HTTP/1 connection: the handler of a myriad.Conn.
 // Its fields are the loop's.
 type conn struct {
 	link
+	own     *h1lane
 	x       *h1stream // the request that is being read or answered
-	stream  *Stream   // instead of it, when its handler has left the answer to a Stream
+	stream  *stream   // instead of it, when its handler has left the answer to a Stream
 	ahead   *ahead    // bytes that wait: an incomplete head, or what follows the current request
 	began   moment    // when the head did that is coming; kept if ReadTimeout counts from it
 	phase   phase
@@ -47,24 +50,52 @@ const (
 	phaseClosing
 )
 
-const (
-	// maxAhead is how many bytes behind the current request a connection keeps; above it the loop
-	// stops reading. A read that was under way may add one read buffer.
-	maxAhead = 32 << 10
-	// maxDiscard is how much of a body that its handler did not read is read away to keep the
-	// connection.
-	maxDiscard = 256 << 10
-	// headTimeout bounds a new connection's silence, and an incomplete head, when no timeout is
-	// set.
-	headTimeout = time.Minute
-	// stopTimeout is for the last answer of a connection that is being shut down or refused.
-	stopTimeout = 5 * time.Second
-)
+// maxAhead is how many bytes behind the current request a connection keeps; above it the loop stops
+// reading. A read that was under way may add one read buffer.
+const maxAhead = 32 << 10
+
+// A h1server is what the HTTP/1 connections of a server have in common.
+type h1server struct {
+	shared *shared
+	limits h1.Limits
+	speaks bool // else a connection that comes to nothing but HTTP/2 is closed
+	// overTLS and unencrypted say where the preface of HTTP/2 is looked for. become has a connection
+	// go on by HTTP/2, with what has come.
+	overTLS, unencrypted bool
+	become               func(k link, came []byte)
+
+	misled pace.Reports // TLS clients on a port without TLS
+	spare  sync.Pool    // of h1streams that are done with
+	fronts sync.Pool    // of those that are not used again: h1encoder.front
+}
+
+// headSlack is what net/http adds to MaxHeaderBytes.
+const headSlack = 4 << 10
+
+// headLimits are those of heads, of which at most so many bytes are asked for.
+func headLimits(most int) h1.Limits {
+	most = min(most, h1.MaxHeadBytes) + headSlack
+	return h1.Limits{HeadBytes: most, LineBytes: most, Fields: maxFields}
+}
+
+// A h1lane is what they have in common on one loop, which owns it.
+type h1lane struct {
+	*commonLane
+	server *h1server
+	head   h1.Head   // of the request being parsed
+	cache  headCache // of a recent one
+	spare  *h1stream // that has come back: for the next request; nil: none
+	idle   []*conn   // those that hibernate when this turn ends, if they can
+	large  largeHeads
+}
+
+// open makes an HTTP/1 connection of one that has just begun.
+func (ln *h1lane) open(k link) { k.c.SetHandler(&conn{link: k, own: ln}, nil) }
 
 // Opened begins the wait for the first request.
 func (h *conn) Opened(c *myriad.Conn) {
 	h.lane.add(h)
-	h.lane.endGreeting(c)
+	h.lane.arrived(c)
 	if !h.greeted {
 		h.setState(http.StateNew)
 	}
@@ -77,7 +108,7 @@ func (h *conn) Opened(c *myriad.Conn) {
 	case h.leaving():
 		h.shut()
 	}
-	h.lane.idles(h)
+	h.own.idles(h)
 }
 
 // Received takes what has come, behind what was kept.
@@ -130,17 +161,17 @@ func (h *conn) answering() bool {
 // returns how many bytes it took, 0 if the head is not complete, and whether the body can be
 // understood so far.
 func (h *conn) parse(p []byte) (n int, ok bool) {
-	ln := h.lane
+	ln := h.own
 	if n := h1.EmptyLines(p); n > 0 {
 		h.skip(p[:n], n == len(p))
 		return n, true
 	}
-	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)
+	n, err := h1.ParseRequest(p, ln.server.limits, &ln.head)
 	if err == h1.ErrPreface && h.startsHTTP2() {
 		h.becomeHTTP2(p)
 		return len(p), true
 	}
-	if !ln.st.protocols.HTTP1() && (err != nil || n > 0) {
+	if !ln.server.speaks && (err != nil || n > 0) {
 		h.close() // as net/http does
 		return 0, true
 	}
@@ -171,7 +202,7 @@ func (h *conn) skip(lines []byte, last bool) {
 	case h.blank >= leastHead:
 		h.headBegins()
 	case last:
-		h.lane.idles(h)
+		h.own.idles(h)
 	}
 }
 
@@ -210,7 +241,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 	h.x = x
 	var err error
 	if len(rest) > 0 && !x.body.complete() {
-		used, err = x.dec.decode(rest, h.lane.st.limits)
+		used, err = x.dec.decode(rest, h.own.server.limits)
 	}
 	complete := x.body.complete()
 	h.setDeadlines(x, complete)
@@ -231,7 +262,7 @@ func (h *conn) feed(p []byte) (n int, ok bool) {
 	if x.dec.state == decoderBroken {
 		return len(p), false
 	}
-	n, err := x.dec.decode(p, h.lane.st.limits)
+	n, err := x.dec.decode(p, h.own.server.limits)
 	if err != nil {
 		h.badBody(err)
 		return n, false
@@ -379,7 +410,7 @@ func (h *conn) endsBehind(x *h1stream) bool {
 	case h.ended && !x.body.complete(): // the rest of it will not come
 		return true
 	}
-	return x.behind == nil && (h.leaving() || h.lane.s.noAlive.Load())
+	return x.behind == nil && (h.leaving() || h.lane.s.NoAlive.Load())
 }
 
 // finished makes the connection ready for the next request, which may have come already.
@@ -395,13 +426,13 @@ func (h *conn) goOn(x *h1stream, by moment) {
 	if x != nil {
 		next := x.behind
 		h.lately = x.out.written > lateBytes
-		h.lane.recycle(x)
+		h.own.recycle(x)
 		if next != nil {
 			h.promote(next)
 			return
 		}
 	}
-	if h.lane.s.noAlive.Load() { // since the end of the answer, while the rest of the body or a Stream went on
+	if h.lane.s.NoAlive.Load() { // since the end of the answer, while the rest of the body or a Stream went on
 		h.close()
 		return
 	}
@@ -421,14 +452,14 @@ func (h *conn) goOn(x *h1stream, by moment) {
 	case h.leaving():
 		h.shut()
 	case h.x == nil:
-		h.lane.idles(h)
+		h.own.idles(h)
 	}
 }
 
 // settle goes on with the connection once its Stream has been closed. Requests behind it are
 // answered, also if the client's FIN has come. At the FIN a Stream that is open ends without an end
 // of its body, because only its owner knows whether that is complete.
-func (h *conn) settle(s *Stream) {
+func (h *conn) settle(s *stream) {
 	over, owed := s.look(h.c.SetTimer)
 	switch {
 	case over && owed: // Drained goes on
@@ -497,7 +528,7 @@ func (h *conn) headBegun() bool {
 
 // Stopping is the engine's shutdown: what has begun is answered.
 func (h *conn) Stopping(*myriad.Conn) {
-	h.stopping = true
+	h.lane.stopping = true
 	h.shut()
 }
 
@@ -639,7 +670,7 @@ const misledPeriod = 10 * time.Second
 // reportTLS has the log tell of a TLS client, in the words of a failed handshake. Of the answer
 // most such clients show nothing; that of net/http recognises its beginning.
 func (h *conn) reportTLS(reason string) {
-	if times, due := h.lane.st.misled.Next(h.lane.loop.Now(), misledPeriod); due {
+	if times, due := h.own.server.misled.Next(h.lane.loop.Now(), misledPeriod); due {
 		h.lane.s.logHandshake(h.c.RemoteAddr(), reason, times)
 	}
 }
@@ -681,19 +712,16 @@ func (h *conn) startsHTTP2() bool {
 		return false
 	}
 	if h.secure {
-		return h.lane.s.speaksHTTP2() && h.tlsState().NegotiatedProtocol == "h2"
+		return h.own.server.overTLS && h.tlsState().NegotiatedProtocol == "h2"
 	}
-	return h.lane.st.protocols.UnencryptedHTTP2()
+	return h.own.server.unencrypted
 }
 
 // becomeHTTP2 changes to HTTP/2 with all that has come.
 func (h *conn) becomeHTTP2(p []byte) {
 	h.phase = phaseClosing
 	h.c.SetTimer(0)
-	h.c.SetHandler(&h2conn{
-		link:  link{c: h.c, lane: h.lane, from: h.from, state: h.state, secure: h.secure, greeted: h.greeted},
-		moved: true,
-	}, append([]byte(nil), p...))
+	h.own.server.become(h.link, append([]byte(nil), p...))
 	h.dropAhead()
 	h.lane.depart(&h.link)
 }

@@ -21,7 +21,7 @@ func newStream(h *conn, raw []byte, head *h1.Head) (x *h1stream, status int, rea
 	if max := h.lane.s.MaxBodyBytes; max > 0 && head.ContentLength > max {
 		return nil, http.StatusRequestEntityTooLarge, ""
 	}
-	x = h.lane.obtain()
+	x = h.own.obtain()
 	x.h = h
 	x.attach(x, &h.link)
 	req := &x.given.request
@@ -65,7 +65,7 @@ func sequelOf(head *h1.Head) sequel {
 // setTexts fills in what the request has of its head's text, of which raw is all.
 func (x *h1stream) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
 	ln := x.lane
-	k := &ln.cache
+	k := &x.h.own.cache
 	if head.FieldsCached {
 		raw, x.rest = raw[:head.Section], k.text
 	}
@@ -95,7 +95,7 @@ func (x *h1stream) setTexts(req *http.Request, raw []byte, head *h1.Head) error 
 
 // setCached fills the same in for a cached head.
 func (x *h1stream) setCached(req *http.Request) {
-	k := &x.lane.cache
+	k := &x.h.own.cache
 	u := &x.given.url
 	u.Path, u.RawQuery = k.line.path, k.line.query
 	x.raw, x.rest, x.fields = k.line.text, k.text, k.header(x.fields)

@@ -111,10 +111,10 @@ func (x *h1stream) comesBack() dispatch.Task {
 	if next == nil {
 		return nil
 	}
-	st := next.lane.st
+	st := next.lane.s
 	st.load.goOn() // over has taken the one before off
-	if s := next.lane.s; s.WriteTimeout > 0 {
-		next.out.writeBy.Store(int64(st.now().after(s.WriteTimeout)))
+	if st.WriteTimeout > 0 {
+		next.out.writeBy.Store(int64(st.now().after(st.WriteTimeout)))
 	}
 	return next
 }
@@ -156,7 +156,7 @@ func (x *h1stream) minor() int {
 func (x *h1stream) snapshot() {
 	w, e := &x.out, &x.enc
 	if e.front == nil {
-		e.front = x.lane.st.front()
+		e.front = x.h.own.server.front()
 	}
 	p := w.appendHeader(h1.AppendStatusLine(e.front[:0], x.minor(), w.status), h1Fields)
 	if e.fields = len(p); e.fields > len(e.front) {
@@ -269,7 +269,7 @@ func (x *h1stream) ends() bool {
 // and ends it without a word.
 func (x *h1stream) endsConn() bool {
 	s := x.lane.s
-	return s.noAlive.Load() || s.closing.Load() && s.PipelineDepth <= 1 && x.behind == nil
+	return s.NoAlive.Load() || s.Closing.Load() && s.PipelineDepth <= 1 && x.behind == nil
 }
 
 // appendFraming adds the fields that the server answers for.
@@ -374,7 +374,7 @@ func (c *plainSink) write(p []byte) error {
 	return err
 }
 
-func (c *plainSink) chunk(k *Chunk) error { return c.write(k.data()) }
+func (c *plainSink) chunk(k *chunk) error { return c.write(k.data()) }
 
 func (c *plainSink) end() error { return nil }
 
@@ -396,7 +396,7 @@ func (c *chunkedSink) write(p []byte) error {
 	return c.conn().WriteBlocks(b)
 }
 
-func (c *chunkedSink) chunk(k *Chunk) error { return c.conn().WriteBlocks(k.block.Retain()) }
+func (c *chunkedSink) chunk(k *chunk) error { return c.conn().WriteBlocks(k.block.Retain()) }
 
 func (c *chunkedSink) end() error {
 	_, err := c.conn().Write([]byte(h1.LastChunk + "\r\n"))
@@ -415,10 +415,10 @@ func (c *chunkedSink) remoteAddr() net.Addr { return c.conn().RemoteAddr() }
 
 // obtain gives an exchange to fill in. One that the server no longer needs is used for another
 // request, without what its handler was given. With Server.ReuseRequests that is used again, too.
-func (ln *lane) obtain() *h1stream {
+func (ln *h1lane) obtain() *h1stream {
 	x := ln.spare
 	if ln.spare = nil; x == nil {
-		x, _ = ln.st.spare.Get().(*h1stream)
+		x, _ = ln.server.spare.Get().(*h1stream)
 	}
 	if x == nil {
 		x = new(h1stream)
@@ -432,14 +432,14 @@ func (ln *lane) obtain() *h1stream {
 
 // recycle makes an exchange that has come back ready for another request, if nothing else refers to
 // it. On the loop.
-func (ln *lane) recycle(x *h1stream) {
+func (ln *h1lane) recycle(x *h1stream) {
 	again := ln.s.ReuseRequests && x.given.ctx.unwatched()
 	front := x.enc.front
 	if !x.reusable() || x.hold != nil {
 		x.h.shared = true
 		x.given.out.Store(nil)
 		if len(front) == headRoom {
-			ln.st.fronts.Put((*[headRoom]byte)(front))
+			ln.server.fronts.Put((*[headRoom]byte)(front))
 		}
 		return
 	}
@@ -459,12 +459,12 @@ func (ln *lane) recycle(x *h1stream) {
 		ln.spare = x
 		return
 	}
-	ln.st.spare.Put(x)
+	ln.server.spare.Put(x)
 }
 
 // front gives what an answer is put together in.
-func (st *state) front() []byte {
-	if p, _ := st.fronts.Get().(*[headRoom]byte); p != nil {
+func (s *h1server) front() []byte {
+	if p, _ := s.fronts.Get().(*[headRoom]byte); p != nil {
 		return p[:]
 	}
 	return make([]byte, headRoom)

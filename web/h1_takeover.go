@@ -66,7 +66,7 @@ func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
 			return nil, nil, err
 		}
 	}
-	gone := departure{waiter: x.lane.st.engine.System().NewParker()}
+	gone := departure{waiter: x.lane.s.engine.System().NewParker()}
 	x.out.refuseContinue()
 	if err := x.take(takeover{done: gone.arrived}, hijacked); err != nil {
 		return nil, nil, err

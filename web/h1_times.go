@@ -226,9 +226,29 @@ const (
 	afterPadding      // and a CRLF has come behind it, which some clients always send
 )
 
+// wake makes a connection that has hibernated anew. last is a conn that may be used for it, which
+// was another connection's, or nil.
+func (ln *h1lane) wake(c *myriad.Conn, last myriad.Handler, from *origin) myriad.Handler {
+	h, ok := last.(*conn)
+	if !ok {
+		h = &conn{link: link{c: c, lane: ln.commonLane, from: from}, own: ln}
+	}
+	ln.stay(h)
+	waits := rest(c.HibernatedAs())
+	h.phase, h.state = phaseIdle, uint8(http.StateIdle)
+	if waits == beforeAny {
+		h.phase, h.state = phaseNew, uint8(http.StateNew)
+	}
+	h.posted, h.blank = waits == afterPost || waits == afterPadding, 0
+	if waits == afterPadding {
+		h.blank = paddingLen
+	}
+	return h
+}
+
 // idles is told that h waits for a request. If many are awake, it hibernates at the end of the
 // turn, after its answer has left. If its timer is that of its answer, it is set again then.
-func (ln *lane) idles(h *conn) {
+func (ln *h1lane) idles(h *conn) {
 	if !h.sending && (h.from.waiter == nil || !ln.crowded()) {
 		return
 	}
@@ -239,7 +259,7 @@ func (ln *lane) idles(h *conn) {
 }
 
 // thin has those hibernate that have come to wait in this turn.
-func (ln *lane) thin() {
+func (ln *h1lane) thin() {
 	for _, h := range ln.idle {
 		h.hasSent()
 		if h.from.waiter != nil && ln.crowded() {

@@ -14,15 +14,53 @@ import (
 	"github.com/myriad-go/myriad/internal/mux"
 )
 
+const (
+	// maxStreams is how many requests of a connection may be open: see web.Server.HTTP2.
+	maxStreams = 250
+	// streamWindow is how much of a request's body may wait for its handler.
+	streamWindow = 64 << 10
+)
+
+// A h2server is what the HTTP/2 connections of a server have in common.
+type h2server struct {
+	shared      *shared
+	config      mux.Config
+	figures     *figures
+	window      int32 // of each stream
+	permitsWeak bool  // TLS that RFC 9113 section 9.2 does not want
+}
+
+// init makes it ready for heads of head bytes. tunnels: the extended CONNECT is offered.
+func (s *h2server) init(common *shared, limits *http.HTTP2Config, head int, tunnels bool) {
+	const overhead = 10 * 32 // net/http adds it for ten fields as HPACK counts them
+	s.shared, s.figures = common, common.engine.Shared(figuresKey{}, newFigures).(*figures)
+	s.config = mux.Config{
+		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: common.engine.System().Now,
+		Connect: tunnels, HeadTimeout: firstOf(common.ReadHeaderTimeout, common.ReadTimeout, headTimeout),
+		Counters: &s.figures.Counters, Log: mux.NewLog(func(f mux.Fault) { common.Logf("http: %v", f) }),
+	}
+	s.config.Take(limits)
+	s.window = int32(s.config.Window)
+	s.permitsWeak = limits != nil && limits.PermitProhibitedCipherSuites
+}
+
+// open makes an HTTP/2 connection of one that has just begun.
+func (s *h2server) open(k link) { k.c.SetHandler(&h2conn{link: k, server: s}, nil) }
+
+// take has a connection of HTTP/1 go on by HTTP/2, with what has come.
+func (s *h2server) take(k link, came []byte) {
+	k.c.SetHandler(&h2conn{link: k, server: s, moved: true}, came)
+}
+
 // An h2conn is an HTTP/2 connection: the handler of a myriad.Conn, and the owner of its streams.
 type h2conn struct {
 	link
 	mux.Conn
+	server   *h2server
 	last     *lastState             // while the connection is lost; nil: no state function
 	timed    map[*h2stream]moment   // streams that have a deadline, and when
 	detached map[*h2stream]struct{} // streams that a Stream or a Pipe has
 	due      moment                 // of streamTimer; never: it is not set
-	begun    h2streams              // requests that have begun in this read; between two of them empty
 	open     bool                   // there are streams
 	moved    bool                   // an HTTP/1 connection before, until the preface came
 }
@@ -42,12 +80,12 @@ func (h *h2conn) Opened(c *myriad.Conn) {
 		h.lane.stay(h)
 	} else {
 		h.lane.add(h)
-		h.lane.endGreeting(c)
+		h.lane.arrived(c)
 		if !h.greeted {
 			h.setState(http.StateNew)
 		}
 	}
-	h.Conn.Init(&h.lane.st.mux, h)
+	h.Conn.Init(&h.server.config, h)
 	h.Conn.Opened(c)
 	h.awaitRequest()
 	switch {
@@ -55,7 +93,7 @@ func (h *h2conn) Opened(c *myriad.Conn) {
 		c.Abort(http.ErrServerClosed)
 	case h.leaving():
 		h.shut()
-	case h.secure && tooWeak(h.tlsState()) && !h.permitsWeak():
+	case h.secure && tooWeak(h.tlsState()) && !h.server.permitsWeak:
 		h.Conn.Abort(h2.InadequateSecurity, "TLS 1.3, or 1.2 with ECDHE and AEAD, is needed")
 	}
 }
@@ -74,33 +112,18 @@ func tooWeak(state *tls.ConnectionState) bool {
 	return true
 }
 
-func (h *h2conn) permitsWeak() bool {
-	c := h.lane.s.HTTP2
-	return c != nil && c.PermitProhibitedCipherSuites
-}
-
-// h2streams are a list, in order.
-type h2streams struct{ first, last *h2stream }
-
-func (l *h2streams) push(x *h2stream) {
-	if l.last == nil {
-		l.first = x
-	} else {
-		l.last.next = x
-	}
-	l.last = x
-}
-
 // Received reads frames, and then dispatches the requests that have begun in them: what has come of
 // their bodies is there.
 func (h *h2conn) Received(c *myriad.Conn, p []byte) {
 	h.Conn.Received(c, p)
-	for x := h.begun.first; x != nil; x = x.next {
-		if x.progress() == waiting {
-			h.lane.dispatch(x, x.body.complete())
+	ln := h.lane
+	for _, t := range ln.begun {
+		if x := t.base(); x.progress() == waiting {
+			ln.dispatch(t, x.body.complete())
 		}
 	}
-	h.begun = h2streams{}
+	clear(ln.begun)
+	ln.begun = ln.begun[:0]
 }
 
 // Accept implements mux.Owner.
@@ -123,7 +146,7 @@ func (h *h2conn) begins() {
 func (h *h2conn) Idle() {
 	h.open = false
 	h.setState(http.StateIdle)
-	if h.leaving() || h.lane.s.noAlive.Load() {
+	if h.leaving() || h.lane.s.NoAlive.Load() {
 		h.Shutdown()
 		return
 	}
@@ -164,7 +187,7 @@ func (h *h2conn) Gone(error) {
 
 // Stopping is the engine's shutdown.
 func (h *h2conn) Stopping(*myriad.Conn) {
-	h.stopping = true
+	h.lane.stopping = true
 	h.shut()
 }
 

@@ -23,43 +23,27 @@ const (
 	pipeProgress = 4 << 10
 )
 
-// ErrNoTunnel says that a request is not the extended CONNECT of HTTP/2 (RFC 8441).
-var ErrNoTunnel = errors.New("web: Tunnel of a request that is not an extended CONNECT of HTTP/2")
+// errNoTunnel is web.ErrNoTunnel.
+var errNoTunnel = errors.New("web: Tunnel of a request that is not an extended CONNECT of HTTP/2")
 
-// A PipeHandler is what a Pipe speaks: to it what a myriad.Handler is to a myriad.Conn, with all
-// optional methods. Calls run on the connection's loop, one at a time, never from inside a method
-// of Pipe, and must not block.
-type PipeHandler interface {
-	// Opened is the first call.
-	Opened(p *Pipe)
-	// Received hands over what has arrived. b is valid until return; cap(b) == len(b).
-	Received(p *Pipe, b []byte)
-	// Ended says that the client has ended its side; writing still works.
-	Ended(p *Pipe)
-	// Drained is called once after each myriad.ErrFull, when half of the write limit is free again,
-	// and after a Flush that has reported false.
-	Drained(p *Pipe)
-	// Notified is called after Pipe.Notify, once for any number of calls before it, when what was
-	// written before has been offered to the client.
-	Notified(p *Pipe)
-	// Expired is called when the Pipe's one timer fires.
-	Expired(p *Pipe)
-	// Stopping is called when the server or its engine shuts down. The handler ends its protocol
-	// and closes the Pipe, now or when its work is done: the shutdown waits for that.
-	Stopping(p *Pipe)
-	// Closed is the last call. err is nil if both sides ended in order, or Close was called. Else
-	// it is Abort's argument, or what broke the stream or its connection.
-	Closed(p *Pipe, err error)
+// A pipeHandler is what a pipe speaks: see web.PipeHandler.
+type pipeHandler interface {
+	Opened(p *pipe)
+	Received(p *pipe, b []byte)
+	Ended(p *pipe)
+	Drained(p *pipe)
+	Notified(p *pipe)
+	Expired(p *pipe)
+	Stopping(p *pipe)
+	Closed(p *pipe, err error)
 }
 
-// A Pipe is a stream of an HTTP/2 connection that speaks another protocol (Tunnel). It holds no
-// goroutine. Its methods are those of a myriad.Conn and mean the same. SetTimer, Pause, Resume and
-// RunInline are for the loop only. The others may be called from any goroutine, and never block.
-type Pipe struct {
+// A pipe is a stream that speaks another protocol: see web.Pipe.
+type pipe struct {
 	x *h2stream
 
 	mu      sync.Mutex
-	handler PipeHandler // guarded by mu until Opened; nil: Tunnel was not called
+	handler pipeHandler // guarded by mu until Opened; nil: Tunnel was not called
 	phase   pipePhase   // guarded by mu
 	asked   pipeAsked   // guarded by mu: what the loop has to do
 	cause   error       // guarded by mu: Abort's argument, or why the stream ended before Tunnel
@@ -93,16 +77,8 @@ const (
 	pipeDrained                        // call Drained
 )
 
-// Tunnel accepts the extended CONNECT of an HTTP/2 client (RFC 8441): the request's stream becomes
-// a Pipe that h speaks on. Server.Tunnels has to be set. The caller has looked at the client's
-// protocol, which is r.Header[":protocol"] as in net/http. The head, with the status and fields set
-// so far, is sent at once. Its status must be a 2xx, and is 200 if none was set. h.Opened follows
-// on the loop, also if the client has gone meanwhile. The server's timeouts do not apply.
-//
-// It fails with ErrNoTunnel for any other request, and with ErrNotMyriad for a foreign
-// ResponseWriter; wrappers are looked through by their Unwrap method. If the client has reset the
-// stream before Tunnel returns, Tunnel may fail, with the reason; h is not called then.
-func Tunnel(w http.ResponseWriter, h PipeHandler) error {
+// openTunnel accepts an extended CONNECT: see web.Tunnel.
+func openTunnel(w http.ResponseWriter, h pipeHandler) error {
 	r, err := responseOf(w)
 	if err != nil {
 		return err
@@ -110,7 +86,7 @@ func Tunnel(w http.ResponseWriter, h PipeHandler) error {
 	x, ok := r.x.carrier.(*h2stream)
 	switch {
 	case !ok || x.pipe == nil:
-		return ErrNoTunnel
+		return errNoTunnel
 	case x.progress().taken():
 		return http.ErrHijacked
 	case x.progress().over():
@@ -130,7 +106,7 @@ func Tunnel(w http.ResponseWriter, h PipeHandler) error {
 }
 
 // take gives the stream to h, with what has come of the body.
-func (p *Pipe) take(h PipeHandler) error {
+func (p *pipe) take(h pipeHandler) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase != pipeOffered {
@@ -148,7 +124,7 @@ func (p *Pipe) take(h PipeHandler) error {
 }
 
 // Write queues p, all or nothing.
-func (p *Pipe) Write(b []byte) (int, error) {
+func (p *pipe) Write(b []byte) (int, error) {
 	if len(b) > maxPipeWrite {
 		return 0, fmt.Errorf("%w (%d bytes; the limit is %d)", myriad.ErrTooLarge, len(b), maxPipeWrite)
 	}
@@ -158,8 +134,8 @@ func (p *Pipe) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// WriteBlocks is Write without a copy. It consumes one reference each, also on error.
-func (p *Pipe) WriteBlocks(blocks ...*buf.Block) error {
+// WriteBlocks is Write without a copy.
+func (p *pipe) WriteBlocks(blocks ...*buf.Block) error {
 	if n := total(blocks); n > maxPipeWrite {
 		for _, b := range blocks {
 			b.Release()
@@ -187,9 +163,8 @@ func pipeError(err error) error {
 }
 
 // Close sends what is queued, ends our side by END_STREAM, and discards what the client still
-// sends. A client that does not read, or does not end its side, is reset after some seconds. Always
-// nil.
-func (p *Pipe) Close() error {
+// sends.
+func (p *pipe) Close() error {
 	if p.enter(pipeClosing, nil) {
 		_ = p.x.s.End(nil) // of a stream that has ended: Closed comes
 		p.x.s.Notify()
@@ -198,14 +173,14 @@ func (p *Pipe) Close() error {
 }
 
 // Abort drops what is queued and resets the stream with CANCEL.
-func (p *Pipe) Abort(err error) {
+func (p *pipe) Abort(err error) {
 	if p.enter(pipeAborted, err) {
 		p.x.s.Cancel(h2.Cancel)
 	}
 }
 
 // enter goes on to a later phase, and reports whether the Pipe was not in it.
-func (p *Pipe) enter(to pipePhase, cause error) bool {
+func (p *pipe) enter(to pipePhase, cause error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase >= to {
@@ -216,20 +191,18 @@ func (p *Pipe) enter(to pipePhase, cause error) bool {
 }
 
 // Queued is how many bytes wait for the client to read.
-func (p *Pipe) Queued() int { return p.x.s.Queued() }
+func (p *pipe) Queued() int { return p.x.s.Queued() }
 
-// Buffered is how many of the bytes that Queued counts may leave as soon as the loop looks at
-// them.
-func (p *Pipe) Buffered() int {
+// Buffered is how many of the bytes that Queued counts may leave as soon as the loop looks at them.
+func (p *pipe) Buffered() int {
 	if p.x.s.Offered() {
 		return 0
 	}
 	return p.Queued()
 }
 
-// Flush reports whether what Queued counts waits for the client. If not, it waits for the loop, and
-// the handler is called with Drained after that, whether there is room or not.
-func (p *Pipe) Flush() bool {
+// Flush reports whether what Queued counts waits for the client.
+func (p *pipe) Flush() bool {
 	if p.x.s.Offered() {
 		return true
 	}
@@ -238,14 +211,14 @@ func (p *Pipe) Flush() bool {
 }
 
 // SetWriteLimit changes how many bytes may be queued, above which Write fails with myriad.ErrFull;
-// at first 64 KiB. An empty queue takes a Write of any size.
-func (p *Pipe) SetWriteLimit(n int) { p.x.s.SetLimit(n) }
+// at first 64 KiB.
+func (p *pipe) SetWriteLimit(n int) { p.x.s.SetLimit(n) }
 
 // Notify has the handler called with Notified.
-func (p *Pipe) Notify() { p.ask(pipeNotify) }
+func (p *pipe) Notify() { p.ask(pipeNotify) }
 
 // ask has the loop come.
-func (p *Pipe) ask(what pipeAsked) {
+func (p *pipe) ask(what pipeAsked) {
 	p.mu.Lock()
 	first := p.asked&what == 0 && p.phase != pipeOver
 	p.asked |= what
@@ -255,49 +228,48 @@ func (p *Pipe) ask(what pipeAsked) {
 	}
 }
 
-// SetTimer arms the one timer; 0: off. A new one replaces it.
-func (p *Pipe) SetTimer(d time.Duration) {
+// SetTimer arms the one timer
+func (p *pipe) SetTimer(d time.Duration) {
 	if p.is(pipeOpen) {
 		p.x.setBeat(d)
 	}
 }
 
-// Pause has the handler get nothing more until Resume. The client is stopped by flow control: what
-// may still come is at most the stream's window.
-func (p *Pipe) Pause() { p.paused = true }
+// Pause has the handler get nothing more until Resume.
+func (p *pipe) Pause() { p.paused = true }
 
-// Resume undoes Pause. What has come meanwhile follows behind this callback.
-func (p *Pipe) Resume() {
+// Resume undoes Pause.
+func (p *pipe) Resume() {
 	p.paused = false
 	p.x.s.Notify()
 }
 
 // RunInline has t run on the loop, as a task of the connection.
-func (p *Pipe) RunInline(t myriad.InlineTask) { p.x.h.c.RunInline(t) }
+func (p *pipe) RunInline(t myriad.InlineTask) { p.x.h.c.RunInline(t) }
 
 // Loop is the connection's.
-func (p *Pipe) Loop() *myriad.Loop { return p.x.h.c.Loop() }
+func (p *pipe) Loop() *myriad.Loop { return p.x.h.c.Loop() }
 
 // LocalAddr is the connection's.
-func (p *Pipe) LocalAddr() net.Addr { return p.x.h.c.LocalAddr() }
+func (p *pipe) LocalAddr() net.Addr { return p.x.h.c.LocalAddr() }
 
 // RemoteAddr is the connection's.
-func (p *Pipe) RemoteAddr() net.Addr { return p.x.h.c.RemoteAddr() }
+func (p *pipe) RemoteAddr() net.Addr { return p.x.h.c.RemoteAddr() }
 
-func (p *Pipe) is(phase pipePhase) bool {
+func (p *pipe) is(phase pipePhase) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.phase == phase
 }
 
 // lives reports whether the handler is to be called.
-func (p *Pipe) lives() bool { return p != nil && p.opened && p.is(pipeOpen) }
+func (p *pipe) lives() bool { return p != nil && p.opened && p.is(pipeOpen) }
 
 // tunnelled reports whether the stream is a Pipe's.
-func (p *Pipe) tunnelled() bool { return p != nil && p.opened }
+func (p *pipe) tunnelled() bool { return p != nil && p.opened }
 
 // receive takes data of the client: the request's body, until Tunnel has been called.
-func (p *Pipe) receive(b []byte, last bool) {
+func (p *pipe) receive(b []byte, last bool) {
 	p.mu.Lock()
 	if p.phase == pipeOffered {
 		defer p.mu.Unlock()
@@ -320,7 +292,7 @@ func (p *Pipe) receive(b []byte, last bool) {
 }
 
 // tellEnd calls Ended behind all that was received.
-func (p *Pipe) tellEnd() {
+func (p *pipe) tellEnd() {
 	if p.ended && !p.toldEnd && !p.paused && p.held.Len() == 0 && p.lives() {
 		p.toldEnd = true
 		p.handler.Ended(p)
@@ -328,7 +300,7 @@ func (p *Pipe) tellEnd() {
 }
 
 // serve does what was asked for.
-func (p *Pipe) serve() {
+func (p *pipe) serve() {
 	if p == nil {
 		return
 	}
@@ -351,7 +323,7 @@ func (p *Pipe) serve() {
 }
 
 // open begins the handler's life, at which the stream's as an exchange ends.
-func (p *Pipe) open() {
+func (p *pipe) open() {
 	x := p.x
 	x.s.Tunnel()
 	x.h.detach(x)
@@ -364,7 +336,7 @@ func (p *Pipe) open() {
 }
 
 // deliver hands over what was held.
-func (p *Pipe) deliver() {
+func (p *pipe) deliver() {
 	for p.held.Len() > 0 && !p.paused && p.lives() {
 		b := buf.Get(min(p.held.Len(), readyPiece))
 		room := b.Extend()
@@ -380,7 +352,7 @@ func (p *Pipe) deliver() {
 // readyPiece is how much of what was held is handed over at a time.
 const readyPiece = 16 << 10
 
-func (p *Pipe) answer(asked pipeAsked) {
+func (p *pipe) answer(asked pipeAsked) {
 	var later pipeAsked // the output leaves when this callback has ended
 	if asked&pipeOffer != 0 {
 		later = pipeDrained
@@ -400,7 +372,7 @@ func (p *Pipe) answer(asked pipeAsked) {
 }
 
 // drained says that there is room.
-func (p *Pipe) drained() {
+func (p *pipe) drained() {
 	switch {
 	case p.lives():
 		p.handler.Drained(p)
@@ -410,7 +382,7 @@ func (p *Pipe) drained() {
 }
 
 // expired is the end of the timer's time.
-func (p *Pipe) expired() {
+func (p *pipe) expired() {
 	switch {
 	case p.linger > 0:
 		p.lingers()
@@ -420,7 +392,7 @@ func (p *Pipe) expired() {
 }
 
 // beginLinger bounds the time of a closing Pipe, and drops what it will not hand over.
-func (p *Pipe) beginLinger() {
+func (p *pipe) beginLinger() {
 	if p.linger > 0 {
 		return
 	}
@@ -432,7 +404,7 @@ func (p *Pipe) beginLinger() {
 }
 
 // lingers gives a client that reads its time once more.
-func (p *Pipe) lingers() {
+func (p *pipe) lingers() {
 	queued := p.Queued() + 1
 	if p.linger-queued >= min(pipeProgress, p.linger-1) && p.linger > 1 {
 		p.linger = queued
@@ -443,7 +415,7 @@ func (p *Pipe) lingers() {
 }
 
 // stopping is the shutdown of the server or its engine.
-func (p *Pipe) stopping() {
+func (p *pipe) stopping() {
 	if p.lives() {
 		p.handler.Stopping(p)
 	}
@@ -451,7 +423,7 @@ func (p *Pipe) stopping() {
 
 // credit is how much has been taken since the last call. Until Tunnel has been called, what arrives
 // is the body's.
-func (p *Pipe) credit() int {
+func (p *pipe) credit() int {
 	if p == nil || p.is(pipeOffered) {
 		return 0
 	}
@@ -461,7 +433,7 @@ func (p *Pipe) credit() int {
 }
 
 // end is the end of the stream. It reports whether it was a Pipe's.
-func (p *Pipe) end(err error) bool {
+func (p *pipe) end(err error) bool {
 	if p == nil {
 		return false
 	}

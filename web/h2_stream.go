@@ -25,9 +25,8 @@ type h2stream struct {
 	exchange
 	h     *h2conn
 	s     mux.Stream
-	next  *h2stream // in h.begun
 	enc   h2encoder // the handler's goroutine's
-	pipe  *Pipe     // of an extended CONNECT; nil: it is none
+	pipe  *pipe     // of an extended CONNECT; nil: it is none
 	begun bool      // there is a request
 	apart bool      // the loop is done with the stream, which a Stream had kept
 	beat  moment    // of the Stream's next keep-alive; never: none
@@ -60,7 +59,7 @@ func (x *h2stream) Head(head *h2.Head, last bool) h2.Code {
 	case limit > 0 && head.Length > limit:
 		x.exchange.refuse(http.StatusRequestEntityTooLarge, "")
 	}
-	x.h.begun.push(x)
+	ln.begun = append(ln.begun, x)
 	return h2.NoError
 }
 
@@ -137,6 +136,7 @@ func (x *h2stream) Ended(_ h2.Code, err error) {
 		x.lose(err, x.h.last, func() {})
 		if x.enter(unheard) {
 			x.given.ctx.end()
+			x.body.release()
 			x.s.Release()
 		}
 		if x.stream() != nil || piped {
@@ -161,7 +161,7 @@ func (x *h2stream) serve() {
 }
 
 // look goes on with a Stream: when it has been closed, or its keep-alive has changed.
-func (x *h2stream) look(s *Stream) {
+func (x *h2stream) look(s *stream) {
 	if _, known := x.h.detached[x]; !known {
 		x.h.detach(x)
 		x.writeBy = never // a Stream may take its time
@@ -242,7 +242,7 @@ func (x *h2stream) sink() sink { return x }
 
 func (x *h2stream) write(p []byte) error { return x.put(nil, p, false) }
 
-func (x *h2stream) chunk(k *Chunk) error { return x.put(nil, k.data(), false) }
+func (x *h2stream) chunk(k *chunk) error { return x.put(nil, k.data(), false) }
 
 // end implements sink. It needs no room.
 func (x *h2stream) end() error { return x.s.End(nil) }
@@ -284,7 +284,7 @@ func (x *h2stream) fill(head *h2.Head, last bool) bool {
 	req.Header = x.fields
 	if head.Protocol != "" {
 		req.Header[":protocol"] = []string{head.Protocol} // as in net/http
-		x.pipe = &Pipe{x: x}
+		x.pipe = &pipe{x: x}
 	}
 	expects := httpguts.HeaderValuesContainsToken(req.Header["Expect"], "100-continue")
 	if expects {
@@ -309,7 +309,7 @@ func (x *h2stream) setBody(head *h2.Head, last, expects bool) {
 	req.ContentLength = head.Length
 	x.body = new(body)
 	x.body.init(&x.exchange, head.Length, expects)
-	x.body.in.Reset(int(x.lane.st.window), true)
+	x.body.in.Reset(int(x.h.server.window), true)
 	req.Body = x.body
 }
 
@@ -363,7 +363,7 @@ func (x *h2stream) deadlinePassed(now moment) {
 	x.takeWriteBy()
 	if x.writeBy.passed(now) {
 		x.writeBy = never
-		x.lane.st.figures.late.Add(1)
+		x.h.server.figures.late.Add(1)
 		x.s.Cancel(h2.InternalError)
 	}
 	if !x.body.complete() {

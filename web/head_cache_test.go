@@ -93,7 +93,7 @@ func TestCachedLines(t *testing.T) {
 	mux := http.NewServeMux()
 	var again atomic.Int32
 	mux.HandleFunc("GET /{path}", func(w http.ResponseWriter, r *http.Request) {
-		if w.(*given).out.Load().x.lane.head.LineCached {
+		if w.(*given).out.Load().x.carrier.(*h1stream).h.own.head.LineCached {
 			again.Add(1)
 		}
 		fmt.Fprint(w, r.Method, r.URL, r.RequestURI, r.PathValue("path"))

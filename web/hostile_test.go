@@ -341,7 +341,7 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 // awaitParked waits until no handler counts any more.
 func awaitParked(t *testing.T, f *fixture) {
 	t.Helper()
-	for deadline := time.Now().Add(hangs); f.state.load.policy != OverloadQueue &&
+	for deadline := time.Now().Add(hangs); f.state.load.policy != overloadQueue &&
 		f.state.load.n.Load() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d handlers count, although all wait for their clients", f.state.load.n.Load())

@@ -42,7 +42,7 @@ const largeField = 200 << 10
 func (m *largeOnes) until(growing, waiting int) {
 	m.Helper()
 	within(m.T, fmt.Sprintf("%d large heads grow and %d wait", growing, waiting), func() (yes bool) {
-		m.look(func() { yes = m.large.growing == growing && len(m.large.waiting) == waiting })
+		m.look(func() { yes = m.h1.large.growing == growing && len(m.h1.large.waiting) == waiting })
 		return yes
 	})
 }
@@ -56,7 +56,7 @@ func (m *largeOnes) look(f func()) {
 // kept is how many bytes are kept of the heads that wait.
 func (m *largeOnes) kept() (n int) {
 	m.look(func() {
-		for _, h := range m.large.waiting {
+		for _, h := range m.h1.large.waiting {
 			n += h.ahead.block.Len()
 		}
 	})

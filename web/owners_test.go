@@ -203,7 +203,7 @@ func TestContinueWaitsForRoom(t *testing.T) {
 // refusedTwice returns when something has been refused for want of room, and again when a call
 // waited for it.
 func refusedTwice(x *exchange) {
-	for x.lane.st.engine.Stats().Full < 2 {
+	for x.lane.s.engine.Stats().Full < 2 {
 		runtime.Gosched()
 	}
 }

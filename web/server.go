@@ -18,16 +18,11 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/internal/h1"
-	"github.com/myriad-go/myriad/internal/mux"
-	"github.com/myriad-go/myriad/internal/pace"
+	"github.com/myriad-go/myriad/workers"
 )
 
-// maxFields bounds the header fields of one request, which is answered with 431 above it.
-const maxFields = 1024
-
-// headSlack is what net/http adds to MaxHeaderBytes.
-const headSlack = 4 << 10
+// inlineQueue is how many bytes may wait for a client whose next request is to run on the loop.
+const inlineQueue = 64 << 10
 
 // Server serves HTTP on an engine's loops. Fields that http.Server has mean the same here; they
 // must not change once the server serves. The zero value works.
@@ -167,27 +162,22 @@ type Server struct {
 
 // state is what a server has once it serves.
 type state struct {
-	engine    *myriad.Engine
-	began     time.Time
-	limits    h1.Limits
-	protocols http.Protocols       // that are served
-	mux       mux.Config           // of HTTP/2 connections
-	figures   *figures             // of them
-	window    int32                // of their streams
-	lanes     []*lane              // by loop
-	tasks     *dispatch.Dispatcher // runs handlers
-	load      load
-	misled    pace.Reports // TLS clients on a port without TLS
-	shaking   shaking      // *tls.Conns in their handshake
-	given     shaking      // and those that a function of TLSNextProto has
-	std       *http.Server // for http.ServerContextKey
-	clock     clock
-	spare     sync.Pool    // of h1streams that are done with
-	fronts    sync.Pool    // of those that are not used again: h1encoder.front
-	conns     atomic.Int64 // open connections
-	serving   atomic.Int64 // Serves that have not returned
-	mu        sync.Mutex
-	waiters   []driver.Parker // of Shutdown
+	shared
+	http1   h1server
+	http2   h2server
+	lanes   []*lane      // by loop
+	shaking shaking      // *tls.Conns in their handshake
+	given   shaking      // and those that a function of TLSNextProto has
+	std     *http.Server // for http.ServerContextKey
+}
+
+// A lane is a server's state on one loop, and owned by that loop.
+type lane struct {
+	commonLane
+	h1      h1lane
+	s       *Server
+	st      *state
+	greeted greeting // connections that have not come to HTTP: PROXY headers, TLS handshakes
 }
 
 // listening is one Serve call.
@@ -325,22 +315,58 @@ func (s *Server) newState() (*state, error) {
 	if head <= 0 {
 		head = http.DefaultMaxHeaderBytes
 	}
-	head = min(head, h1.MaxHeadBytes) + headSlack
-	st := &state{
-		engine: engine,
-		began:  engine.System().Now(),
-		limits: h1.Limits{HeadBytes: head, LineBytes: head, Fields: maxFields},
-		std:    s.standard(),
+	most := orDefault(s.Workers, workers.DefaultWorkers)
+	st := &state{std: s.standard(), shared: shared{
+		settings: s.settings(), engine: engine, began: engine.System().Now(),
+	}}
+	st.load.init(overload(s.Overload), most)
+	st.tasks = dispatch.New(dispatch.Config{
+		Mode: s.Dispatch,
+		Workers: workers.Config{
+			Workers: s.Workers, Queue: s.Queue,
+			OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
+		},
+		MaxQueued: inlineQueue,
+		MaxAway:   most,
+		AllBack:   st.wakeWaiters,
+		NoRoom:    func(t dispatch.Task) { st.noRoom(t.(task).base()) },
+	})
+	p := s.protocols()
+	st.http2.init(&st.shared, s.HTTP2, head, s.Tunnels)
+	st.http1 = h1server{
+		shared: &st.shared, limits: headLimits(head), speaks: p.HTTP1(),
+		overTLS: s.speaksHTTP2(), unencrypted: p.UnencryptedHTTP2(), become: st.http2.take,
 	}
-	s.configureHTTP2(st)
-	st.load.init(s)
-	st.tasks = s.newDispatcher(st)
 	mux, _ := s.handler().(*http.ServeMux)
 	for _, l := range engine.Loops() {
-		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l, tasks: st.tasks.On(l), routes: routes{mux: mux}})
+		ln := &lane{s: s, st: st}
+		ln.commonLane = commonLane{
+			s: &st.shared, loop: l, tasks: st.tasks.On(l), routes: routes{mux: mux}, arrived: ln.endGreeting,
+		}
+		ln.h1 = h1lane{commonLane: &ln.commonLane, server: &st.http1}
+		st.lanes = append(st.lanes, ln)
 	}
 	return st, nil
 }
+
+// settings are what requests and their connections need of s.
+func (s *Server) settings() settings {
+	awake := s.mostAwake
+	if awake <= 0 {
+		awake = mostAwake
+	}
+	return settings{
+		ReadTimeout: s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
+		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout,
+		MaxBodyBytes: s.MaxBodyBytes, PipelineDepth: s.PipelineDepth, Queue: s.Queue,
+		ReuseRequests: s.ReuseRequests, Dispatch: s.Dispatch, ConnState: s.ConnState,
+		HasValues: s.BaseContext != nil || s.ConnContext != nil, MostAwake: awake,
+		HandlerOf: s.handlerOf, Logf: s.logf, NoAlive: &s.noAlive, Closing: &s.closing,
+	}
+}
+
+// mostAwake is how many connections of a lane may be awake while they wait.
+const mostAwake = 1024
 
 // standard is the *http.Server that handlers find under http.ServerContextKey: the same settings,
 // never served.
@@ -446,23 +472,6 @@ func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) configureHTTP2(st *state) {
-	st.protocols = s.protocols()
-	head := s.MaxHeaderBytes
-	if head <= 0 {
-		head = http.DefaultMaxHeaderBytes
-	}
-	const overhead = 10 * 32 // net/http adds it for ten fields as HPACK counts them
-	st.figures = st.engine.Shared(figuresKey{}, newFigures).(*figures)
-	st.mux = mux.Config{
-		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: st.engine.System().Now,
-		Connect: s.Tunnels, HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
-		Counters: &st.figures.Counters, Log: mux.NewLog(func(f mux.Fault) { s.logf("http: %v", f) }),
-	}
-	st.mux.Take(s.HTTP2)
-	st.window = int32(st.mux.Window)
-}
-
 // protocols are those that are served.
 func (s *Server) protocols() (p http.Protocols) {
 	if s.Protocols != nil {
@@ -478,24 +487,6 @@ func (s *Server) speaksHTTP2() bool {
 	p := s.protocols()
 	return p.HTTP2() && s.TLSNextProto["h2"] == nil
 }
-
-const (
-	// maxStreams is how many requests of a connection may be open: see Server.HTTP2.
-	maxStreams = 250
-	// streamWindow is how much of a request's body may wait for its handler.
-	streamWindow = 64 << 10
-)
-
-func (s *Server) awakeConns() int {
-	if s.mostAwake > 0 {
-		return s.mostAwake
-	}
-	return mostAwake
-}
-
-// newConnGrace is how long Shutdown lets a connection live on which no request has begun: one may
-// be on its way.
-const newConnGrace = 5 * time.Second
 
 // Shutdown stops listening, closes idle connections, and lets every request that has begun be
 // answered. It returns when all connections have closed, all handlers have returned, and every
@@ -576,53 +567,6 @@ func (s *Server) runOnShutdown(st *state) {
 	defer s.mu.Unlock()
 	for _, f := range s.onShutdown {
 		start(f)
-	}
-}
-
-// waitQuiet returns when the last connection has gone, the last handler without one, the last that
-// has kept a loop's goroutine, and the last Serve.
-func (st *state) waitQuiet(ctx context.Context) error {
-	p := st.engine.System().NewParker()
-	st.mu.Lock()
-	st.waiters = append(st.waiters, p)
-	st.mu.Unlock()
-	defer st.forget(p)
-	stop := context.AfterFunc(ctx, p.Unpark)
-	defer stop()
-	for st.conns.Load() > 0 || st.tasks.Away() != 0 || st.serving.Load() > 0 {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		p.Park()
-	}
-	return nil
-}
-
-// connGone wakes each Shutdown that waits for the last connection.
-func (st *state) connGone() {
-	if st.conns.Add(-1) == 0 {
-		st.wakeWaiters()
-	}
-}
-
-// serveOver wakes them for the last Serve.
-func (st *state) serveOver() {
-	if st.serving.Add(-1) == 0 {
-		st.wakeWaiters()
-	}
-}
-
-func (st *state) forget(waiter driver.Parker) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.waiters = slices.DeleteFunc(st.waiters, func(p driver.Parker) bool { return p == waiter })
-}
-
-func (st *state) wakeWaiters() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, p := range st.waiters {
-		p.Unpark()
 	}
 }
 

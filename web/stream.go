@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,10 +16,9 @@ import (
 	"github.com/myriad-go/myriad/internal/lifetime"
 )
 
-// A Stream is a response that has outlived its handler. It holds no goroutine and a few dozen
-// bytes. Its methods may be called from any goroutine, never block, and each Write stays in one
-// piece.
-type Stream struct {
+// A stream is a response that has outlived its handler: see web.Stream. It holds no goroutine and a
+// few dozen bytes.
+type stream struct {
 	sink   sink
 	noBody bool
 	cut    bool      // the answer has failed: nothing may follow it on an HTTP/1 connection
@@ -42,7 +42,7 @@ type Stream struct {
 type sink interface {
 	// write and chunk send a piece of the body, all or nothing: myriad.ErrFull.
 	write(p []byte) error
-	chunk(k *Chunk) error
+	chunk(k *chunk) error
 	// end ends the body: myriad.ErrFull.
 	end() error
 	// queued is how many bytes wait for the client, setLimit from how many on write fails.
@@ -56,8 +56,7 @@ type sink interface {
 }
 
 // Write queues p, all or nothing: myriad.ErrFull takes no byte while the client reads too slowly.
-// Every Write is sent without waiting for more.
-func (s *Stream) Write(p []byte) (int, error) {
+func (s *stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -74,7 +73,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 }
 
 // WriteChunk is Write of the chunk's data without a copy. k is only borrowed.
-func (s *Stream) WriteChunk(k *Chunk) error {
+func (s *stream) WriteChunk(k *chunk) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -87,23 +86,19 @@ func (s *Stream) WriteChunk(k *Chunk) error {
 	return s.sink.chunk(k)
 }
 
-// Flush does nothing: nothing is ever held back. It makes a Stream an http.Flusher.
-func (s *Stream) Flush() {}
-
 // Queued is how many bytes wait for the client to read.
-func (s *Stream) Queued() int { return s.sink.queued() }
+func (s *stream) Queued() int { return s.sink.queued() }
 
 // RemoteAddr is the client's address, as Request.RemoteAddr has it.
-func (s *Stream) RemoteAddr() net.Addr { return s.sink.remoteAddr() }
+func (s *stream) RemoteAddr() net.Addr { return s.sink.remoteAddr() }
 
 // SetWriteLimit changes how many bytes may wait for the client, above which Write fails with
-// myriad.ErrFull. The limit is the connection's: it stays for the answers behind this one.
-func (s *Stream) SetWriteLimit(n int) { s.sink.setLimit(n) }
+// myriad.ErrFull.
+func (s *stream) SetWriteLimit(n int) { s.sink.setLimit(n) }
 
 // Context returns a context that ends with the stream, before OnClose's function is called: its
-// cause is that function's error, or context.Canceled after Close. It carries the values of
-// Server.BaseContext and ConnContext, and those of KeepValues.
-func (s *Stream) Context() context.Context {
+// cause is that function's error, or context.Canceled after Close.
+func (s *stream) Context() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life == nil {
@@ -116,10 +111,9 @@ func (s *Stream) Context() context.Context {
 }
 
 // KeepValues has Context carry the values of r's context, as middleware has set them, of which
-// Detached does not know. It keeps the request in memory. Call it in the handler, before Context:
-// after that it does nothing.
-func (s *Stream) KeepValues(r *http.Request) {
-	values := ValuesOf(r)
+// Detached does not know.
+func (s *stream) KeepValues(r *http.Request) {
+	values := valuesOf(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if values == nil || s.life.Asked() {
@@ -132,10 +126,8 @@ func (s *Stream) KeepValues(r *http.Request) {
 }
 
 // OnClose arranges one call of f on the loop, when the stream has ended. err is nil after Close or
-// the server's Shutdown, and io.EOF after the client has ended its side in order. Otherwise it is
-// what broke the connection. If the stream has ended already, f is called at once. f must not
-// block.
-func (s *Stream) OnClose(f func(err error)) {
+// the server's Shutdown, and io.EOF after the client has ended its side in order.
+func (s *stream) OnClose(f func(err error)) {
 	s.mu.Lock()
 	if !s.told {
 		s.onClose = f
@@ -149,15 +141,14 @@ func (s *Stream) OnClose(f func(err error)) {
 
 // OnDrained has f called on the loop, once after each myriad.ErrFull, when the queue is half empty
 // again.
-func (s *Stream) OnDrained(f func()) {
+func (s *stream) OnDrained(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onDrained = f
 }
 
-// Close ends the body in order. What was written is still sent, and the connection goes on to its
-// next request. A second Close returns myriad.ErrClosed.
-func (s *Stream) Close() error {
+// Close ends the body in order.
+func (s *stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -168,7 +159,7 @@ func (s *Stream) Close() error {
 }
 
 // end ends the body, now or when there is room. s.mu is held.
-func (s *Stream) end() (err error) {
+func (s *stream) end() (err error) {
 	if !s.noBody {
 		err = s.sink.end()
 	}
@@ -179,9 +170,8 @@ func (s *Stream) end() (err error) {
 	return err
 }
 
-// Abort drops what is queued and resets the connection, for a client that does not read. It does
-// nothing once the stream has ended (OnClose): the connection may be at its next request.
-func (s *Stream) Abort(err error) {
+// Abort drops what is queued and resets the connection, for a client that does not read.
+func (s *stream) Abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.told {
@@ -191,7 +181,7 @@ func (s *Stream) Abort(err error) {
 
 // look is the loop's after notify. It reports whether Close was called, and whether the end of the
 // body waits for room. If the keep-alive has changed, it sets the timer for that.
-func (s *Stream) look(setTimer func(time.Duration)) (over, owed bool) {
+func (s *stream) look(setTimer func(time.Duration)) (over, owed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.over {
@@ -201,7 +191,7 @@ func (s *Stream) look(setTimer func(time.Duration)) (over, owed bool) {
 }
 
 // lost is the end. On the loop.
-func (s *Stream) lost(err error) {
+func (s *stream) lost(err error) {
 	s.mu.Lock()
 	if s.over && !s.owed && err == io.EOF {
 		err = nil // Close came first
@@ -220,7 +210,7 @@ func (s *Stream) lost(err error) {
 	}
 }
 
-func (s *Stream) drained() {
+func (s *stream) drained() {
 	s.mu.Lock()
 	f := s.onDrained
 	if s.owed {
@@ -237,7 +227,7 @@ func (s *Stream) drained() {
 var keepAlive = []byte(":\n\n")
 
 // rearm sets the timer if the stream's keep-alive has changed. On the loop; s.mu is held.
-func (s *Stream) rearm(setTimer func(time.Duration)) {
+func (s *stream) rearm(setTimer func(time.Duration)) {
 	if s.beat != s.armed {
 		s.armed = s.beat
 		setTimer(time.Duration(s.beat) * time.Millisecond)
@@ -246,7 +236,7 @@ func (s *Stream) rearm(setTimer func(time.Duration)) {
 
 // beats keeps a silent stream alive. It reports false if the timer was not set for that. On the
 // loop.
-func (s *Stream) beats(setTimer func(time.Duration)) bool {
+func (s *stream) beats(setTimer func(time.Duration)) bool {
 	s.mu.Lock()
 	armed, silent := s.armed, !s.wrote
 	s.armed = 0
@@ -269,24 +259,79 @@ func (s *Stream) beats(setTimer func(time.Duration)) bool {
 // chunkRoom is more than a chunk's size line and CRLFs take.
 const chunkRoom = 16 + 4
 
-// A Chunk is a piece of body encoded once for any number of Streams. It is reference-counted:
-// NewChunk gives the first reference.
-type Chunk struct {
+// A chunk is a piece of body encoded once for any number of Streams. It is reference-counted:
+// newChunk gives the first reference.
+type chunk struct {
 	block     *buf.Block
 	from, end int // where the data stands in it
 }
 
-// NewChunk encodes a copy of p, which must not be empty.
-func NewChunk(p []byte) *Chunk {
+// newChunk encodes a copy of p, which must not be empty.
+func newChunk(p []byte) *chunk {
 	b := buf.Get(len(p) + chunkRoom)
 	n := len(h1.AppendChunk(b.Extend()[:0], p))
 	b.Commit(n)
-	return &Chunk{b, n - 2 - len(p), n - 2}
+	return &chunk{b, n - 2 - len(p), n - 2}
 }
 
 // data is what the chunk carries.
-func (k *Chunk) data() []byte { return k.block.Bytes()[k.from:k.end] }
+func (k *chunk) data() []byte { return k.block.Bytes()[k.from:k.end] }
 
-// Release gives the reference of NewChunk back; Streams that have been given the chunk hold their
+// Release gives the reference of newChunk back; Streams that have been given the chunk hold their
 // own.
-func (k *Chunk) Release() { k.block.Release() }
+func (k *chunk) Release() { k.block.Release() }
+
+// SetKeepAlive sends an empty comment of an event stream when it has been silent for d: see
+// web.EventStream.
+func (s *stream) SetKeepAlive(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beat = uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
+	if !s.over {
+		s.sink.notify() // the loop sets the timer
+	}
+}
+
+// detach lets a response outlive its handler: see web.Detached.
+func detach(w http.ResponseWriter) (*stream, error) {
+	r, err := responseOf(w)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.x.progress().taken():
+		return nil, http.ErrHijacked
+	case r.x.progress().over():
+		return nil, errors.New("web: Detached twice, or after the handler has returned")
+	}
+	r.outlive(w)
+	if r.extent.known() {
+		return nil, errors.New("web: Detached with a Content-Length: its end is not known")
+	}
+	if err := r.x.carrier.outlive(); err != nil {
+		return nil, fmt.Errorf("web: Detached: %w", err)
+	}
+	if err := r.flush(); err != nil {
+		return nil, err
+	}
+	s := &stream{sink: r.x.carrier.sink(), noBody: r.noBody || !bodyAllowed(r.status)}
+	if values := valuesOf(&r.x.given.request); values != nil {
+		s.life = lifetime.Of(values)
+	}
+	r.becomes(s)
+	_ = r.inTime()                      // it loses what is late
+	if err := r.lostErr(); err != nil { // it went before s could be told: nothing may follow the head
+		s.cut = true
+		s.lost(err)
+		return nil, fmt.Errorf("web: Detached: %w", err)
+	}
+	return s, nil
+}
+
+// becomes has s continue the answer.
+func (w *response) becomes(s *stream) {
+	w.mu.Lock()
+	w.more().stream = s
+	w.mu.Unlock()
+	w.x.enter(detached)
+}

@@ -58,7 +58,7 @@ func (k *taker) hijack(w http.ResponseWriter) {
 		return
 	}
 	defer nc.Close()
-	if n := exchangeOf(w).lane.st.load.n.Load(); n != 0 {
+	if n := exchangeOf(w).lane.s.load.n.Load(); n != 0 {
 		k.t.Errorf("%d handlers count when the only one has hijacked its connection", n)
 	}
 	io.WriteString(nc, switching)

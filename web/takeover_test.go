@@ -431,7 +431,7 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 	w, peer := slow(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			c, system := x.conn(), x.lane.st.engine.System()
+			c, system := x.conn(), x.lane.s.engine.System()
 			c.SetWriteLimit(before / 2)
 			c.Write(make([]byte, before))
 			refused, read := system.NewParker(), system.NewParker()
@@ -443,7 +443,7 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 				read.Unpark()
 			})
 			refused.Park()
-			if x.lane.st.engine.Stats().Full == 0 {
+			if x.lane.s.engine.Stats().Full == 0 {
 				t.Error("there was room for 100 Continue")
 			}
 			nc, _, err := http.NewResponseController(w).Hijack()

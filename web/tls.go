@@ -159,16 +159,7 @@ func (s *Server) handshakeTimeout() (shortest time.Duration) {
 }
 
 func (s *Server) handshakeFailed(c *myriad.Conn, err error, times uint64) {
-	s.logHandshake(c.RemoteAddr(), reasonOf(fromBelow(c, err)), times)
-}
-
-// logHandshake logs the last of so many handshakes that have failed, in the words of net/http.
-func (s *Server) logHandshake(remote net.Addr, reason string, times uint64) {
-	if times > 1 {
-		s.logf("http: TLS handshake error from %v: %v (and %d more)", remote, reason, times-1)
-		return
-	}
-	s.logf("http: TLS handshake error from %v: %v", remote, reason)
+	s.state.logHandshake(c.RemoteAddr(), reasonOf(fromBelow(c, err)), times)
 }
 
 // fromBelow is err as package tls has it of a net.Conn, if it came from below the handshake. What a

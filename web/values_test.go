@@ -79,7 +79,7 @@ func TestStreamContextEndsWithClose(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 	}
-	if late := (&Stream{told: true}); late.Context().Err() == nil {
+	if late := (&stream{told: true}); late.Context().Err() == nil {
 		t.Error("the first context of a stream that has ended has not")
 	}
 }
