@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad/buf"
 )
 
@@ -24,12 +26,13 @@ func TestGatheredAnswers(t *testing.T) {
 		pieces []int // -1: Flush
 		length bool
 	}{
-		{[]int{1}, true}, {[]int{bodyBuffer}, true}, {[]int{bodyBuffer + 1}, false},
-		{[]int{100, bodyBuffer - 100}, true}, {[]int{100, bodyBuffer - 99}, false},
+		{[]int{1}, true}, {[]int{exchange.BodyBuffer}, true}, {[]int{exchange.BodyBuffer + 1}, false},
+		{[]int{100, exchange.BodyBuffer - 100}, true}, {[]int{100, exchange.BodyBuffer - 99}, false},
 		{[]int{10, 20, 30, 40}, true}, {[]int{10, 400, 10}, true}, {[]int{400, 100, 100, 100}, true},
 		{[]int{300, 300, 300, 300, 300}, true}, {[]int{2000, 40, 8}, true}, {[]int{2000, 40, 9}, false},
-		{[]int{-1, 10, 20}, false}, {[]int{-1, 300, 400, 2000}, false}, {[]int{-1, 10, 3 * pieceBytes}, false},
-		{[]int{-1, 10, -1, 20, 4000, 30}, false}, {[]int{pieceBytes}, false}, {[]int{2 * pieceBytes, 1}, false},
+		{[]int{-1, 10, 20}, false}, {[]int{-1, 300, 400, 2000}, false}, {[]int{-1, 10, 3 * exchange.PieceBytes}, false},
+		{[]int{-1, 10, -1, 20, 4000, 30}, false}, {[]int{exchange.PieceBytes}, false}, {[]int{2 * exchange.PieceBytes,
+			1}, false},
 	} {
 		for _, method := range []string{"GET", "HEAD"} {
 			before := buf.InUse()

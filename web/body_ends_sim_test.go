@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -21,7 +23,7 @@ const (
 	short    = "Content-Length: 10\r\n\r\nabc"
 )
 
-var long = fmt.Sprintf("Content-Length: %d\r\n\r\nabc", maxDiscard+10)
+var long = fmt.Sprintf("Content-Length: %d\r\n\r\nabc", exchange.MaxDiscard+10)
 
 // flushed answers with a head of its own before the handler returns.
 func flushed(w http.ResponseWriter) {
@@ -59,8 +61,8 @@ func TestHeadBesideABody(t *testing.T) {
 		"chunks, begun and closed":     {post + inChunks, steps{read, closed, flush}, true, 0},
 		"chunks, duplex":               {post + inChunks, steps{duplex, flush}, true, 0},
 		"chunks, duplex, at return":    {post + inChunks, steps{duplex, read, returns}, true, 0},
-		"chunks, not read, at return":  {post + inChunks, steps{returns}, false, stopTimeout},
-		"chunks, begun, at return":     {post + inChunks, steps{read, returns}, false, stopTimeout},
+		"chunks, not read, at return":  {post + inChunks, steps{returns}, false, exchange.StopTimeout},
+		"chunks, begun, at return":     {post + inChunks, steps{read, returns}, false, exchange.StopTimeout},
 		"chunks that have come":        {post + inChunks + "0\r\n\r\n", steps{flush}, true, 0},
 		"none, too large":              {get + "\r\n", steps{tooLarge, flush}, true, 0},
 		"short, begun, too large":      {post + short, steps{read, tooLarge, flush}, false, 0},
@@ -159,7 +161,7 @@ func TestReadOfAClosedBody(t *testing.T) {
 // If a handler leaves a chunked body unread, the server discards up to maxDiscard bytes before the
 // next request. If one more comes, the connection ends.
 func TestRestInChunks(t *testing.T) {
-	for more, kept := range map[int]bool{maxDiscard: true, maxDiscard + 1: false} {
+	for more, kept := range map[int]bool{exchange.MaxDiscard: true, exchange.MaxDiscard + 1: false} {
 		st := calmStage(t, &Server{Dispatch: DispatchPool,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				r.Body.Read(make([]byte, 1))
@@ -297,7 +299,7 @@ func (w *widened) Widen(n int) { w.by += n }
 // widen makes the handlers of a server run on a widened.
 func (s *stage) widen(of *Server) *widened {
 	w := &widened{Executor: s.Executor()}
-	of.state.tasks.UsePool(w)
+	of.state.Tasks.UsePool(w)
 	return w
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file reads bodies of requests in fake time.
@@ -176,9 +178,9 @@ func TestAnswerWaitsForTheBody(t *testing.T) {
 		length, rest int
 		answered     time.Duration
 		kept         bool
-	}{{10, 7, time.Second, true}, {3 + 2*maxBodyBuffer, 2 * maxBodyBuffer, time.Second, true},
-		{10, 6, stopTimeout, false}, {maxDiscard + 3, 0, stopTimeout, false},
-		{maxDiscard + 4, 0, 0, false}} {
+	}{{10, 7, time.Second, true}, {3 + 2*exchange.MaxBodyBuffer, 2 * exchange.MaxBodyBuffer, time.Second, true},
+		{10, 6, exchange.StopTimeout, false}, {exchange.MaxDiscard + 3, 0, exchange.StopTimeout, false},
+		{exchange.MaxDiscard + 4, 0, 0, false}} {
 		t.Run(fmt.Sprint(tc.length, ", ", tc.rest), func(t *testing.T) {
 			st := calmStage(t, &Server{Dispatch: DispatchPool,
 				Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})

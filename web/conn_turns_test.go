@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is how a connection goes on from one request to the next: the rest of a body, the
@@ -43,7 +45,7 @@ func promised(f func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
 // A body that is larger than what waits for its reader comes whole, and the next request is
 // answered. It makes no difference when the reader begins, or how much it reads at a time.
 func TestLargeBodyWaitsForItsReader(t *testing.T) {
-	const size = 5 * maxBodyBuffer
+	const size = 5 * exchange.MaxBodyBuffer
 	for depth, piece := range map[int]int{1: 1 << 10, 2: size, 4: 1 << 10} {
 		var st *stage
 		st = calmStage(t, &Server{PipelineDepth: depth, Dispatch: DispatchPool,
@@ -71,12 +73,13 @@ func TestLargeBodyWaitsForItsReader(t *testing.T) {
 // What a handler leaves of a body is read away, up to maxDiscard, if its answer has promised to
 // keep the connection. Beyond that the connection ends.
 func TestRestOfABody(t *testing.T) {
-	const full = 2 * maxBodyBuffer // so that the loop has stopped reading
+	const full = 2 * exchange.MaxBodyBuffer // so that the loop has stopped reading
 	for _, tc := range []struct {
 		first, rest int
 		kept        bool
-	}{{full, 1, true}, {full, maxDiscard - full, true}, {full, 8 * maxDiscard, false}, {10, maxDiscard, true},
-		{10, maxDiscard + 1, false}} {
+	}{{full, 1, true}, {full, exchange.MaxDiscard - full, true}, {full, 8 * exchange.MaxDiscard, false}, {10,
+		exchange.MaxDiscard, true},
+		{10, exchange.MaxDiscard + 1, false}} {
 		t.Run(fmt.Sprint(tc.first, "+", tc.rest), func(t *testing.T) {
 			first, rest, kept := tc.first, tc.rest, tc.kept
 			var st *stage
@@ -106,7 +109,7 @@ func TestRestOfABodyInTime(t *testing.T) {
 		st := calmStage(t, s)
 		p := st.Dial(st.at)
 		p.Write([]byte(post + "Content-Length: 10\r\n\r\nabc"))
-		within := firstOf(timeout, stopTimeout)
+		within := exchange.FirstOf(timeout, exchange.StopTimeout)
 		st.RunFor(within - 10*time.Millisecond)
 		if p.Ended() {
 			t.Errorf("ReadTimeout %v: the connection has ended before %v", timeout, within)

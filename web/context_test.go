@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad/internal/lifetime"
 )
 
@@ -43,8 +45,8 @@ func TestDerivedContextsCostNoGoroutine(t *testing.T) {
 func TestContextAskedAfterItsEnd(t *testing.T) {
 	base, end := context.WithCancel(context.WithValue(t.Context(), userKey{}, "ann"))
 	defer end()
-	c := &requestContext{link: &link{from: &origin{base: base}}}
-	if c.end(); c.Err() != context.Canceled {
+	c := &exchange.RequestContext{Link: &exchange.Link{From: &exchange.Origin{Base: base}}}
+	if c.End(); c.Err() != context.Canceled {
 		t.Errorf("the error is %v", c.Err())
 	}
 	if <-c.Done(); c.Err() != context.Canceled || c.Value(userKey{}) != "ann" {
@@ -57,11 +59,11 @@ func TestContextHasTheErrorOfItsBase(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		base, end := context.WithTimeout(t.Context(), -1)
 		defer end()
-		c := &requestContext{link: &link{from: &origin{base: base}}}
+		c := &exchange.RequestContext{Link: &exchange.Link{From: &exchange.Origin{Base: base}}}
 		if asked {
 			<-c.Done()
 		}
-		if c.end(); c.Err() != context.DeadlineExceeded {
+		if c.End(); c.Err() != context.DeadlineExceeded {
 			t.Errorf("asked for its end before: %t: the error is %v", asked, c.Err())
 		}
 		if <-c.Done(); c.Err() != context.DeadlineExceeded {
@@ -74,7 +76,7 @@ func TestContextHasTheErrorOfItsBase(t *testing.T) {
 // error, and is the only one.
 func TestStreamContextAskedBesideTheEnd(t *testing.T) {
 	for range 20_000 {
-		s := &stream{life: lifetime.Of(context.WithValue(t.Context(), userKey{}, "ann"))}
+		s := &exchange.Stream{Life: lifetime.Of(context.WithValue(t.Context(), userKey{}, "ann"))}
 		var asked [2]context.Context
 		var missing atomic.Int32
 		missing.Store(3)
@@ -87,7 +89,7 @@ func TestStreamContextAskedBesideTheEnd(t *testing.T) {
 		for i := range asked {
 			wg.Go(func() { pass(); asked[i] = s.Context() })
 		}
-		wg.Go(func() { pass(); s.lost(io.EOF) })
+		wg.Go(func() { pass(); s.Lost(io.EOF) })
 		wg.Wait()
 		for _, ctx := range asked {
 			if ctx != s.Context() || ctx.Err() == nil || context.Cause(ctx) != io.EOF {
@@ -102,17 +104,17 @@ func TestStreamContextAskedBesideTheEnd(t *testing.T) {
 // Behind the end it brings its values.
 func TestKeepValuesComesLate(t *testing.T) {
 	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), userKey{}, "ann"), "GET", "/", nil)
-	s := new(stream)
+	s := new(exchange.Stream)
 	ctx := s.Context()
 	if s.KeepValues(r); s.Context() != ctx {
 		t.Error("KeepValues has changed a context that was given")
 	}
-	if s.lost(io.EOF); context.Cause(ctx) != io.EOF {
+	if s.Lost(io.EOF); context.Cause(ctx) != io.EOF {
 		t.Errorf("it ended with %v", context.Cause(ctx))
 	}
-	late := new(stream)
-	late.lost(io.EOF)
-	late.lost(nil) // again: the first end counts
+	late := new(exchange.Stream)
+	late.Lost(io.EOF)
+	late.Lost(nil) // again: the first end counts
 	late.KeepValues(r)
 	if ctx := late.Context(); context.Cause(ctx) != io.EOF || ctx.Value(userKey{}) != "ann" {
 		t.Errorf("behind the end the cause is %v, the value %v", context.Cause(ctx), ctx.Value(userKey{}))

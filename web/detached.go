@@ -5,12 +5,14 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 )
 
 // ErrNotMyriad says that a ResponseWriter does not come from this package's Server, even behind its
 // Unwrap methods.
-var ErrNotMyriad = errNotMyriad
+var ErrNotMyriad = exchange.ErrNotMyriad
 
 // Upgrade ends HTTP on the connection. It sends head, a complete response head such as that of a
 // 101, as it is. Then h gets the connection, and first the bytes that the client has already sent.
@@ -22,7 +24,7 @@ var ErrNotMyriad = errNotMyriad
 // Middleware that records the status learns it by a call of WriteHeader on the outermost
 // ResponseWriter, which the caller makes after Upgrade: it has no other effect.
 func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
-	return upgrade(w, head, h)
+	return exchange.Upgrade(w, head, h)
 }
 
 // Detached lets the response outlive its handler. The head, with the status and fields set so far,
@@ -34,7 +36,7 @@ func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
 // middleware that compresses is bypassed. Detached fails with ErrNotMyriad for a foreign
 // ResponseWriter, and if the answer has a Content-Length.
 func Detached(w http.ResponseWriter) (*Stream, error) {
-	s, err := detach(w)
+	s, err := exchange.Detach(w)
 	return (*Stream)(s), err
 }
 
@@ -44,22 +46,22 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 // from, and with it the request: 1 to 3 kB. A foreign server's request has values always, unless
 // its context is context.Background. Only the handler may call it.
 func ValuesOf(r *http.Request) context.Context {
-	return valuesOf(r)
+	return exchange.ValuesOf(r)
 }
 
 // A Stream is a response that has outlived its handler. It holds no goroutine and a few dozen
 // bytes. Its methods may be called from any goroutine, never block, and each Write stays in one
 // piece.
-type Stream stream
+type Stream exchange.Stream
 
-func (s *Stream) inner() *stream { return (*stream)(s) }
+func (s *Stream) inner() *exchange.Stream { return (*exchange.Stream)(s) }
 
 // Write queues p, all or nothing: myriad.ErrFull takes no byte while the client reads too slowly.
 // Every Write is sent without waiting for more.
 func (s *Stream) Write(p []byte) (int, error) { return s.inner().Write(p) }
 
 // WriteChunk is Write of the chunk's data without a copy. k is only borrowed.
-func (s *Stream) WriteChunk(k *Chunk) error { return s.inner().WriteChunk((*chunk)(k)) }
+func (s *Stream) WriteChunk(k *Chunk) error { return s.inner().WriteChunk((*exchange.Chunk)(k)) }
 
 // Flush does nothing: nothing is ever held back. It makes a Stream an http.Flusher.
 func (s *Stream) Flush() {}
@@ -104,11 +106,11 @@ func (s *Stream) Abort(err error) { s.inner().Abort(err) }
 
 // A Chunk is a piece of body encoded once for any number of Streams. It is reference-counted:
 // NewChunk gives the first reference.
-type Chunk chunk
+type Chunk exchange.Chunk
 
 // NewChunk encodes a copy of p, which must not be empty.
-func NewChunk(p []byte) *Chunk { return (*Chunk)(newChunk(p)) }
+func NewChunk(p []byte) *Chunk { return (*Chunk)(exchange.NewChunk(p)) }
 
 // Release gives the reference of NewChunk back; Streams that have been given the chunk hold their
 // own.
-func (k *Chunk) Release() { (*chunk)(k).Release() }
+func (k *Chunk) Release() { (*exchange.Chunk)(k).Release() }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A decided thing is done otherwise than by net/http: what of the answer to a request tells so.
@@ -95,7 +97,7 @@ var decidedAnswers = []decided{
 // ours is ready for this server's ResponseWriter.
 func ours(w http.ResponseWriter) <-chan struct{} {
 	ready := make(chan struct{})
-	if _, yes := w.(*given); yes {
+	if _, yes := w.(*exchange.Given); yes {
 		close(ready)
 	}
 	return ready

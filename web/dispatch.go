@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 )
@@ -76,4 +78,4 @@ func (s *Server) checkOverload() error {
 	return nil
 }
 
-var _, _ pauser = (*myriad.Listener)(nil), (*gate)(nil)
+var _, _ exchange.Pauser = (*myriad.Listener)(nil), (*gate)(nil)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -59,7 +61,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 	c := &crowd{world: w}
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*given).out.Load().x.inline() {
+			if rw.(*exchange.Given).Out.Load().X.Inline() {
 				c.onLoop++
 			}
 			if r.Header.Get("Sleep") != "" {
@@ -205,7 +207,7 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	onLoop := 0
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*given).out.Load().x.inline() {
+			if rw.(*exchange.Given).Out.Load().X.Inline() {
 				onLoop++
 			}
 		})}
@@ -238,7 +240,7 @@ func TestChainGoesOnBehindStream(t *testing.T) {
 	ran := ""
 	st := calmStage(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran += r.URL.Path
-		if exchangeOf(w).inline() {
+		if exchangeOf(w).Inline() {
 			ran += "!"
 		}
 		if r.URL.Path == "/stream" {

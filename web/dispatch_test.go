@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 )
@@ -51,7 +53,7 @@ func (a *asker) answer() string {
 // where tells on which kind of goroutine the handler with that ResponseWriter runs. It takes next
 // to nothing of the time in which a handler is quick.
 func where(w http.ResponseWriter) string {
-	if r, err := responseOf(w); err == nil && r.x.inline() {
+	if r, err := exchange.ResponseOf(w); err == nil && r.X.Inline() {
 		return "loop"
 	}
 	return "pool"

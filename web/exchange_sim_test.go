@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 )
 
@@ -47,9 +49,9 @@ func TestErrorsHaveTheFormOfNet(t *testing.T) {
 			{"read", http.ErrServerClosed, is(net.ErrClosed)},
 			{"read", foreign, is(foreign)},
 		} {
-			e, ok := x.netError(tc.op, tc.err).(*net.OpError)
+			e, ok := x.NetError(tc.op, tc.err).(*net.OpError)
 			if !ok || e.Op != tc.op || !tc.want(e.Err) || e.Net != "tcp" || e.Addr.String() != r.RemoteAddr ||
-				e.Source.String() != x.conn().LocalAddr().String() {
+				e.Source.String() != x.Conn().LocalAddr().String() {
 				t.Errorf("%s, %v: got %#v", tc.op, tc.err, e)
 			}
 		}
@@ -78,7 +80,7 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 							return
 						}
 						ctx = r.Context()
-						w.Write(make([]byte, bodyBuffer/2))
+						w.Write(make([]byte, exchange.BodyBuffer/2))
 						switch name {
 						case "panic":
 							panic("of the handler")
@@ -196,7 +198,7 @@ func TestRefusedWhileOthersRun(t *testing.T) {
 			b.Close()
 			c.Close()
 		}
-		if n := s.state.load.n.Load(); n != 0 {
+		if n := s.state.Load.N.Load(); n != 0 {
 			t.Errorf("%v: %d handlers count when all have returned", d, n)
 		}
 	}

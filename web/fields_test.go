@@ -4,6 +4,10 @@ import (
 	"reflect"
 	"sync/atomic"
 	"testing"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // What a request may touch. The figures only fall: what few requests need stands behind a pointer,
@@ -17,8 +21,8 @@ const (
 // has to keep them in mind.
 func TestRequestsTouchFewFields(t *testing.T) {
 	for version, parts := range map[string][]reflect.Type{
-		"HTTP/1": {reflect.TypeFor[h1stream](), reflect.TypeFor[body](), reflect.TypeFor[h1decoder]()},
-		"HTTP/2": {reflect.TypeFor[h2stream](), reflect.TypeFor[body]()},
+		"HTTP/1": {reflect.TypeFor[http1.Stream](), reflect.TypeFor[exchange.Body](), reflect.TypeFor[http1.Decoder]()},
+		"HTTP/2": {reflect.TypeFor[muxed.Stream](), reflect.TypeFor[exchange.Body]()},
 	} {
 		fields, bools := 0, 0
 		for _, part := range parts {

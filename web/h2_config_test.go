@@ -1,4 +1,5 @@
-//lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are needed
+// lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are
+// needed
 
 package web
 
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 
 	"golang.org/x/net/http2"
 )
@@ -80,7 +83,7 @@ func TestHTTP2ProhibitedCipherSuites(t *testing.T) {
 // all streams.
 func TestHTTP2ConnWindow(t *testing.T) {
 	for _, c := range []struct{ window, streams, want int }{
-		{64 << 10, 8, 64 << 10}, {1 << 20, 8, 1 << 20}, {64 << 10, 250, 250 * streamWindow / 8},
+		{64 << 10, 8, 64 << 10}, {1 << 20, 8, 1 << 20}, {64 << 10, 250, 250 * muxed.StreamWindow / 8},
 	} {
 		f, _ := serveHTTP2(t, &Server{HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: c.window,
 			MaxConcurrentStreams: c.streams}})

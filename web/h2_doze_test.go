@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
+
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/myriad-go/myriad"
@@ -104,11 +106,11 @@ func TestHTTP2ConnectionDozes(t *testing.T) {
 	const conns = 300
 	awake, dozing := idleHeap(t, conns, 500*time.Millisecond), idleHeap(t, conns, 2*time.Second)
 	t.Logf("a connection that dozes takes %d bytes less than one that is awake; an h2conn has %d", awake-dozing,
-		reflect.TypeFor[h2conn]().Size())
+		reflect.TypeFor[muxed.Conn]().Size())
 	if awake-dozing < 3000 {
 		t.Errorf("an idle connection takes %d bytes, and %d when it dozes", awake, dozing)
 	}
-	if size := reflect.TypeFor[h2conn]().Size(); size > 256 {
+	if size := reflect.TypeFor[muxed.Conn]().Size(); size > 256 {
 		t.Errorf("an h2conn has %d bytes, at most 256 are allowed", size)
 	}
 }

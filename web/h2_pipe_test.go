@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -209,7 +212,7 @@ func TestTunnelRefused(t *testing.T) {
 				err = Tunnel(w, h)
 			}
 			return err
-		}, errHandlerOver.Error()},
+		}, exchange.ErrHandlerOver.Error()},
 		"GET": {nil, ErrNoTunnel.Error()},
 	} {
 		failed := make(chan error, 1)
@@ -322,7 +325,7 @@ var tunnelCalls = map[string]struct {
 	}, []string{"opened", "closed"}, io.ErrNoProgress},
 	"too large": {func(call string, p *Pipe) {
 		if call == "opened" {
-			if _, err := p.Write(make([]byte, maxPipeWrite+1)); !errors.Is(err, myriad.ErrTooLarge) {
+			if _, err := p.Write(make([]byte, muxed.MaxPipeWrite+1)); !errors.Is(err, myriad.ErrTooLarge) {
 				panic(err)
 			}
 			p.Close()

@@ -1,4 +1,5 @@
-//lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are needed
+// lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are
+// needed
 
 package web
 
@@ -16,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 
 	"golang.org/x/net/http2"
 )
@@ -69,7 +72,7 @@ func TestHTTP2Request(t *testing.T) {
 		got := mustBody(t, resp, err)
 		want := fmt.Sprintf(`HTTP/2.0 GET %s /path?q=1 0 ["a" "b"] 1`, f.addr)
 		if got != want || resp.ProtoMajor != 2 || resp.ContentLength != int64(len(want)) ||
-			resp.Header.Get("Content-Type") != plainText || resp.Header.Get("Date") == "" {
+			resp.Header.Get("Content-Type") != exchange.PlainText || resp.Header.Get("Date") == "" {
 			t.Errorf("got %q, want %q; %v", got, want, resp)
 		}
 	})

@@ -77,7 +77,7 @@ func TestHibernation(t *testing.T) {
 			m := manySleepers(t, n, &Server{Handler: http.HandlerFunc(whoAsks), Dispatch: d})
 			within(t, "all but one hibernate", func() bool { return m.hibernating() == n-1 })
 			awake := make(chan int)
-			m.state.lanes[0].loop.Post(func() { awake <- len(m.state.lanes[0].awake) })
+			m.state.lanes[0].Loop.Post(func() { awake <- len(m.state.lanes[0].Awake) })
 			if got := <-awake; got != 1 {
 				t.Errorf("the lane has %d conns", got)
 			}
@@ -143,7 +143,7 @@ func TestNewcomersHibernate(t *testing.T) {
 		for _, c := range m.conns {
 			c.Close()
 		}
-		within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
+		within(t, "the server counts none", func() bool { return m.state.Conns.Load() == 0 })
 	})
 	t.Run("are late", func(t *testing.T) {
 		t.Parallel()
@@ -406,7 +406,7 @@ func TestHibernationEnds(t *testing.T) {
 					t.Errorf("the client reads %v", err)
 				}
 			}
-			within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
+			within(t, "the server counts none", func() bool { return m.state.Conns.Load() == 0 })
 		})
 	}
 }
@@ -444,7 +444,7 @@ func TestUpgradeThenPanic(t *testing.T) {
 		for i := range others {
 			m.get(t, i, "/")
 		}
-		within(t, "the server counts the others", func() bool { return m.state.conns.Load() == int64(others) })
+		within(t, "the server counts the others", func() bool { return m.state.Conns.Load() == int64(others) })
 		if err := m.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
@@ -225,7 +227,7 @@ func TestHostileClientsByDefault(t *testing.T) {
 				h.more(20)
 			}
 			h.more(500)
-			within(t, "attackers have connections", func() bool { return f.state.conns.Load() >= int64(each) })
+			within(t, "attackers have connections", func() bool { return f.state.Conns.Load() >= int64(each) })
 			close(stop)
 			attackers.Wait()
 			h.more(20)
@@ -249,7 +251,7 @@ func TestHostileClientsByDefault(t *testing.T) {
 func awaitHandlers(t *testing.T, f *fixture) {
 	t.Helper()
 	within(t, "no handler runs",
-		func() bool { return poolOf(f.state).Stats().Running == 0 && f.state.tasks.Away() == 0 })
+		func() bool { return poolOf(f.state).Stats().Running == 0 && f.state.Tasks.Away() == 0 })
 }
 
 // awaitTaken waits until no block is in use, no new descriptor is open, and the heap has grown by
@@ -270,9 +272,9 @@ func awaitTaken(t *testing.T, before taken, most int64) {
 
 func awaitConns(t *testing.T, f *fixture, n int64) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); f.state.conns.Load() > n; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); f.state.Conns.Load() > n; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are left, want %d", f.state.conns.Load(), n)
+			t.Fatalf("%d connections are left, want %d", f.state.Conns.Load(), n)
 		}
 	}
 }
@@ -329,9 +331,9 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 					mustRead(t, c, large, "")
 				}
 			}
-			for deadline := time.Now().Add(hangs); f.state.load.n.Load() != 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(hangs); f.state.Load.N.Load() != 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatalf("%d handlers count when none runs", f.state.load.n.Load())
+					t.Fatalf("%d handlers count when none runs", f.state.Load.N.Load())
 				}
 			}
 		})
@@ -341,10 +343,10 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 // awaitParked waits until no handler counts any more.
 func awaitParked(t *testing.T, f *fixture) {
 	t.Helper()
-	for deadline := time.Now().Add(hangs); f.state.load.policy != overloadQueue &&
-		f.state.load.n.Load() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(hangs); f.state.Load.Policy != exchange.OverloadQueue &&
+		f.state.Load.N.Load() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d handlers count, although all wait for their clients", f.state.load.n.Load())
+			t.Fatalf("%d handlers count, although all wait for their clients", f.state.Load.N.Load())
 		}
 	}
 }

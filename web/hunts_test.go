@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/soak"
 )
@@ -88,7 +90,7 @@ func TestAnnouncedTrailersAreBounded(t *testing.T) {
 	})})
 	got := raw(t, f, post+"Connection: close\r\nTransfer-Encoding: chunked\r\nTrailer: "+names.String()+
 		"last\r\n\r\n1\r\nx\r\n0\r\nlast: v\r\n\r\n", false)
-	if want := fmt.Sprint(maxFields, "v", nil); !strings.HasSuffix(got, want) {
+	if want := fmt.Sprint(exchange.MaxFields, "v", nil); !strings.HasSuffix(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/http1"
+
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
@@ -78,7 +80,7 @@ func TestIdleTimeoutBehindLargeAnswersAsleep(t *testing.T) {
 	s := &Server{IdleTimeout: timeout, mostAwake: 1, Dispatch: DispatchInline,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodHead {
-				w.Write(make([]byte, lateBytes+1)) // of which nothing is sent
+				w.Write(make([]byte, http1.LateBytes+1)) // of which nothing is sent
 			}
 		})}
 	w, awake := slow(t, s)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // An answer waits until the body has come that its handler has left, as with net/http: there are
@@ -144,9 +146,9 @@ func TestAnswerWithoutTheBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, peer := slow(t, &Server{Handler: http.NotFoundHandler()})
 			peer.Write([]byte("PUT / HTTP/1.1\r\nHost: h\r\n" + fields))
-			w.RunFor(stopTimeout - time.Second)
+			w.RunFor(exchange.StopTimeout - time.Second)
 			if peer.Count() > 0 {
-				t.Errorf("answered after %v", stopTimeout-time.Second)
+				t.Errorf("answered after %v", exchange.StopTimeout-time.Second)
 			}
 			w.RunFor(2 * time.Second)
 			resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(peer.Received())), nil)
@@ -214,8 +216,9 @@ func TestLongTrailer(t *testing.T) {
 		_, err := io.ReadAll(r.Body)
 		fmt.Fprint(w, err)
 	})})
-	if got := raw(t, f, chunked+"0\r\n"+strings.Repeat("A: b\r\n", maxFields+1)+"\r\n", true); !strings.HasSuffix(got,
-		"\r\n\r\n"+errTrailerLong.Error()) {
+	if got := raw(t, f, chunked+"0\r\n"+strings.Repeat("A: b\r\n", exchange.MaxFields+1)+"\r\n",
+		true); !strings.HasSuffix(got,
+		"\r\n\r\n"+exchange.ErrTrailerLong.Error()) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 )
 
@@ -321,8 +323,9 @@ func TestLiftedDeadlineLikeNetHTTP(t *testing.T) {
 				notes.add("%s %t", p, err != nil)
 				deadlines.SetReadDeadline(time.Time{})
 				close(failed)
-				if ours, ok := r.Body.(*body); ok { // what is there by then is not given to a Read that must fail
-					for !ours.complete() {
+				// what is there by then is not given to a Read that must fail
+				if ours, ok := r.Body.(*exchange.Body); ok {
+					for !ours.Complete() {
 						time.Sleep(time.Millisecond)
 					}
 				}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A replaceable handler is that of a server which serves already.
@@ -115,8 +117,8 @@ func TestReadsBehindTheirDeadlineLikeNetHTTP(t *testing.T) {
 		handler.set(func(w http.ResponseWriter, q *http.Request) {
 			c, p := http.NewResponseController(w), make([]byte, 4)
 			c.SetReadDeadline(time.Unix(1, 0))
-			if g, ours := w.(*given); ours {
-				for x := g.out.Load().x; !x.body.isLate(); { // or what comes may have come before
+			if g, ours := w.(*exchange.Given); ours {
+				for x := g.Out.Load().X; !x.Body.IsLate(); { // or what comes may have come before
 					time.Sleep(time.Millisecond)
 				}
 			}

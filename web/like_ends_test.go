@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
@@ -377,7 +379,7 @@ func TestShutdownWaitsForUnopened(t *testing.T) {
 	addr := begin(t, s, func(l net.Listener) net.Listener { return counted{l, asked} })
 	<-asked
 	held, free, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	s.state.lanes[0].loop.Post(func() { close(held); <-free })
+	s.state.lanes[0].Loop.Post(func() { close(held); <-free })
 	<-held
 	c := dial(t, &fixture{addr: addr})
 	<-asked // the connection has been given to the loop
@@ -417,9 +419,9 @@ func TestShutdownHastensHeads(t *testing.T) {
 	w.RunFor(time.Second)
 	ended := false
 	w.Go(func() { _ = s.Shutdown(context.Background()); ended = true })
-	w.RunFor(newConnGrace / 2)
+	w.RunFor(exchange.NewConnGrace / 2)
 	peer.Write([]byte("GET / HTTP/1.1\r\n"))
-	if w.RunFor(newConnGrace); !ended {
+	if w.RunFor(exchange.NewConnGrace); !ended {
 		t.Error("Shutdown goes on waiting")
 	}
 }

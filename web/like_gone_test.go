@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 )
 
@@ -68,7 +70,7 @@ func TestWritesBehindAResetLikeNetHTTP(t *testing.T) {
 				<-r.Context().Done()
 				io.WriteString(w, "late")
 				err := http.NewResponseController(w).Flush()
-				_, again := io.WriteString(w, strings.Repeat("later", bodyBuffer))
+				_, again := io.WriteString(w, strings.Repeat("later", exchange.BodyBuffer))
 				ended <- fmt.Sprint(read, "; ", err, "; ", again, " ", errors.Is(again, syscall.EPIPE))
 			})
 		}
@@ -85,10 +87,10 @@ func TestWritesBehindAResetLikeNetHTTP(t *testing.T) {
 
 // A client that goes after the handler has ended is not reported.
 func TestCloseNotifyBehindTheHandler(t *testing.T) {
-	c := &requestContext{link: &link{from: &origin{base: context.Background()}}}
-	gone := c.closeNotify()
-	c.end()
-	if c.loseConn(true); len(gone) > 0 {
+	c := &exchange.RequestContext{Link: &exchange.Link{From: &exchange.Origin{Base: context.Background()}}}
+	gone := c.CloseNotify()
+	c.End()
+	if c.LoseConn(true); len(gone) > 0 {
 		t.Error("told")
 	}
 }
@@ -139,12 +141,12 @@ func TestUpgradeContinuesNothing(t *testing.T) {
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			within(t, "the body comes", x.body.complete)
+			within(t, "the body comes", x.Body.Complete)
 			if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
 				t.Error(err)
 			}
 			_, _ = r.Body.Read(make([]byte, 9))
-			_ = x.conn().Close()
+			_ = x.Conn().Close()
 		})})
 	got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab", false)
 	if !strings.HasPrefix(got, switching) || strings.Contains(got, "Continue") {
@@ -154,15 +156,15 @@ func TestUpgradeContinuesNothing(t *testing.T) {
 
 // An upgrade waits for room behind what is still to be sent.
 func TestUpgradeWaitsForRoom(t *testing.T) {
-	begun, free, upgraded := make(chan *exchange), make(chan struct{}), make(chan error, 1)
+	begun, free, upgraded := make(chan *exchange.Exchange), make(chan struct{}), make(chan error, 1)
 	f := serveOn(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
 			held := make(chan struct{})
-			x.lane.loop.Post(func() { close(held); <-free }) // so that nothing leaves
+			x.Lane.Loop.Post(func() { close(held); <-free }) // so that nothing leaves
 			<-held
 			w.WriteHeader(http.StatusEarlyHints)
-			x.conn().SetWriteLimit(1)
+			x.Conn().SetWriteLimit(1)
 			begun <- x
 			upgraded <- Upgrade(w, []byte(switching), first{"hello"})
 		})}, myriad.Config{Loops: 1})

@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // A client that pipelines requests and ends its side gets the answers, although contexts end then;
@@ -154,42 +157,42 @@ func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 // A handler is not told of its client's FIN before it has begun, nor before it has read its body,
 // nor as soon as it has.
 func TestClientGoneNotice(t *testing.T) {
-	var now moment = 1
-	h := &conn{link: link{from: &origin{base: context.Background()}}}
-	begin := func(x *h1stream) *h1stream {
-		x.given = newGiven()
-		x.given.ctx.link = &h.link
+	var now exchange.Moment = 1
+	h := &http1.Conn{Link: exchange.Link{From: &exchange.Origin{Base: context.Background()}}}
+	begin := func(x *http1.Stream) *http1.Stream {
+		x.Given = exchange.NewGiven()
+		x.Given.Ctx.Link = &h.Link
 		return x
 	}
-	x := begin(new(h1stream))
-	told := func() bool { return x.given.ctx.Err() != nil }
+	x := begin(new(http1.Stream))
+	told := func() bool { return x.Given.Ctx.Err() != nil }
 	look := func(times int) {
 		for range times {
-			if now = x.tellsOfEnd(now); now == never {
+			if now = x.TellsOfEnd(now); now == exchange.Never {
 				t.Fatal("nobody will look again")
 			}
-			x.lookAtEnd(now)
+			x.LookAtEnd(now)
 		}
 	}
 	if look(100); told() {
 		t.Error("a handler that has not begun is told")
 	}
-	x.body = new(body)
-	x.given.ctx.begin()
+	x.Body = new(exchange.Body)
+	x.Given.Ctx.Begin()
 	if look(100); told() {
 		t.Error("a handler that has not read its body is told")
 	}
-	x.body.sawEnd()
+	x.Body.SawEnd()
 	if look(1); told() {
 		t.Error("a handler is told at once")
 	}
-	if look(1); !told() || x.tellsOfEnd(now+1) != never {
+	if look(1); !told() || x.TellsOfEnd(now+1) != exchange.Never {
 		t.Error("a handler is not told, or will be again")
 	}
-	for name, x := range map[string]*h1stream{"an inline task": {exchange: exchange{inlined: true}},
-		"a body that is closed": {exchange: exchange{inlined: true, body: &body{closed: true}}}} {
-		begin(x).lookAtEnd(x.tellsOfEnd(1))
-		if x.given.ctx.Err() == nil {
+	for name, x := range map[string]*http1.Stream{"an inline task": {Exchange: exchange.Exchange{Inlined: true}},
+		"a body that is closed": {Exchange: exchange.Exchange{Inlined: true, Body: &exchange.Body{Closed: true}}}} {
+		begin(x).LookAtEnd(x.TellsOfEnd(1))
+		if x.Given.Ctx.Err() == nil {
 			t.Errorf("%s is not told", name)
 		}
 	}

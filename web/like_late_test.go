@@ -143,6 +143,6 @@ func TestCloseEndsLateComers(t *testing.T) {
 // turnOfLane waits until the first loop has done what it was asked before.
 func turnOfLane(s *Server) {
 	done := make(chan struct{})
-	s.state.lanes[0].loop.Post(func() { close(done) })
+	s.state.lanes[0].Loop.Post(func() { close(done) })
 	<-done
 }

@@ -28,7 +28,7 @@ type fixture struct {
 }
 
 // poolOf is the pool of a server on sockets.
-func poolOf(st *state) *workers.Pool { return st.tasks.PoolOf(st.engine.System()).(*workers.Pool) }
+func poolOf(st *state) *workers.Pool { return st.Tasks.PoolOf(st.Engine.System()).(*workers.Pool) }
 
 // serve runs s until the test ends.
 func serve(t testing.TB, s *Server) *fixture { return serveOn(t, s, myriad.Config{Loops: 2}) }

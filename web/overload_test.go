@@ -159,7 +159,7 @@ func TestOverloadRefuse(t *testing.T) {
 		}
 	}
 	io.ReadAll(hijacked.r)
-	for f.state.load.n.Load() > 0 {
+	for f.state.Load.N.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if got := send(t, f, "/slow").answer(); got != "/slow" {
@@ -197,12 +197,12 @@ func TestOverloadPause(t *testing.T) {
 			b.await(t, 1)
 			io.WriteString(two.c, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
 			for paused := false; !paused; time.Sleep(time.Millisecond) {
-				f.state.load.mu.Lock()
-				paused = f.state.load.paused
-				f.state.load.mu.Unlock()
+				f.state.Load.Mu.Lock()
+				paused = f.state.Load.Paused
+				f.state.Load.Mu.Unlock()
 			}
 			onLoop(t, f, func() {}) // the loop has come to the pause
-			before := f.state.conns.Load()
+			before := f.state.Conns.Load()
 			var late []*asker
 			for range 5 {
 				a := dial()
@@ -214,7 +214,7 @@ func TestOverloadPause(t *testing.T) {
 			if foreign {
 				allowed = 1 // which Accept was waiting for
 			}
-			if n := f.state.conns.Load(); n > before+allowed {
+			if n := f.state.Conns.Load(); n > before+allowed {
 				t.Errorf("%d connections were accepted while the server was paused", n-before)
 			}
 			close(b.release)

@@ -5,12 +5,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/http2"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 )
 
 // ErrNoTunnel says that a request is not the extended CONNECT of HTTP/2 (RFC 8441).
-var ErrNoTunnel = errNoTunnel
+var ErrNoTunnel = http2.ErrNoTunnel
 
 // Tunnel accepts the extended CONNECT of an HTTP/2 client (RFC 8441): the request's stream becomes
 // a Pipe that h speaks on. Server.Tunnels has to be set. The caller has looked at the client's
@@ -21,7 +23,7 @@ var ErrNoTunnel = errNoTunnel
 // It fails with ErrNoTunnel for any other request, and with ErrNotMyriad for a foreign
 // ResponseWriter; wrappers are looked through by their Unwrap method. If the client has reset the
 // stream before Tunnel returns, Tunnel may fail, with the reason; h is not called then.
-func Tunnel(w http.ResponseWriter, h PipeHandler) error { return openTunnel(w, pipeAdapter{h}) }
+func Tunnel(w http.ResponseWriter, h PipeHandler) error { return http2.Tunnel(w, pipeAdapter{h}) }
 
 // A PipeHandler is what a Pipe speaks: to it what a myriad.Handler is to a myriad.Conn, with all
 // optional methods. Calls run on the connection's loop, one at a time, never from inside a method
@@ -52,21 +54,21 @@ type PipeHandler interface {
 // A pipeAdapter is a PipeHandler as HTTP/2 calls it.
 type pipeAdapter struct{ h PipeHandler }
 
-func (a pipeAdapter) Opened(p *pipe)             { a.h.Opened((*Pipe)(p)) }
-func (a pipeAdapter) Received(p *pipe, b []byte) { a.h.Received((*Pipe)(p), b) }
-func (a pipeAdapter) Ended(p *pipe)              { a.h.Ended((*Pipe)(p)) }
-func (a pipeAdapter) Drained(p *pipe)            { a.h.Drained((*Pipe)(p)) }
-func (a pipeAdapter) Notified(p *pipe)           { a.h.Notified((*Pipe)(p)) }
-func (a pipeAdapter) Expired(p *pipe)            { a.h.Expired((*Pipe)(p)) }
-func (a pipeAdapter) Stopping(p *pipe)           { a.h.Stopping((*Pipe)(p)) }
-func (a pipeAdapter) Closed(p *pipe, err error)  { a.h.Closed((*Pipe)(p), err) }
+func (a pipeAdapter) Opened(p *http2.Pipe)             { a.h.Opened((*Pipe)(p)) }
+func (a pipeAdapter) Received(p *http2.Pipe, b []byte) { a.h.Received((*Pipe)(p), b) }
+func (a pipeAdapter) Ended(p *http2.Pipe)              { a.h.Ended((*Pipe)(p)) }
+func (a pipeAdapter) Drained(p *http2.Pipe)            { a.h.Drained((*Pipe)(p)) }
+func (a pipeAdapter) Notified(p *http2.Pipe)           { a.h.Notified((*Pipe)(p)) }
+func (a pipeAdapter) Expired(p *http2.Pipe)            { a.h.Expired((*Pipe)(p)) }
+func (a pipeAdapter) Stopping(p *http2.Pipe)           { a.h.Stopping((*Pipe)(p)) }
+func (a pipeAdapter) Closed(p *http2.Pipe, err error)  { a.h.Closed((*Pipe)(p), err) }
 
 // A Pipe is a stream of an HTTP/2 connection that speaks another protocol (Tunnel). It holds no
 // goroutine. Its methods are those of a myriad.Conn and mean the same. SetTimer, Pause, Resume and
 // RunInline are for the loop only. The others may be called from any goroutine, and never block.
-type Pipe pipe
+type Pipe http2.Pipe
 
-func (p *Pipe) inner() *pipe { return (*pipe)(p) }
+func (p *Pipe) inner() *http2.Pipe { return (*http2.Pipe)(p) }
 
 // Write queues p, all or nothing.
 func (p *Pipe) Write(b []byte) (int, error) { return p.inner().Write(b) }

@@ -248,9 +248,9 @@ func TestTakeoverInFrontOfRunningHandlers(t *testing.T) {
 		c := dial(t, f)
 		io.WriteString(c, "GET "+how+" HTTP/1.1\r\nHost: h\r\n\r\n"+pipelined("/write", "/panic"))
 		receive(t, s.opened)
-		within(t, "the line knows that it is lost", func() bool { return f.state.conns.Load() == 2 })
+		within(t, "the line knows that it is lost", func() bool { return f.state.Conns.Load() == 2 })
 		close(taken)
-		within(t, "both handlers have ended", func() bool { return f.state.conns.Load() == 0 })
+		within(t, "both handlers have ended", func() bool { return f.state.Conns.Load() == 0 })
 		io.WriteString(c, "hello\n")
 		want := switching + "HELLO\n"
 		got := make([]byte, len(want))

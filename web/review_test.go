@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/http1"
+
 	"github.com/myriad-go/myriad"
 )
 
@@ -156,7 +158,7 @@ func TestStreamsOfFleetingClients(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for f.Engine.Stats().Conns > 0 || f.state.conns.Load() > 0 {
+	for f.Engine.Stats().Conns > 0 || f.state.Conns.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if err := poolOf(f.state).Close(t.Context()); err != nil { // every handler has returned
@@ -234,4 +236,4 @@ func TestKeepAlivesSwitchedOff(t *testing.T) {
 	}
 }
 
-var _ myriad.Stopper = (*conn)(nil)
+var _ myriad.Stopper = (*http1.Conn)(nil)

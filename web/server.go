@@ -15,6 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
+	"github.com/myriad-go/myriad/web/internal/http2"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -162,9 +166,9 @@ type Server struct {
 
 // state is what a server has once it serves.
 type state struct {
-	shared
-	http1   h1server
-	http2   h2server
+	exchange.Server
+	http1   http1.Server
+	http2   http2.Server
 	lanes   []*lane      // by loop
 	shaking shaking      // *tls.Conns in their handshake
 	given   shaking      // and those that a function of TLSNextProto has
@@ -173,8 +177,8 @@ type state struct {
 
 // A lane is a server's state on one loop, and owned by that loop.
 type lane struct {
-	commonLane
-	h1      h1lane
+	exchange.Lane
+	h1      http1.Lane
 	s       *Server
 	st      *state
 	greeted greeting // connections that have not come to HTTP: PROXY headers, TLS handshakes
@@ -242,7 +246,7 @@ func (s *Server) Listen(network, addr string) (*Listener, error) {
 }
 
 func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
-	inner, err := s.state.engine.Listen(network, addr, front)
+	inner, err := s.state.Engine.Listen(network, addr, front)
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return nil, op // says all, as from net/http
 	}
@@ -250,7 +254,7 @@ func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 		return nil, fmt.Errorf("web: %w", err)
 	}
 	l := &listening{stop: func() error {
-		s.state.load.remove(inner)
+		s.state.Load.Remove(inner)
 		_ = inner.Close() // its engine may have done so: it fails with nothing else
 		return nil
 	}, done: make(chan struct{})}
@@ -261,7 +265,7 @@ func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 		}
 	}()
 	front.setBase(listenerView{inner})
-	s.state.load.add(inner)
+	s.state.Load.Add(inner)
 	if tracked = s.track(l); !tracked {
 		return nil, http.ErrServerClosed
 	}
@@ -308,19 +312,19 @@ func (s *Server) newState() (*state, error) {
 			return nil, fmt.Errorf("web: %w", err)
 		}
 	}
-	if s.PipelineDepth < 0 || s.PipelineDepth > maxDepth {
-		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: use 0 to %d", s.PipelineDepth, maxDepth)
+	if s.PipelineDepth < 0 || s.PipelineDepth > http1.MaxDepth {
+		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: use 0 to %d", s.PipelineDepth, http1.MaxDepth)
 	}
 	head := s.MaxHeaderBytes
 	if head <= 0 {
 		head = http.DefaultMaxHeaderBytes
 	}
-	most := orDefault(s.Workers, workers.DefaultWorkers)
-	st := &state{std: s.standard(), shared: shared{
-		settings: s.settings(), engine: engine, began: engine.System().Now(),
+	most := exchange.OrDefault(s.Workers, workers.DefaultWorkers)
+	st := &state{std: s.standard(), Server: exchange.Server{
+		Settings: s.settings(), Engine: engine, Began: engine.System().Now(),
 	}}
-	st.load.init(overload(s.Overload), most)
-	st.tasks = dispatch.New(dispatch.Config{
+	st.Load.Init(exchange.Overload(s.Overload), most)
+	st.Tasks = dispatch.New(dispatch.Config{
 		Mode: s.Dispatch,
 		Workers: workers.Config{
 			Workers: s.Workers, Queue: s.Queue,
@@ -328,34 +332,35 @@ func (s *Server) newState() (*state, error) {
 		},
 		MaxQueued: inlineQueue,
 		MaxAway:   most,
-		AllBack:   st.wakeWaiters,
-		NoRoom:    func(t dispatch.Task) { st.noRoom(t.(task).base()) },
+		AllBack:   st.WakeWaiters,
+		NoRoom:    func(t dispatch.Task) { st.NoRoom(t.(exchange.Task).Base()) },
 	})
 	p := s.protocols()
-	st.http2.init(&st.shared, s.HTTP2, head, s.Tunnels)
-	st.http1 = h1server{
-		shared: &st.shared, limits: headLimits(head), speaks: p.HTTP1(),
-		overTLS: s.speaksHTTP2(), unencrypted: p.UnencryptedHTTP2(), become: st.http2.take,
+	st.http2.Init(&st.Server, s.HTTP2, head, s.Tunnels)
+	st.http1 = http1.Server{
+		Shared: &st.Server, Limits: http1.HeadLimits(head), Speaks: p.HTTP1(),
+		OverTLS: s.speaksHTTP2(), Unencrypted: p.UnencryptedHTTP2(), Become: st.http2.Take,
 	}
 	mux, _ := s.handler().(*http.ServeMux)
 	for _, l := range engine.Loops() {
 		ln := &lane{s: s, st: st}
-		ln.commonLane = commonLane{
-			s: &st.shared, loop: l, tasks: st.tasks.On(l), routes: routes{mux: mux}, arrived: ln.endGreeting,
+		ln.Lane = exchange.Lane{
+			Server: &st.Server, Loop: l, Tasks: st.Tasks.On(l), Routes: exchange.Routes{Mux: mux},
+			Arrived: ln.endGreeting,
 		}
-		ln.h1 = h1lane{commonLane: &ln.commonLane, server: &st.http1}
+		ln.h1 = http1.Lane{Lane: &ln.Lane, Protocol: &st.http1}
 		st.lanes = append(st.lanes, ln)
 	}
 	return st, nil
 }
 
 // settings are what requests and their connections need of s.
-func (s *Server) settings() settings {
+func (s *Server) settings() exchange.Settings {
 	awake := s.mostAwake
 	if awake <= 0 {
 		awake = mostAwake
 	}
-	return settings{
+	return exchange.Settings{
 		ReadTimeout: s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
 		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout,
 		MaxBodyBytes: s.MaxBodyBytes, PipelineDepth: s.PipelineDepth, Queue: s.Queue,
@@ -414,7 +419,7 @@ func (s *Server) SetKeepAlivesEnabled(on bool) {
 		return
 	}
 	for _, ln := range st.lanes {
-		ln.loop.Post(ln.closeIdle)
+		ln.Loop.Post(ln.closeIdle)
 	}
 }
 
@@ -500,16 +505,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if st == nil {
 		return failed
 	}
-	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
+	st.shaking.end(st.Engine.System().Now().Add(exchange.NewConnGrace))
 	// The second time, because the loop that accepted may have handed connections to others until
 	// it came to this in the first.
 	for range 2 {
 		st.drain()
-		if err := st.waitQuiet(ctx); err != nil {
+		if err := st.WaitQuiet(ctx); err != nil {
 			return err
 		}
 	}
-	st.tasks.Close() // handlers that have hijacked their connection may still run
+	st.Tasks.Close() // handlers that have hijacked their connection may still run
 	return failed
 }
 
@@ -517,9 +522,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // and so to those that waited to be opened.
 func (st *state) drain() {
 	for _, ln := range st.lanes {
-		st.conns.Add(1)
-		if !ln.loop.Post(func() { ln.drain(); st.connGone() }) {
-			st.connGone()
+		st.Conns.Add(1)
+		if !ln.Loop.Post(func() { ln.drain(); st.ConnGone() }) {
+			st.ConnGone()
 		}
 	}
 }
@@ -533,10 +538,10 @@ func (s *Server) Close() error {
 		return failed
 	}
 	for _, ln := range st.lanes {
-		ln.loop.Post(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
+		ln.Loop.Post(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
 	}
 	st.shaking.cut()
-	st.tasks.Close()
+	st.Tasks.Close()
 	return failed
 }
 
@@ -561,7 +566,7 @@ func (s *Server) stopListening() (st *state, failed error) {
 func (s *Server) runOnShutdown(st *state) {
 	start := driver.Process{}.Go
 	if st != nil {
-		start = st.engine.System().Go
+		start = st.Engine.System().Go
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -573,31 +578,31 @@ func (s *Server) runOnShutdown(st *state) {
 // drain begins an orderly end: connections that wait for a request go now, the others after their
 // answer.
 func (ln *lane) drain() {
-	ln.drained = true
+	ln.Drained = true
 	for c := range ln.greeted {
 		ln.hasten(c)
 	}
 	ln.wakeAll()
-	for _, h := range slices.Clone(ln.awake) {
-		h.shut()
+	for _, h := range slices.Clone(ln.Awake) {
+		h.Shut()
 	}
 }
 
 // closeIdle closes the connections that wait for another request.
 func (ln *lane) closeIdle() {
 	ln.wakeAll()
-	for _, h := range slices.Clone(ln.awake) {
-		h.closeIdle()
+	for _, h := range slices.Clone(ln.Awake) {
+		h.CloseIdle()
 	}
 }
 
 func (ln *lane) abort() {
-	ln.drained, ln.aborted = true, true
+	ln.Drained, ln.Aborted = true, true
 	for c := range ln.greeted {
 		c.Abort(http.ErrServerClosed)
 	}
 	ln.wakeAll()
-	for _, h := range ln.awake {
-		h.known().c.Abort(http.ErrServerClosed)
+	for _, h := range ln.Awake {
+		h.Known().C.Abort(http.ErrServerClosed)
 	}
 }

@@ -130,11 +130,11 @@ func TestShutdownFindsWhatComesLate(t *testing.T) {
 	ln := f.state.lanes[0]
 	within(t, "the loop knows of the end", func() bool {
 		knows := make(chan bool)
-		ln.loop.Post(func() { knows <- ln.drained })
+		ln.Loop.Post(func() { knows <- ln.Drained })
 		return <-knows
 	})
 	held, free := make(chan struct{}), make(chan struct{})
-	ln.loop.Post(func() { close(held); <-free })
+	ln.Loop.Post(func() { close(held); <-free })
 	<-held
 	close(l.release)
 	if err := <-served; err != http.ErrServerClosed {
@@ -313,9 +313,9 @@ func TestShutdownThatGivesUp(t *testing.T) {
 			t.Errorf("Shutdown: %v", err)
 		}
 	}
-	f.state.mu.Lock()
-	left := len(f.state.waiters)
-	f.state.mu.Unlock()
+	f.state.Mu.Lock()
+	left := len(f.state.Waiters)
+	f.state.Mu.Unlock()
 	if left != 0 {
 		t.Errorf("%d are still to be told", left)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 const (
@@ -87,7 +89,7 @@ var ambiguous = []struct {
 	{"a long method", strings.Repeat("X", 13_000), 501},
 	{"a long target", "GET /" + strings.Repeat("x", 13_000) + " HTTP/1.1\r\n", 414},
 	{"a long field", get + "A: " + strings.Repeat("x", 13_000) + "\r\n\r\n", 431},
-	{"many fields", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n", 431},
+	{"many fields", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", exchange.MaxFields+1) + "\r\n", 431},
 	{"a large body", post + "Content-Length: 1001\r\n\r\n", 413},
 	{"an expectation", get + "Expect: tea\r\n\r\n", 417},
 	{"a trailer of framing", post + "Trailer: Content-Length\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
@@ -121,7 +123,7 @@ var ambiguous = []struct {
 	{"a folded trailer", chunked + "0\r\nA: b\r\n c\r\n\r\n", 400},
 	{"a trailer without a colon", chunked + "0\r\nnonsense\r\n\r\n", 400},
 	{"NUL in a trailer", chunked + "0\r\nA: \x00\r\n\r\n", 400},
-	{"many trailers", chunked + "0\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n", 431},
+	{"many trailers", chunked + "0\r\n" + strings.Repeat("A: b\r\n", exchange.MaxFields+1) + "\r\n", 431},
 	{"a trailer with bare LF", chunked + "0\r\nA: b\n\r\n", 400},
 	{"a long trailer", chunked + "0\r\nA: " + strings.Repeat("x", 13_000) + "\r\n\r\n", 431},
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -58,7 +60,7 @@ func (k *taker) hijack(w http.ResponseWriter) {
 		return
 	}
 	defer nc.Close()
-	if n := exchangeOf(w).lane.s.load.n.Load(); n != 0 {
+	if n := exchangeOf(w).Lane.Server.Load.N.Load(); n != 0 {
 		k.t.Errorf("%d handlers count when the only one has hijacked its connection", n)
 	}
 	io.WriteString(nc, switching)
@@ -72,7 +74,7 @@ func (k *taker) hijack(w http.ResponseWriter) {
 // then on no timeout of the server and no call of the ResponseWriter acts on it, and Shutdown does
 // not wait for it.
 func TestTakenOver(t *testing.T) {
-	const ahead = 3 * maxBodyBuffer // more than is read ahead
+	const ahead = 3 * exchange.MaxBodyBuffer // more than is read ahead
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
 		for _, upgrade := range []bool{true, false} {
 			t.Run(fmt.Sprint(d, ", upgrade ", upgrade), func(t *testing.T) {
@@ -96,7 +98,7 @@ func TestTakenOver(t *testing.T) {
 				if want := "[new active hijacked]"; fmt.Sprint(st.states) != want {
 					t.Errorf("states %v, want %s", st.states, want)
 				}
-				if n := s.state.conns.Load(); n != 0 {
+				if n := s.state.Conns.Load(); n != 0 {
 					t.Errorf("%d connections count", n)
 				}
 				p.CloseWrite()
@@ -218,7 +220,7 @@ func TestUpgradeOfALostConnection(t *testing.T) {
 					}
 					failed = Upgrade(w, []byte(switching), e)
 					if when == 0 {
-						exchangeOf(w).conn().Abort(net.ErrClosed)
+						exchangeOf(w).Conn().Abort(net.ErrClosed)
 					}
 				})})
 			peer = st.Dial(st.at)

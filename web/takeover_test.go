@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
@@ -223,11 +226,11 @@ func TestDetachedHearsTheClientGo(t *testing.T) {
 
 // A client that ends its side before the handler detaches has left in order, too.
 func TestDetachedAfterTheClientHasGone(t *testing.T) {
-	entered, gone, closed := make(chan *conn, 1), make(chan struct{}), make(chan error, 1)
+	entered, gone, closed := make(chan *http1.Conn, 1), make(chan struct{}), make(chan error, 1)
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			own, _ := responseOf(w)
-			entered <- own.x.carrier.(*h1stream).h
+			own, _ := exchange.ResponseOf(w)
+			entered <- own.X.Carrier.(*http1.Stream).H
 			<-gone
 			s, err := Detached(w)
 			if err != nil {
@@ -241,7 +244,7 @@ func TestDetachedAfterTheClientHasGone(t *testing.T) {
 	h := receive(t, entered)
 	c.(*net.TCPConn).CloseWrite()
 	for ended := false; !ended; {
-		h.lane.loop.Post(func() { ended = h.ended; entered <- h })
+		h.Lane.Loop.Post(func() { ended = h.FIN; entered <- h })
 		receive(t, entered)
 	}
 	close(gone)
@@ -431,7 +434,7 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 	w, peer := slow(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			c, system := x.conn(), x.lane.s.engine.System()
+			c, system := x.Conn(), x.Lane.Server.Engine.System()
 			c.SetWriteLimit(before / 2)
 			c.Write(make([]byte, before))
 			refused, read := system.NewParker(), system.NewParker()
@@ -443,7 +446,7 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 				read.Unpark()
 			})
 			refused.Park()
-			if x.lane.s.engine.Stats().Full == 0 {
+			if x.Lane.Server.Engine.Stats().Full == 0 {
 				t.Error("there was room for 100 Continue")
 			}
 			nc, _, err := http.NewResponseController(w).Hijack()

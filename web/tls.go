@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/tlsloop"
 )
@@ -159,7 +161,7 @@ func (s *Server) handshakeTimeout() (shortest time.Duration) {
 }
 
 func (s *Server) handshakeFailed(c *myriad.Conn, err error, times uint64) {
-	s.state.logHandshake(c.RemoteAddr(), reasonOf(fromBelow(c, err)), times)
+	s.state.LogHandshake(c.RemoteAddr(), reasonOf(fromBelow(c, err)), times)
 }
 
 // fromBelow is err as package tls has it of a net.Conn, if it came from below the handshake. What a
@@ -170,7 +172,7 @@ func fromBelow(c *myriad.Conn, err error) error {
 	_, ofConn := err.(*net.OpError)
 	late := !ofConn && errors.Unwrap(err) == os.ErrDeadlineExceeded // as tlsloop says it
 	if numbered || late || err == myriad.ErrClosed || err == http.ErrServerClosed {
-		return netError(c, "read", err)
+		return exchange.NetError(c, "read", err)
 	}
 	return err
 }
@@ -219,8 +221,8 @@ func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, base contex
 	st := f.s.state
 	delete(f.lane(c).greeted, c)
 	st.given.add(tc)
-	st.engine.System().Go(func() {
-		defer st.connGone()
+	st.Engine.System().Go(func() {
+		defer st.ConnGone()
 		f.s.speak(serve, tc, base)
 		if report := f.s.ConnState; report != nil {
 			report(c, http.StateClosed)

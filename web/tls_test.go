@@ -345,7 +345,7 @@ func TestTLSNextProto(t *testing.T) {
 	nc := f.dialTLS(t, cfg)
 	fmt.Fprint(nc, "hel")
 	<-serving
-	if n := f.state.conns.Load(); n != 1 {
+	if n := f.state.Conns.Load(); n != 1 {
 		t.Errorf("%d connections are counted while it is served", n)
 	}
 	fmt.Fprint(nc, "lo\n")

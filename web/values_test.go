@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 type userKey struct{}
@@ -79,7 +81,7 @@ func TestStreamContextEndsWithClose(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 	}
-	if late := (&stream{told: true}); late.Context().Err() == nil {
+	if late := (&exchange.Stream{Told: true}); late.Context().Err() == nil {
 		t.Error("the first context of a stream that has ended has not")
 	}
 }

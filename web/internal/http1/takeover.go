@@ -1,4 +1,4 @@
-package web
+package http1
 
 import (
 	"bufio"
@@ -8,38 +8,40 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // This file is how an HTTP/1 connection leaves its server.
 
-func (x *h1stream) upgrade(head []byte, h myriad.Handler) error {
+func (x *Stream) Upgrade(head []byte, h myriad.Handler) error {
 	switch {
-	case x.out.head != headOpen:
+	case x.Out.Head != exchange.HeadOpen:
 		return errors.New("web: Upgrade after the answer has begun")
-	case !x.body.complete():
+	case !x.Body.Complete():
 		return errors.New("web: Upgrade of a request whose body has not been read to its end")
 	}
 	if err := x.awaitTurn(); err != nil { // or a takeover before would find h on it
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
-	if err := x.take(takeover{handler: h}, upgrading); err != nil {
+	if err := x.Take(exchange.Takeover{Handler: h}, exchange.Upgrading); err != nil {
 		return err
 	}
-	x.out.refuseContinue() // it would come in the middle of what h speaks
-	if err := x.writeSwitch(head); err != nil && x.takeBack() {
-		x.fail() // this server answers no more
+	x.Out.RefuseContinue() // it would come in the middle of what h speaks
+	if err := x.writeSwitch(head); err != nil && x.TakeBack() {
+		x.Fail() // this server answers no more
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
-	x.enter(upgraded) // not before: h may write as soon as it is opened
-	x.notify()
+	x.Enter(exchange.Upgraded) // not before: h may write as soon as it is opened
+	x.Notify()
 	return nil
 }
 
 // writeSwitch queues the head of an upgrade, as soon as there is room for it behind earlier
 // answers.
-func (x *h1stream) writeSwitch(head []byte) error {
+func (x *Stream) writeSwitch(head []byte) error {
 	for {
 		err := x.write(head)
 		if !errors.Is(err, myriad.ErrFull) {
@@ -48,41 +50,41 @@ func (x *h1stream) writeSwitch(head []byte) error {
 		if !x.HandOff() {
 			return myriad.ErrOnLoop
 		}
-		if err := x.out.waitForRoom(forAnswer); err != nil {
+		if err := x.Out.WaitForRoom(exchange.ForAnswer); err != nil {
 			return err
 		}
 	}
 }
 
-// hijack waits until the loop has let the connection go.
-func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
+// Hijack waits until the loop has let the connection go.
+func (x *Stream) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
 	case !x.HandOff():
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
-	case x.progress().over():
-		return nil, nil, errHandlerOver
-	case x.out.head != headOpen:
-		if err := x.out.flush(); err != nil {
+	case x.Progress().Over():
+		return nil, nil, exchange.ErrHandlerOver
+	case x.Out.Head != exchange.HeadOpen:
+		if err := x.Out.Flush(); err != nil {
 			return nil, nil, err
 		}
 	}
-	gone := departure{waiter: x.lane.s.engine.System().NewParker()}
-	x.out.refuseContinue()
-	if err := x.take(takeover{done: gone.arrived}, hijacked); err != nil {
+	gone := departure{waiter: x.Lane.Server.Engine.System().NewParker()}
+	x.Out.RefuseContinue()
+	if err := x.Take(exchange.Takeover{Done: gone.arrived}, exchange.Hijacked); err != nil {
 		return nil, nil, err
 	}
-	if x.given.ctx.isLost() { // the client may have gone
-		return nil, nil, fmt.Errorf("web: Hijack: %w", x.out.lostErr())
+	if x.Given.Ctx.IsLost() { // the client may have gone
+		return nil, nil, fmt.Errorf("web: Hijack: %w", x.Out.LostErr())
 	}
-	x.notify()
+	x.Notify()
 	gone.waiter.Park()
 	if gone.err != nil {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", gone.err)
 	}
-	x.leavesPool()
-	x.out.mu.Lock()
-	defer x.out.mu.Unlock()
-	x.out.seldom.takeover.nc = gone.nc
+	x.LeavesPool()
+	x.Out.Mu.Lock()
+	defer x.Out.Mu.Unlock()
+	x.Out.Seldom.Takeover.NetConn = gone.nc
 	return gone.nc, gone.buffered(), nil
 }
 
@@ -123,30 +125,30 @@ func (p *prefixed) Read(q []byte) (int, error) {
 }
 
 // giveAway lets the connection go, on its loop.
-func (h *conn) giveAway(x *h1stream) {
+func (h *Conn) giveAway(x *Stream) {
 	h.phase = phaseLeaving
-	h.c.SetTimer(0)
-	rest := append(x.body.unread(), x.unbegun()...)
+	h.C.SetTimer(0)
+	rest := append(x.Body.Unread(), x.unbegun()...)
 	x.loseLine(http.ErrHijacked, nil)
-	if h.ahead != nil {
-		rest = append(rest, h.ahead.bytes()...)
+	if h.Ahead != nil {
+		rest = append(rest, h.Ahead.bytes()...)
 		h.dropAhead()
 	}
-	x.out.mu.Lock()
-	t := x.out.seldom.takeover
-	x.out.mu.Unlock()
-	if t.handler != nil {
+	x.Out.Mu.Lock()
+	t := x.Out.Seldom.Takeover
+	x.Out.Mu.Unlock()
+	if t.Handler != nil {
 		h.resume(h.paused) // what the client sends is the handler's now
-		h.c.SetHandler(&heir{h, t.handler}, rest)
+		h.C.SetHandler(&heir{h, t.Handler}, rest)
 		return
 	}
-	h.c.Detach(func(nc net.Conn, unread []byte, err error) {
+	h.C.Detach(func(nc net.Conn, unread []byte, err error) {
 		if err != nil {
 			h.hijackFailed(x, err)
 			return
 		}
 		h.leave()
-		t.done(nc, append(rest, unread...), nil)
+		t.Done(nc, append(rest, unread...), nil)
 	})
 }
 
@@ -154,7 +156,7 @@ func (h *conn) giveAway(x *h1stream) {
 // certain that no more callbacks come, because a connection that is closed meanwhile keeps its
 // handler.
 type heir struct {
-	h    *conn
+	h    *Conn
 	next myriad.Handler
 }
 
@@ -178,16 +180,16 @@ func (i *heir) Closed(c *myriad.Conn, err error) {
 
 // hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in
 // order.
-func (h *conn) hijackFailed(x *h1stream, err error) {
-	if t := x.endTakeover(); t.done != nil {
-		t.done(nil, nil, err)
+func (h *Conn) hijackFailed(x *Stream, err error) {
+	if t := x.EndTakeover(); t.Done != nil {
+		t.Done(nil, nil, err)
 	}
 	h.close()
 }
 
 // leave ends the server's part in the connection.
-func (h *conn) leave() {
-	h.setState(http.StateHijacked)
-	h.x = nil
-	h.lane.remove(&h.link)
+func (h *Conn) leave() {
+	h.SetState(http.StateHijacked)
+	h.X = nil
+	h.Lane.Remove(&h.Link)
 }

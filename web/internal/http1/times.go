@@ -1,9 +1,11 @@
-package web
+package http1
 
 import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 
 	"github.com/myriad-go/myriad"
 )
@@ -14,22 +16,22 @@ import (
 // something comes for it (myriad.Conn.Hibernate, docs/adr/0016).
 
 // setTimes starts the time that an answer has.
-func (h *conn) setTimes(x *h1stream) {
-	if d := h.lane.s.WriteTimeout; d > 0 {
-		x.setWriteBy(h.now().after(d))
+func (h *Conn) setTimes(x *Stream) {
+	if d := h.Lane.Server.WriteTimeout; d > 0 {
+		x.SetWriteBy(h.Now().After(d))
 	}
 }
 
 // setDeadlines starts the times that a request has: for its body, and for its answer.
-func (h *conn) setDeadlines(x *h1stream, complete bool) {
+func (h *Conn) setDeadlines(x *Stream, complete bool) {
 	h.setTimes(x)
 	began := h.began
-	h.began = never
+	h.began = exchange.Never
 	h.phase = phaseAnswer
 	if !complete {
 		h.phase = phaseBody
-		if d := h.lane.s.ReadTimeout; d > 0 {
-			x.body.readBy = h.now().orEarlier(began).after(d)
+		if d := h.Lane.Server.ReadTimeout; d > 0 {
+			x.Body.ReadBy = h.Now().OrEarlier(began).After(d)
 		}
 	}
 	h.armDeadlines(x)
@@ -37,29 +39,29 @@ func (h *conn) setDeadlines(x *h1stream, complete bool) {
 
 // armDeadlines sets the conn's one timer to the earlier of the body's and the answer's, or to when
 // the handler is to be told of its client's FIN.
-func (h *conn) armDeadlines(x *h1stream) {
-	by := x.writeBy
+func (h *Conn) armDeadlines(x *Stream) {
+	by := x.WriteBy
 	if h.phase == phaseBody {
-		by = by.orEarlier(x.body.bound())
+		by = by.OrEarlier(x.Body.Bound())
 	}
-	if h.ended {
-		by = by.orEarlier(x.tellsOfEnd(h.now()))
+	if h.FIN {
+		by = by.OrEarlier(x.TellsOfEnd(h.Now()))
 	}
-	h.c.SetTimer(h.until(by))
+	h.C.SetTimer(h.Until(by))
 }
 
-// deadlinePassed acts on the timer of a request. A deadline that passes while its handler neither
+// DeadlinePassed acts on the timer of a request. A deadline that passes while its handler neither
 // reads nor writes has no effect, as with net/http: it may be moved before.
-func (h *conn) deadlinePassed(x *h1stream) {
-	now := h.now()
-	x.takeWriteBy()
-	if x.notice != nil && x.notice.at.passed(now) {
-		x.lookAtEnd(now)
+func (h *Conn) DeadlinePassed(x *Stream) {
+	now := h.Now()
+	x.TakeWriteBy()
+	if x.notice != nil && x.notice.at.Passed(now) {
+		x.LookAtEnd(now)
 	}
-	if x.writeBy.passed(now) && !h.answerLate(x) {
+	if x.WriteBy.Passed(now) && !h.answerLate(x) {
 		return
 	}
-	if h.phase == phaseBody && x.body.expire(now) {
+	if h.phase == phaseBody && x.Body.Expire(now) {
 		h.pause(pauseLate)
 	}
 	h.armDeadlines(x)
@@ -71,26 +73,26 @@ const unsentTime = time.Millisecond
 
 // answerLate ends a connection whose client does not read the answer in time. It reports whether
 // the connection goes on.
-func (h *conn) answerLate(x *h1stream) bool {
+func (h *Conn) answerLate(x *Stream) bool {
 	switch {
-	case h.c.QueuedTotal() == 0 || x.stream() != nil: // which may take its time
-		x.writeBy = never
-	case x.looked:
-		h.c.Abort(os.ErrDeadlineExceeded)
+	case h.C.QueuedTotal() == 0 || x.Stream() != nil: // which may take its time
+		x.WriteBy = exchange.Never
+	case x.Looked:
+		h.C.Abort(os.ErrDeadlineExceeded)
 		return false
 	default:
-		x.looked, x.writeBy = true, x.writeBy.after(unsentTime)
+		x.Looked, x.WriteBy = true, x.WriteBy.After(unsentTime)
 	}
 	return true
 }
 
 // idleTime is how long the wait for the next request may last: IdleTimeout, or until by, if a part
 // of the answer that is due by then is still queued.
-func (h *conn) idleTime(by moment) time.Duration {
-	if h.sending = by != never && h.c.QueuedTotal() > 0; h.sending {
-		return h.until(by)
+func (h *Conn) idleTime(by exchange.Moment) time.Duration {
+	if h.sending = by != exchange.Never && h.C.QueuedTotal() > 0; h.sending {
+		return h.Until(by)
 	}
-	d := firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout)
+	d := exchange.FirstOf(h.Lane.Server.IdleTimeout, h.Lane.Server.ReadTimeout)
 	if h.lately {
 		d = min(d, max(d/goneLooks, time.Second))
 	}
@@ -102,9 +104,9 @@ func (h *conn) idleTime(by moment) time.Duration {
 const goneLooks = 8
 
 // Expired acts on the timeout of the phase the conn is in.
-func (h *conn) Expired(c *myriad.Conn) {
+func (h *Conn) Expired(c *myriad.Conn) {
 	if h.stream != nil {
-		if !h.stream.beats(h.c.SetTimer) {
+		if !h.stream.Beats(h.C.SetTimer) {
 			// the deadline of a caller to which ConnState or ConnContext has shown the conn
 			c.Abort(os.ErrDeadlineExceeded)
 		}
@@ -114,7 +116,7 @@ func (h *conn) Expired(c *myriad.Conn) {
 	case phaseHead:
 		h.refuseUnfinished(http.StatusRequestTimeout, "the head was not complete in time")
 	case phaseBody, phaseAnswer:
-		h.deadlinePassed(h.x)
+		h.DeadlinePassed(h.X)
 	case phaseIdle:
 		h.idledOut()
 	case phaseLeaving:
@@ -125,19 +127,19 @@ func (h *conn) Expired(c *myriad.Conn) {
 
 // lateBytes is how large an answer is for its client to take it a long time after its handler has
 // returned: more than sockets usually hold.
-const lateBytes = 64 << 10
+const LateBytes = 64 << 10
 
 // idledOut ends a connection that has waited too long for a request, but not one whose client is
 // still taking the answer before: that may last as long as the answer itself may. Nor does it end
 // one whose client has taken it since the last look.
-func (h *conn) idledOut() {
-	late, looked, unsent := h.sending, h.lately, h.c.QueuedTotal() > 0
+func (h *Conn) idledOut() {
+	late, looked, unsent := h.sending, h.lately, h.C.QueuedTotal() > 0
 	h.sending, h.lately = false, unsent
 	switch {
 	case late && unsent:
-		h.c.Abort(os.ErrDeadlineExceeded)
+		h.C.Abort(os.ErrDeadlineExceeded)
 	case late || looked || unsent:
-		h.c.SetTimer(h.idleTime(never))
+		h.C.SetTimer(h.idleTime(exchange.Never))
 	default:
 		h.close()
 	}
@@ -149,9 +151,9 @@ func (h *conn) idledOut() {
 // has begun and has read its body. net/http has the same delay, as a side effect of its background
 // read.
 type goneNotice struct {
-	at    moment        // of the next look; never: there is none, because it has been told
-	wait  time.Duration // between the last look and that
-	ready bool          // at the last look the handler could be told
+	at    exchange.Moment // of the next look; never: there is none, because it has been told
+	wait  time.Duration   // between the last look and that
+	ready bool            // at the last look the handler could be told
 }
 
 const (
@@ -159,40 +161,40 @@ const (
 	maxNotice   = time.Second / 8  // at most, between any two
 )
 
-// tellsOfEnd begins the notice, if that has not been done, and returns when the next look is. On
+// TellsOfEnd begins the notice, if that has not been done, and returns when the next look is. On
 // the loop.
-func (x *h1stream) tellsOfEnd(now moment) moment {
+func (x *Stream) TellsOfEnd(now exchange.Moment) exchange.Moment {
 	if x.notice == nil {
 		x.notice = new(goneNotice)
-		x.lookAtEnd(now)
+		x.LookAtEnd(now)
 	}
 	return x.notice.at
 }
 
-// lookAtEnd ends the context if that could have been done at the last look, too. On the loop.
-func (x *h1stream) lookAtEnd(now moment) {
+// LookAtEnd ends the context if that could have been done at the last look, too. On the loop.
+func (x *Stream) LookAtEnd(now exchange.Moment) {
 	f := x.notice
 	if f.ready {
-		f.at = never
-		x.given.ctx.depart()
+		f.at = exchange.Never
+		x.Given.Ctx.Depart()
 		return
 	}
-	f.ready = (x.inline() || x.given.ctx.hasBegun()) && x.body.got()
+	f.ready = (x.Inline() || x.Given.Ctx.HasBegun()) && x.Body.Got()
 	f.wait = min(max(2*f.wait, firstNotice), maxNotice)
-	f.at = now.after(f.wait)
+	f.at = now.After(f.wait)
 }
 
 // hasSent begins the time of an idle connection if all of its answer has gone. The waker does not
 // know what the timer was for.
-func (h *conn) hasSent() {
-	if h.phase == phaseIdle && (h.sending || h.lately) && h.c.QueuedTotal() == 0 {
+func (h *Conn) hasSent() {
+	if h.phase == phaseIdle && (h.sending || h.lately) && h.C.QueuedTotal() == 0 {
 		h.sending, h.lately = false, false
-		h.c.SetTimer(h.idleTime(never))
+		h.C.SetTimer(h.idleTime(exchange.Never))
 	}
 }
 
 // hibernate gives h back if its connection does nothing but wait for a request.
-func (h *conn) hibernate() {
+func (h *Conn) hibernate() {
 	waits := afterRequest
 	switch {
 	case h.lately || h.blank > 0 && !h.padded(): // it would not be known
@@ -206,13 +208,13 @@ func (h *conn) hibernate() {
 	case h.posted:
 		waits = afterPost
 	}
-	if h.c.HibernateAs(h.from.waiter, uint8(waits), !h.shared) {
-		h.lane.depart(&h.link)
+	if h.C.HibernateAs(h.From.Waiter, uint8(waits), !h.Shared) {
+		h.Lane.Depart(&h.Link)
 	}
 }
 
 // padded reports whether all that has come for the next request is a CRLF behind a POST.
-func (h *conn) padded() bool { return h.posted && h.blank == paddingLen }
+func (h *Conn) padded() bool { return h.posted && h.blank == paddingLen }
 
 const paddingLen = 2
 
@@ -226,18 +228,18 @@ const (
 	afterPadding      // and a CRLF has come behind it, which some clients always send
 )
 
-// wake makes a connection that has hibernated anew. last is a conn that may be used for it, which
+// Wake makes a connection that has hibernated anew. last is a conn that may be used for it, which
 // was another connection's, or nil.
-func (ln *h1lane) wake(c *myriad.Conn, last myriad.Handler, from *origin) myriad.Handler {
-	h, ok := last.(*conn)
+func (ln *Lane) Wake(c *myriad.Conn, last myriad.Handler, from *exchange.Origin) myriad.Handler {
+	h, ok := last.(*Conn)
 	if !ok {
-		h = &conn{link: link{c: c, lane: ln.commonLane, from: from}, own: ln}
+		h = &Conn{Link: exchange.Link{C: c, Lane: ln.Lane, From: from}, Own: ln}
 	}
-	ln.stay(h)
+	ln.Stay(h)
 	waits := rest(c.HibernatedAs())
-	h.phase, h.state = phaseIdle, uint8(http.StateIdle)
+	h.phase, h.State = phaseIdle, uint8(http.StateIdle)
 	if waits == beforeAny {
-		h.phase, h.state = phaseNew, uint8(http.StateNew)
+		h.phase, h.State = phaseNew, uint8(http.StateNew)
 	}
 	h.posted, h.blank = waits == afterPost || waits == afterPadding, 0
 	if waits == afterPadding {
@@ -248,21 +250,21 @@ func (ln *h1lane) wake(c *myriad.Conn, last myriad.Handler, from *origin) myriad
 
 // idles is told that h waits for a request. If many are awake, it hibernates at the end of the
 // turn, after its answer has left. If its timer is that of its answer, it is set again then.
-func (ln *h1lane) idles(h *conn) {
-	if !h.sending && (h.from.waiter == nil || !ln.crowded()) {
+func (ln *Lane) idles(h *Conn) {
+	if !h.sending && (h.From.Waiter == nil || !ln.Crowded()) {
 		return
 	}
 	if len(ln.idle) == 0 {
-		ln.loop.Later(ln.thin)
+		ln.Loop.Later(ln.thin)
 	}
 	ln.idle = append(ln.idle, h)
 }
 
 // thin has those hibernate that have come to wait in this turn.
-func (ln *h1lane) thin() {
+func (ln *Lane) thin() {
 	for _, h := range ln.idle {
 		h.hasSent()
-		if h.from.waiter != nil && ln.crowded() {
+		if h.From.Waiter != nil && ln.Crowded() {
 			h.hibernate()
 		}
 	}

@@ -1,4 +1,4 @@
-package web
+package exchange
 
 import (
 	"bufio"
@@ -23,52 +23,52 @@ import (
 // it is used for other requests when both the handler and the loop are done with it. From then on
 // the ResponseWriter leads nowhere, and fails as it does after the handler has returned.
 type giving struct {
-	request http.Request
-	url     url.URL
-	ctx     requestContext
-	out     atomic.Pointer[response] // nil: it is used for another request
+	Request http.Request
+	URL     url.URL
+	Ctx     RequestContext
+	Out     atomic.Pointer[Response] // nil: it is used for another request
 	header  http.Header              // of the answer: it can be read still
 }
 
 // A given is what the handler of an HTTP/1 request is given, a given2 that of an HTTP/2 request.
 // They differ in their methods alone, so that one can be converted into the other.
 type (
-	given  struct{ giving }
-	given2 struct{ giving }
+	Given  struct{ giving }
+	Given2 struct{ giving }
 )
 
 var _ interface {
 	http.Flusher
 	io.ReaderFrom
 	io.StringWriter
-} = (*given2)(nil)
+} = (*Given2)(nil)
 
-var _ http.Hijacker = (*given)(nil)
+var _ http.Hijacker = (*Given)(nil)
 
-func newGiven() *given {
-	g := new(given)
+func NewGiven() *Given {
+	g := new(Given)
 	g.adopt()
 	return g
 }
 
 // adopt gives an empty request its context. That takes a copy of it, and is done before there is
 // more to copy.
-func (g *giving) adopt() { g.request = *empty.WithContext(&g.ctx) }
+func (g *giving) adopt() { g.Request = *empty.WithContext(&g.Ctx) }
 
-// again empties what is used for another request of the same exchange.
-func (g *giving) again() {
-	g.url, g.ctx, g.header = url.URL{}, requestContext{}, emptied(g.header)
+// Again empties what is used for another request of the same exchange.
+func (g *giving) Again() {
+	g.URL, g.Ctx, g.header = url.URL{}, RequestContext{}, Emptied(g.header)
 	g.adopt()
 }
 
 var empty http.Request
 
 // response is what an answer is written by, as long as there is one.
-func (g *giving) response() (*response, error) {
-	if w := g.out.Load(); w != nil {
+func (g *giving) response() (*Response, error) {
+	if w := g.Out.Load(); w != nil {
 		return w, nil
 	}
-	return nil, errHandlerOver
+	return nil, ErrHandlerOver
 }
 
 // Header implements http.ResponseWriter.
@@ -81,27 +81,27 @@ func (g *giving) Header() http.Header {
 
 // WriteHeader implements http.ResponseWriter.
 func (g *giving) WriteHeader(status int) {
-	if w := g.out.Load(); w != nil {
+	if w := g.Out.Load(); w != nil {
 		w.WriteHeader(status)
 		return
 	}
-	g.ctx.link.lane.s.logSuperfluous()
+	g.Ctx.Link.Lane.Server.logSuperfluous()
 }
 
 // Write implements http.ResponseWriter. It waits while the connection's queue is full.
 func (g *giving) Write(p []byte) (int, error) {
-	if w := g.out.Load(); w != nil {
+	if w := g.Out.Load(); w != nil {
 		return writeBody(w, p)
 	}
-	return 0, errHandlerOver
+	return 0, ErrHandlerOver
 }
 
 // WriteString implements io.StringWriter.
 func (g *giving) WriteString(s string) (int, error) {
-	if w := g.out.Load(); w != nil {
+	if w := g.Out.Load(); w != nil {
 		return writeBody(w, s)
 	}
-	return 0, errHandlerOver
+	return 0, ErrHandlerOver
 }
 
 // ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. The kernel sends
@@ -110,10 +110,10 @@ func (g *giving) WriteString(s string) (int, error) {
 // goroutine waits for the client. The file may be closed at once, but must not get shorter: the
 // connection would be reset.
 func (g *giving) ReadFrom(src io.Reader) (int64, error) {
-	if w := g.out.Load(); w != nil {
+	if w := g.Out.Load(); w != nil {
 		return w.readFrom(src)
 	}
-	return 0, errHandlerOver
+	return 0, ErrHandlerOver
 }
 
 // Flush implements http.Flusher.
@@ -122,32 +122,32 @@ func (g *giving) Flush() { _ = g.FlushError() }
 // FlushError sends what has been gathered. The connection's loop sends it to the client without
 // further waiting.
 func (g *giving) FlushError() error {
-	if w := g.out.Load(); w != nil {
-		return w.flush()
+	if w := g.Out.Load(); w != nil {
+		return w.Flush()
 	}
 	return http.ErrHijacked
 }
 
 // CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's
 // Context.Stream needs it.
-func (g *giving) CloseNotify() <-chan bool { return g.ctx.closeNotify() }
+func (g *giving) CloseNotify() <-chan bool { return g.Ctx.CloseNotify() }
 
 // Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
-func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if w := g.out.Load(); w != nil {
-		return w.x.carrier.hijack()
+func (g *Given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w := g.Out.Load(); w != nil {
+		return w.X.Carrier.Hijack()
 	}
-	return nil, nil, errHandlerOver
+	return nil, nil, ErrHandlerOver
 }
 
 // SetReadDeadline bounds the reading of the body; the zero time lifts the bound. When it has
 // passed, what has come can be read, and then reads fail until it is moved: the same body goes on.
 func (g *giving) SetReadDeadline(t time.Time) error {
-	w := g.out.Load()
+	w := g.Out.Load()
 	if w == nil {
 		return nil
 	}
-	if nc := w.x.hijacked(); nc != nil {
+	if nc := w.X.hijacked(); nc != nil {
 		return nc.SetReadDeadline(t)
 	}
 	w.setReadDeadline(t)
@@ -158,11 +158,11 @@ func (g *giving) SetReadDeadline(t time.Time) error {
 // then; from then on all do, and the connection ends with the handler. It is reset if the client
 // has left something unread when the deadline passes.
 func (g *giving) SetWriteDeadline(t time.Time) error {
-	w := g.out.Load()
+	w := g.Out.Load()
 	if w == nil {
 		return nil
 	}
-	if nc := w.x.hijacked(); nc != nil {
+	if nc := w.X.hijacked(); nc != nil {
 		return nc.SetWriteDeadline(t)
 	}
 	w.setWriteDeadline(t)
@@ -172,16 +172,16 @@ func (g *giving) SetWriteDeadline(t time.Time) error {
 // EnableFullDuplex has an answer that is complete when its handler returns leave at once, also if
 // the request's body is still coming. Reading and writing never exclude each other here.
 func (g *giving) EnableFullDuplex() error {
-	if w := g.out.Load(); w != nil {
-		w.tell().duplex = true
+	if w := g.Out.Load(); w != nil {
+		w.Tell().Duplex = true
 	}
 	return nil
 }
 
-// requestContext is the context of one request, part of its exchange. It ends when the handler
+// RequestContext is the context of one request, part of its exchange. It ends when the handler
 // returns, the client goes away or the base context ends.
-type requestContext struct {
-	link *link // whose base context is its parent
+type RequestContext struct {
+	Link *Link // whose base context is its parent
 
 	watchers atomic.Pointer[watchers] // nil: there have been none; written under mu
 
@@ -205,34 +205,34 @@ type watchers struct {
 	gone            chan bool // of CloseNotify, guarded by mu; nil: not called
 }
 
-var _ context.Context = (*requestContext)(nil)
+var _ context.Context = (*RequestContext)(nil)
 
-func (c *requestContext) Deadline() (time.Time, bool) { return c.link.from.base.Deadline() }
+func (c *RequestContext) Deadline() (time.Time, bool) { return c.Link.From.Base.Deadline() }
 
-func (c *requestContext) Value(key any) any {
+func (c *RequestContext) Value(key any) any {
 	switch key {
 	case http.LocalAddrContextKey:
-		return c.link.c.LocalAddr()
+		return c.Link.C.LocalAddr()
 	case ownContextKey{}:
 		return c
 	}
 	if w := c.watchers.Load(); w != nil {
 		return w.Value(key)
 	}
-	return c.link.from.base.Value(key)
+	return c.Link.From.Base.Value(key)
 }
 
 // String is what net/http's contexts say of themselves. Without it, printing a context would read
 // what the loop may be changing.
-func (c *requestContext) String() string {
-	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.link.from.base,
-		c.link.c.LocalAddr())
+func (c *RequestContext) String() string {
+	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.Link.From.Base,
+		c.Link.C.LocalAddr())
 }
 
-func (c *requestContext) Done() <-chan struct{} { return c.watch().Done() }
+func (c *RequestContext) Done() <-chan struct{} { return c.watch().Done() }
 
 // watch returns the watchers.
-func (c *requestContext) watch() *watchers {
+func (c *RequestContext) watch() *watchers {
 	if w := c.watchers.Load(); w != nil {
 		return w
 	}
@@ -241,7 +241,7 @@ func (c *requestContext) watch() *watchers {
 	if w := c.watchers.Load(); w != nil {
 		return w
 	}
-	base := c.link.from.base
+	base := c.Link.From.Base
 	if c.err != nil && base.Err() == nil {
 		base = context.WithoutCancel(base) // its functions must not run under mu
 	}
@@ -254,7 +254,7 @@ func (c *requestContext) watch() *watchers {
 	return w
 }
 
-func (c *requestContext) Err() error {
+func (c *RequestContext) Err() error {
 	if w := c.watchers.Load(); w != nil {
 		return w.Err()
 	}
@@ -263,18 +263,18 @@ func (c *requestContext) Err() error {
 	if c.err != nil {
 		return c.err
 	}
-	return c.link.from.base.Err()
+	return c.Link.From.Base.Err()
 }
 
-// depart is cancel because the client has gone.
-func (c *requestContext) depart() {
+// Depart is cancel because the client has gone.
+func (c *RequestContext) Depart() {
 	c.mu.Lock()
 	c.sayGone()
 	c.cancelAndUnlock()
 }
 
 // sayGone has CloseNotify tell of it, unless the handler has ended. mu is held.
-func (c *requestContext) sayGone() {
+func (c *RequestContext) sayGone() {
 	if c.away || c.over {
 		return
 	}
@@ -284,8 +284,8 @@ func (c *requestContext) sayGone() {
 	}
 }
 
-// closeNotify is the channel of http.CloseNotifier, always the same.
-func (c *requestContext) closeNotify() <-chan bool {
+// CloseNotify is the channel of http.CloseNotifier, always the same.
+func (c *RequestContext) CloseNotify() <-chan bool {
 	w := c.watch()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -298,23 +298,23 @@ func (c *requestContext) closeNotify() <-chan bool {
 	return w.gone
 }
 
-// begin is called before a handler, for those of a chain twice. It reports false if the connection
+// Begin is called before a handler, for those of a chain twice. It reports false if the connection
 // had gone before.
-func (c *requestContext) begin() bool {
+func (c *RequestContext) Begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun = c.begun || !c.lost
 	return c.begun
 }
 
-func (c *requestContext) hasBegun() bool {
+func (c *RequestContext) HasBegun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.begun
 }
 
-// end is cancel when the handler has ended.
-func (c *requestContext) end() {
+// End is cancel when the handler has ended.
+func (c *RequestContext) End() {
 	c.mu.Lock()
 	c.over = true
 	c.cancelAndUnlock()
@@ -322,11 +322,11 @@ func (c *requestContext) end() {
 
 // outlivedConn reports whether the connection was lost before the handler had ended. It is called
 // after end, which that no longer changes.
-func (c *requestContext) outlivedConn() bool { return c.connGone }
+func (c *RequestContext) outlivedConn() bool { return c.connGone }
 
-// loseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
+// LoseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
 // without it: it has begun or is due, and has not ended.
-func (c *requestContext) loseConn(due bool) (connGone bool) {
+func (c *RequestContext) LoseConn(due bool) (connGone bool) {
 	c.mu.Lock()
 	if connGone = !c.lost && (due || c.begun) && !c.over; connGone {
 		c.connGone = true
@@ -337,17 +337,17 @@ func (c *requestContext) loseConn(due bool) (connGone bool) {
 	return connGone
 }
 
-// isLost reports whether the connection has gone.
-func (c *requestContext) isLost() bool {
+// IsLost reports whether the connection has gone.
+func (c *RequestContext) IsLost() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
 }
 
 // cancelAndUnlock ends the context, unless it has ended.
-func (c *requestContext) cancelAndUnlock() {
+func (c *RequestContext) cancelAndUnlock() {
 	if c.err == nil {
-		c.err = cmp.Or(c.link.from.base.Err(), context.Canceled)
+		c.err = cmp.Or(c.Link.From.Base.Err(), context.Canceled)
 	}
 	w := c.watchers.Load()
 	c.mu.Unlock()
@@ -356,53 +356,53 @@ func (c *requestContext) cancelAndUnlock() {
 	}
 }
 
-// unwatched reports whether the context has ended without a watcher. None can follow. A watcher may
+// Unwatched reports whether the context has ended without a watcher. None can follow. A watcher may
 // still copy the request, as http.TimeoutHandler does.
-func (c *requestContext) unwatched() bool { return c.watchers.Load() == nil }
+func (c *RequestContext) Unwatched() bool { return c.watchers.Load() == nil }
 
 // ownContextKey finds a requestContext behind the contexts that middleware has derived from it.
 type ownContextKey struct{}
 
-// valuesOf is the context of r without its end: see web.ValuesOf.
-func valuesOf(r *http.Request) context.Context {
+// ValuesOf is the context of r without its end: see web.ValuesOf.
+func ValuesOf(r *http.Request) context.Context {
 	ctx := r.Context()
-	own, ours := ctx.Value(ownContextKey{}).(*requestContext)
+	own, ours := ctx.Value(ownContextKey{}).(*RequestContext)
 	switch {
 	case !ours && ctx == context.Background():
 		return nil
 	case !ours || ctx != own:
 		return context.WithoutCancel(ctx)
 	}
-	if !own.link.lane.s.HasValues {
+	if !own.Link.Lane.Server.HasValues {
 		return nil
 	}
-	return context.WithoutCancel(own.link.from.base)
+	return context.WithoutCancel(own.Link.From.Base)
 }
 
 // errNotMyriad is web.ErrNotMyriad.
-var errNotMyriad = errors.New("web: the ResponseWriter is not from a web.Server")
+var ErrNotMyriad = errors.New("web: the ResponseWriter is not from a web.Server")
 
-// responseOf finds the response behind wrappers that have an Unwrap method, as gin's and chi's do.
-func responseOf(w http.ResponseWriter) (*response, error) {
+// ResponseOf finds the response behind wrappers that have an Unwrap method, as gin's and chi's do.
+func ResponseOf(w http.ResponseWriter) (*Response, error) {
 	for {
 		switch v := w.(type) {
-		case *given:
+		case *Given:
 			return v.response()
-		case *given2:
+		case *Given2:
 			return v.response()
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = v.Unwrap()
 		default:
-			return nil, fmt.Errorf("%w: it is a %T", errNotMyriad, w)
+			return nil, fmt.Errorf("%w: it is a %T", ErrNotMyriad, w)
 		}
 	}
 }
 
-// upgrade ends HTTP on the connection of w: see web.Upgrade.
-func upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
-	r, err := responseOf(w)
+// Upgrade ends HTTP on the connection of w: see web.Upgrade.
+func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
+	r, err := ResponseOf(w)
 	if err != nil {
 		return err
 	}
-	return r.x.carrier.upgrade(head, h)
+	return r.X.Carrier.Upgrade(head, h)
 }

@@ -1,4 +1,4 @@
-package web
+package http2
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/flow"
@@ -16,7 +18,7 @@ import (
 
 const (
 	// maxPipeWrite is the largest single Write of a Pipe; beyond: myriad.ErrTooLarge.
-	maxPipeWrite = 16 << 20
+	MaxPipeWrite = 16 << 20
 	// pipeLinger is how long a closing Pipe may take to get rid of pipeProgress bytes, and then how
 	// long its client may take to end its side; beyond: RST_STREAM.
 	pipeLinger   = 5 * time.Second
@@ -24,23 +26,23 @@ const (
 )
 
 // errNoTunnel is web.ErrNoTunnel.
-var errNoTunnel = errors.New("web: Tunnel of a request that is not an extended CONNECT of HTTP/2")
+var ErrNoTunnel = errors.New("web: Tunnel of a request that is not an extended CONNECT of HTTP/2")
 
 // A pipeHandler is what a pipe speaks: see web.PipeHandler.
 type pipeHandler interface {
-	Opened(p *pipe)
-	Received(p *pipe, b []byte)
-	Ended(p *pipe)
-	Drained(p *pipe)
-	Notified(p *pipe)
-	Expired(p *pipe)
-	Stopping(p *pipe)
-	Closed(p *pipe, err error)
+	Opened(p *Pipe)
+	Received(p *Pipe, b []byte)
+	Ended(p *Pipe)
+	Drained(p *Pipe)
+	Notified(p *Pipe)
+	Expired(p *Pipe)
+	Stopping(p *Pipe)
+	Closed(p *Pipe, err error)
 }
 
-// A pipe is a stream that speaks another protocol: see web.Pipe.
-type pipe struct {
-	x *h2stream
+// A Pipe is a stream that speaks another protocol: see web.Pipe.
+type Pipe struct {
+	x *Stream
 
 	mu      sync.Mutex
 	handler pipeHandler // guarded by mu until Opened; nil: Tunnel was not called
@@ -77,56 +79,56 @@ const (
 	pipeDrained                        // call Drained
 )
 
-// openTunnel accepts an extended CONNECT: see web.Tunnel.
-func openTunnel(w http.ResponseWriter, h pipeHandler) error {
-	r, err := responseOf(w)
+// Tunnel accepts an extended CONNECT: see web.Tunnel.
+func Tunnel(w http.ResponseWriter, h pipeHandler) error {
+	r, err := exchange.ResponseOf(w)
 	if err != nil {
 		return err
 	}
-	x, ok := r.x.carrier.(*h2stream)
+	x, ok := r.X.Carrier.(*Stream)
 	switch {
 	case !ok || x.pipe == nil:
-		return errNoTunnel
-	case x.progress().taken():
+		return ErrNoTunnel
+	case x.Progress().Taken():
 		return http.ErrHijacked
-	case x.progress().over():
-		return errHandlerOver
-	case r.head == headSent:
+	case x.Progress().Over():
+		return exchange.ErrHandlerOver
+	case r.Head == exchange.HeadSent:
 		return errors.New("web: Tunnel after the answer has begun")
 	}
-	r.outlive(w)
-	if r.status < 200 || r.status > 299 || r.extent.known() { // RFC 9110 section 9.3.6
+	r.Outlive(w)
+	if r.Status < 200 || r.Status > 299 || r.Extent.Known() { // RFC 9110 section 9.3.6
 		return fmt.Errorf("web: Tunnel with status %d, Content-Length %v: only a 2xx without one accepts a CONNECT",
-			r.status, r.extent.known())
+			r.Status, r.Extent.Known())
 	}
-	if err := r.sendHead(nil, false); err != nil {
+	if err := r.SendHead(nil, false); err != nil {
 		return fmt.Errorf("web: Tunnel: %w", err)
 	}
 	return x.pipe.take(h)
 }
 
 // take gives the stream to h, with what has come of the body.
-func (p *pipe) take(h pipeHandler) error {
+func (p *Pipe) take(h pipeHandler) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase != pipeOffered {
 		return fmt.Errorf("web: Tunnel: %w", p.cause)
 	}
 	x := p.x
-	x.enter(upgraded)
-	p.ended = x.body.complete()
-	came := x.body.unread()
+	x.Enter(exchange.Upgraded)
+	p.ended = x.Body.Complete()
+	came := x.Body.Unread()
 	p.held.Append(came)
 	p.consumed = -len(came) // which the body has counted
 	p.handler, p.phase = h, pipeOpen
-	x.notify()
+	x.Notify()
 	return nil
 }
 
 // Write queues p, all or nothing.
-func (p *pipe) Write(b []byte) (int, error) {
-	if len(b) > maxPipeWrite {
-		return 0, fmt.Errorf("%w (%d bytes; the limit is %d)", myriad.ErrTooLarge, len(b), maxPipeWrite)
+func (p *Pipe) Write(b []byte) (int, error) {
+	if len(b) > MaxPipeWrite {
+		return 0, fmt.Errorf("%w (%d bytes; the limit is %d)", myriad.ErrTooLarge, len(b), MaxPipeWrite)
 	}
 	if err := p.x.s.Put(nil, b, false); err != nil {
 		return 0, pipeError(err)
@@ -135,12 +137,12 @@ func (p *pipe) Write(b []byte) (int, error) {
 }
 
 // WriteBlocks is Write without a copy.
-func (p *pipe) WriteBlocks(blocks ...*buf.Block) error {
-	if n := total(blocks); n > maxPipeWrite {
+func (p *Pipe) WriteBlocks(blocks ...*buf.Block) error {
+	if n := total(blocks); n > MaxPipeWrite {
 		for _, b := range blocks {
 			b.Release()
 		}
-		return fmt.Errorf("%w (%d bytes; the limit is %d)", myriad.ErrTooLarge, n, maxPipeWrite)
+		return fmt.Errorf("%w (%d bytes; the limit is %d)", myriad.ErrTooLarge, n, MaxPipeWrite)
 	}
 	return pipeError(p.x.s.PutBlocks(false, blocks...))
 }
@@ -164,7 +166,7 @@ func pipeError(err error) error {
 
 // Close sends what is queued, ends our side by END_STREAM, and discards what the client still
 // sends.
-func (p *pipe) Close() error {
+func (p *Pipe) Close() error {
 	if p.enter(pipeClosing, nil) {
 		_ = p.x.s.End(nil) // of a stream that has ended: Closed comes
 		p.x.s.Notify()
@@ -173,14 +175,14 @@ func (p *pipe) Close() error {
 }
 
 // Abort drops what is queued and resets the stream with CANCEL.
-func (p *pipe) Abort(err error) {
+func (p *Pipe) Abort(err error) {
 	if p.enter(pipeAborted, err) {
 		p.x.s.Cancel(h2.Cancel)
 	}
 }
 
 // enter goes on to a later phase, and reports whether the Pipe was not in it.
-func (p *pipe) enter(to pipePhase, cause error) bool {
+func (p *Pipe) enter(to pipePhase, cause error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase >= to {
@@ -191,10 +193,10 @@ func (p *pipe) enter(to pipePhase, cause error) bool {
 }
 
 // Queued is how many bytes wait for the client to read.
-func (p *pipe) Queued() int { return p.x.s.Queued() }
+func (p *Pipe) Queued() int { return p.x.s.Queued() }
 
 // Buffered is how many of the bytes that Queued counts may leave as soon as the loop looks at them.
-func (p *pipe) Buffered() int {
+func (p *Pipe) Buffered() int {
 	if p.x.s.Offered() {
 		return 0
 	}
@@ -202,7 +204,7 @@ func (p *pipe) Buffered() int {
 }
 
 // Flush reports whether what Queued counts waits for the client.
-func (p *pipe) Flush() bool {
+func (p *Pipe) Flush() bool {
 	if p.x.s.Offered() {
 		return true
 	}
@@ -212,13 +214,13 @@ func (p *pipe) Flush() bool {
 
 // SetWriteLimit changes how many bytes may be queued, above which Write fails with myriad.ErrFull;
 // at first 64 KiB.
-func (p *pipe) SetWriteLimit(n int) { p.x.s.SetLimit(n) }
+func (p *Pipe) SetWriteLimit(n int) { p.x.s.SetLimit(n) }
 
 // Notify has the handler called with Notified.
-func (p *pipe) Notify() { p.ask(pipeNotify) }
+func (p *Pipe) Notify() { p.ask(pipeNotify) }
 
 // ask has the loop come.
-func (p *pipe) ask(what pipeAsked) {
+func (p *Pipe) ask(what pipeAsked) {
 	p.mu.Lock()
 	first := p.asked&what == 0 && p.phase != pipeOver
 	p.asked |= what
@@ -229,47 +231,47 @@ func (p *pipe) ask(what pipeAsked) {
 }
 
 // SetTimer arms the one timer
-func (p *pipe) SetTimer(d time.Duration) {
+func (p *Pipe) SetTimer(d time.Duration) {
 	if p.is(pipeOpen) {
 		p.x.setBeat(d)
 	}
 }
 
 // Pause has the handler get nothing more until Resume.
-func (p *pipe) Pause() { p.paused = true }
+func (p *Pipe) Pause() { p.paused = true }
 
 // Resume undoes Pause.
-func (p *pipe) Resume() {
+func (p *Pipe) Resume() {
 	p.paused = false
 	p.x.s.Notify()
 }
 
 // RunInline has t run on the loop, as a task of the connection.
-func (p *pipe) RunInline(t myriad.InlineTask) { p.x.h.c.RunInline(t) }
+func (p *Pipe) RunInline(t myriad.InlineTask) { p.x.h.C.RunInline(t) }
 
 // Loop is the connection's.
-func (p *pipe) Loop() *myriad.Loop { return p.x.h.c.Loop() }
+func (p *Pipe) Loop() *myriad.Loop { return p.x.h.C.Loop() }
 
 // LocalAddr is the connection's.
-func (p *pipe) LocalAddr() net.Addr { return p.x.h.c.LocalAddr() }
+func (p *Pipe) LocalAddr() net.Addr { return p.x.h.C.LocalAddr() }
 
 // RemoteAddr is the connection's.
-func (p *pipe) RemoteAddr() net.Addr { return p.x.h.c.RemoteAddr() }
+func (p *Pipe) RemoteAddr() net.Addr { return p.x.h.C.RemoteAddr() }
 
-func (p *pipe) is(phase pipePhase) bool {
+func (p *Pipe) is(phase pipePhase) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.phase == phase
 }
 
 // lives reports whether the handler is to be called.
-func (p *pipe) lives() bool { return p != nil && p.opened && p.is(pipeOpen) }
+func (p *Pipe) lives() bool { return p != nil && p.opened && p.is(pipeOpen) }
 
 // tunnelled reports whether the stream is a Pipe's.
-func (p *pipe) tunnelled() bool { return p != nil && p.opened }
+func (p *Pipe) tunnelled() bool { return p != nil && p.opened }
 
 // receive takes data of the client: the request's body, until Tunnel has been called.
-func (p *pipe) receive(b []byte, last bool) {
+func (p *Pipe) receive(b []byte, last bool) {
 	p.mu.Lock()
 	if p.phase == pipeOffered {
 		defer p.mu.Unlock()
@@ -292,7 +294,7 @@ func (p *pipe) receive(b []byte, last bool) {
 }
 
 // tellEnd calls Ended behind all that was received.
-func (p *pipe) tellEnd() {
+func (p *Pipe) tellEnd() {
 	if p.ended && !p.toldEnd && !p.paused && p.held.Len() == 0 && p.lives() {
 		p.toldEnd = true
 		p.handler.Ended(p)
@@ -300,7 +302,7 @@ func (p *pipe) tellEnd() {
 }
 
 // serve does what was asked for.
-func (p *pipe) serve() {
+func (p *Pipe) serve() {
 	if p == nil {
 		return
 	}
@@ -323,20 +325,20 @@ func (p *pipe) serve() {
 }
 
 // open begins the handler's life, at which the stream's as an exchange ends.
-func (p *pipe) open() {
+func (p *Pipe) open() {
 	x := p.x
 	x.s.Tunnel()
 	x.h.detach(x)
-	x.writeBy, p.opened = never, true
+	x.WriteBy, p.opened = exchange.Never, true
 	x.arm()
 	p.handler.Opened(p)
-	if x.h.leaving() && p.lives() {
+	if x.h.Leaving() && p.lives() {
 		p.handler.Stopping(p)
 	}
 }
 
 // deliver hands over what was held.
-func (p *pipe) deliver() {
+func (p *Pipe) deliver() {
 	for p.held.Len() > 0 && !p.paused && p.lives() {
 		b := buf.Get(min(p.held.Len(), readyPiece))
 		room := b.Extend()
@@ -352,7 +354,7 @@ func (p *pipe) deliver() {
 // readyPiece is how much of what was held is handed over at a time.
 const readyPiece = 16 << 10
 
-func (p *pipe) answer(asked pipeAsked) {
+func (p *Pipe) answer(asked pipeAsked) {
 	var later pipeAsked // the output leaves when this callback has ended
 	if asked&pipeOffer != 0 {
 		later = pipeDrained
@@ -372,7 +374,7 @@ func (p *pipe) answer(asked pipeAsked) {
 }
 
 // drained says that there is room.
-func (p *pipe) drained() {
+func (p *Pipe) drained() {
 	switch {
 	case p.lives():
 		p.handler.Drained(p)
@@ -382,7 +384,7 @@ func (p *pipe) drained() {
 }
 
 // expired is the end of the timer's time.
-func (p *pipe) expired() {
+func (p *Pipe) expired() {
 	switch {
 	case p.linger > 0:
 		p.lingers()
@@ -392,7 +394,7 @@ func (p *pipe) expired() {
 }
 
 // beginLinger bounds the time of a closing Pipe, and drops what it will not hand over.
-func (p *pipe) beginLinger() {
+func (p *Pipe) beginLinger() {
 	if p.linger > 0 {
 		return
 	}
@@ -404,7 +406,7 @@ func (p *pipe) beginLinger() {
 }
 
 // lingers gives a client that reads its time once more.
-func (p *pipe) lingers() {
+func (p *Pipe) lingers() {
 	queued := p.Queued() + 1
 	if p.linger-queued >= min(pipeProgress, p.linger-1) && p.linger > 1 {
 		p.linger = queued
@@ -415,7 +417,7 @@ func (p *pipe) lingers() {
 }
 
 // stopping is the shutdown of the server or its engine.
-func (p *pipe) stopping() {
+func (p *Pipe) stopping() {
 	if p.lives() {
 		p.handler.Stopping(p)
 	}
@@ -423,7 +425,7 @@ func (p *pipe) stopping() {
 
 // credit is how much has been taken since the last call. Until Tunnel has been called, what arrives
 // is the body's.
-func (p *pipe) credit() int {
+func (p *Pipe) credit() int {
 	if p == nil || p.is(pipeOffered) {
 		return 0
 	}
@@ -433,7 +435,7 @@ func (p *pipe) credit() int {
 }
 
 // end is the end of the stream. It reports whether it was a Pipe's.
-func (p *pipe) end(err error) bool {
+func (p *Pipe) end(err error) bool {
 	if p == nil {
 		return false
 	}
@@ -443,7 +445,7 @@ func (p *pipe) end(err error) bool {
 	switch was {
 	case pipeOffered:
 		if p.cause = err; err == nil {
-			p.cause = errHandlerOver
+			p.cause = exchange.ErrHandlerOver
 		}
 	case pipeClosing:
 		err = nil

@@ -1,4 +1,4 @@
-package web
+package exchange
 
 import (
 	"errors"
@@ -21,41 +21,41 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it,
+// A Response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it,
 // except for what mu guards.
-type response struct {
-	x      *exchange
-	status int
-	head   headState
+type Response struct {
+	X      *Exchange
+	Status int
+	Head   headState
 	// the first bytes of the body, beside the head, from snapshot until the head is sent; its
 	// capacity says how many fit
-	near []byte
+	Near []byte
 	// bytes of the body that have not been given to the carrier, up to bodyBuffer, if they are not
 	// in near
 	pending *buf.Block
-	extent  extent // says what length is
+	Extent  extent // says what length is
 	length  int64
-	written int64
+	Written int64
 	said    *said        // nil: nothing
-	writeBy atomic.Int64 // a moment: until when it may be sent. ResponseController may move it
+	WriteBy atomic.Int64 // a moment: until when it may be sent. ResponseController may move it
 	failed  error        // what the last send failed with: nothing may follow
 
-	framing framing
-	noBody  bool // HEAD
+	Framing framing
+	NoBody  bool // HEAD
 	gotType bool // the handler set Content-Type, or forbade sniffing
 
-	mu     sync.Mutex
+	Mu     sync.Mutex
 	lost   error   // guarded by mu: why nothing can be sent any more
-	seldom *seldom // guarded by mu; nil until it is needed
+	Seldom *seldom // guarded by mu; nil until it is needed
 }
 
 // A headState is how far the head of an answer is.
 type headState uint8
 
 const (
-	headOpen  headState = iota
+	HeadOpen  headState = iota
 	headFixed           // by WriteHeader
-	headSent
+	HeadSent
 )
 
 // An extent is what is known of the length of an answer's body.
@@ -68,16 +68,16 @@ const (
 	extentFound                  // by the server: the answer is complete
 )
 
-// known reports whether the length is.
-func (e extent) known() bool { return e >= extentDeclared }
+// Known reports whether the length is.
+func (e extent) Known() bool { return e >= extentDeclared }
 
 // A framing is what a version of HTTP lets an answer do beside sending its body.
 type framing uint8
 
 const (
 	framingChunks framing = iota // HTTP/1.1: trailers need chunks, and so no Content-Length
-	framingPlain                 // HTTP/1.0: there are neither interim answers nor trailers
-	framingStream                // HTTP/2: trailers may follow a body with a Content-Length
+	FramingPlain                 // HTTP/1.0: there are neither interim answers nor trailers
+	FramingStream                // HTTP/2: trailers may follow a body with a Content-Length
 )
 
 // said is what few handlers say, most of it in fields of the head.
@@ -86,24 +86,24 @@ type said struct {
 	trails   bool     // something was announced, if only names that no trailer may have
 	// the Connection field, which the server may have to replace; nil: there is none, not even one
 	// without a value
-	connection []string
-	coding     coding // Transfer-Encoding
+	Connection []string
+	Coding     Coding // Transfer-Encoding
 	dated      bool   // Date
-	duplex     bool   // EnableFullDuplex: the answer does not wait for the end of the request's body
+	Duplex     bool   // EnableFullDuplex: the answer does not wait for the end of the request's body
 }
 
 var saidNothing said
 
-// words is what the handler has said, to be read.
-func (w *response) words() *said {
+// Words is what the handler has said, to be read.
+func (w *Response) Words() *said {
 	if w.said == nil {
 		return &saidNothing
 	}
 	return w.said
 }
 
-// tell is what the handler says, to be written.
-func (w *response) tell() *said {
+// Tell is what the handler says, to be written.
+func (w *Response) Tell() *said {
 	if w.said == nil {
 		w.said = new(said)
 	}
@@ -112,76 +112,79 @@ func (w *response) tell() *said {
 
 // seldom is what few exchanges need.
 type seldom struct {
-	room     driver.Parker // of the writer that waits for room
+	Room     driver.Parker // of the writer that waits for room
 	interim  driver.Parker // of the reader that waits for room to send 100 Continue
-	stream   *stream       // continues the answer, if that is detached
-	takeover takeover      // the new owner of the connection, if it is taken
-	last     *lastState    // of the connection, if it has gone; nil: no state function
+	stream   *Stream       // continues the answer, if that is detached
+	Takeover Takeover      // the new owner of the connection, if it is taken
+	last     *LastState    // of the connection, if it has gone; nil: no state function
 }
 
-func forAnswer(s *seldom) *driver.Parker { return &s.room }
+func ForAnswer(s *seldom) *driver.Parker { return &s.Room }
 
 func forInterim(s *seldom) *driver.Parker { return &s.interim }
 
 // more gives the response what few have. mu is held.
-func (w *response) more() *seldom {
-	if w.seldom == nil {
-		w.seldom = new(seldom)
+func (w *Response) more() *seldom {
+	if w.Seldom == nil {
+		w.Seldom = new(seldom)
 	}
-	return w.seldom
+	return w.Seldom
 }
 
-// A coding is what a handler's Transfer-Encoding means to the framing, which is the server's
+// A Coding is what a handler's Transfer-Encoding means to the framing, which is the server's
 // business.
-type coding uint8
+type Coding uint8
 
 const (
-	codingNone     coding = iota
-	codingChunked         // what would be chosen anyway
-	codingIdentity        // the body ends with the connection
-	codingOther           // sent as it is, inside chunks
+	CodingNone     Coding = iota
+	CodingChunked         // what would be chosen anyway
+	CodingIdentity        // the body ends with the connection
+	CodingOther           // sent as it is, inside chunks
 )
 
 // WriteHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or
 // panics with is said in its words, because programs look for them.
-func (w *response) WriteHeader(status int) {
+func (w *Response) WriteHeader(status int) {
 	switch {
-	case w.x.progress() == hijacked:
-		w.x.lane.s.Logf("http: response.WriteHeader on hijacked connection from %s", caller())
-	case w.x.progress() == detached || w.x.progress().taken():
+	case w.X.Progress() == Hijacked:
+		w.X.Lane.Server.Logf("http: response.WriteHeader on hijacked connection from %s", caller())
+	case w.X.Progress() == Detached || w.X.Progress().Taken():
 		// Middleware that records the status calls it behind the head that has been sent.
-	case w.head != headOpen:
-		w.x.lane.s.logSuperfluous()
+	case w.Head != HeadOpen:
+		w.X.Lane.Server.logSuperfluous()
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
-	case status < 200 && (status != http.StatusSwitchingProtocols || w.framing == framingStream):
+	case status < 200 && (status != http.StatusSwitchingProtocols || w.Framing == FramingStream):
 		w.informational(status)
 	default:
-		w.refuseContinue()
-		w.status = status
-		w.head = headFixed
-		w.x.carrier.snapshot()
+		w.RefuseContinue()
+		w.Status = status
+		w.Head = headFixed
+		w.X.Carrier.Snapshot()
 	}
 }
 
-func (w *response) setLastState(s *lastState) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *Response) setLastState(s *LastState) {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
 	w.more().last = s
 }
 
-func (w *response) lastState() *lastState {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.seldom == nil {
+func (w *Response) lastState() *LastState {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	if w.Seldom == nil {
 		return nil
 	}
-	return w.seldom.last
+	return w.Seldom.last
 }
 
-func (s *shared) logSuperfluous() {
+func (s *Server) logSuperfluous() {
 	s.Logf("http: superfluous response.WriteHeader call from %s", caller())
 }
+
+// ourPath is what the names of functions begin with that are not the program's.
+const ourPath = "github.com/myriad-go/myriad/web/internal/"
 
 // caller names the function that has called into the server, past net/http's helpers.
 func caller() string {
@@ -189,52 +192,45 @@ func caller() string {
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
 	for {
 		f, more := frames.Next()
-		if !more || !isOurs(f.Function) && !strings.HasPrefix(f.Function, "net/http.") {
+		if !more || !strings.HasPrefix(f.Function, ourPath) && !strings.HasPrefix(f.Function, "net/http.") {
 			return fmt.Sprintf("%s (%s:%d)", f.Function, path.Base(f.File), f.Line)
 		}
 	}
 }
 
-func isOurs(function string) bool {
-	name, ok := strings.CutPrefix(function, "github.com/myriad-go/myriad/web.")
-	return ok && (strings.HasPrefix(name, "(*giving)") || strings.HasPrefix(name, "(*given)") ||
-		strings.HasPrefix(name, "(*given2)") || strings.HasPrefix(name, "(*response)") ||
-		strings.HasPrefix(name, "(*shared).logSuperfluous") || strings.HasPrefix(name, "writeBody"))
-}
-
-func (w *response) informational(status int) {
-	if w.framing == framingPlain {
+func (w *Response) informational(status int) {
+	if w.Framing == FramingPlain {
 		return // RFC 9110 section 15.2: not to an HTTP/1.0 client
 	}
 	if status == http.StatusContinue {
-		w.refuseContinue() // once is enough
+		w.RefuseContinue() // once is enough
 	}
-	_ = w.x.carrier.interim(status)
-	w.x.HandOff() // as flush does
+	_ = w.X.Carrier.Interim(status)
+	w.X.HandOff() // as flush does
 }
 
 // sendContinue tells the client to send the body it has announced, unless an answer has begun. It
 // may run beside the handler, on a goroutine that reads the body.
-func (w *response) sendContinue() {
-	if !w.x.body.mayContinue() {
+func (w *Response) sendContinue() {
+	if !w.X.Body.mayContinue() {
 		return
 	}
 	for w.tryContinue() == myriad.ErrFull { // with answers to earlier requests
-		if !w.x.HandOff() {
+		if !w.X.HandOff() {
 			return
 		}
-		if w.waitForRoom(forInterim) != nil {
-			w.wake() // another reader
+		if w.WaitForRoom(forInterim) != nil {
+			w.Wake() // another reader
 			return   // a broken connection shows in Read
 		}
 	}
 }
 
-func (w *response) tryContinue() (err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.x.body.mayContinue() {
-		err = w.x.carrier.invite()
+func (w *Response) tryContinue() (err error) {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	if w.X.Body.mayContinue() {
+		err = w.X.Carrier.Invite()
 	}
 	if err != myriad.ErrFull {
 		w.settleContinue()
@@ -242,43 +238,43 @@ func (w *response) tryContinue() (err error) {
 	return err
 }
 
-// refuseContinue keeps an interim answer from coming behind the final one.
-func (w *response) refuseContinue() {
-	if w.x.body.mayContinue() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
+// RefuseContinue keeps an interim answer from coming behind the final one.
+func (w *Response) RefuseContinue() {
+	if w.X.Body.mayContinue() {
+		w.Mu.Lock()
+		defer w.Mu.Unlock()
 		w.settleContinue()
 	}
 }
 
 // settleContinue lets readers go on that wait to send it. mu is held.
-func (w *response) settleContinue() {
-	w.x.body.settleContinue()
-	if w.seldom != nil {
-		unpark(w.seldom.interim)
+func (w *Response) settleContinue() {
+	w.X.Body.settleContinue()
+	if w.Seldom != nil {
+		unpark(w.Seldom.interim)
 	}
 }
 
-// flush sends what has been gathered.
-func (w *response) flush() error {
-	if w.x.progress() != handling {
+// Flush sends what has been gathered.
+func (w *Response) Flush() error {
+	if w.X.Progress() != Handling {
 		return http.ErrHijacked
 	}
-	if w.head == headOpen {
+	if w.Head == HeadOpen {
 		w.WriteHeader(http.StatusOK)
 	}
 	var err error
 	switch {
-	case w.head != headSent:
-		err = w.sendHead(nil, false)
+	case w.Head != HeadSent:
+		err = w.SendHead(nil, false)
 	case w.pending != nil:
 		err = w.sendPending(false)
 	default:
-		if err = w.lostErr(); err != nil { // the queue may still hold something
-			err = w.x.netError("write", err)
+		if err = w.LostErr(); err != nil { // the queue may still hold something
+			err = w.X.NetError("write", err)
 		}
 	}
-	w.x.HandOff() // the loop sends nothing before its task returns, and the handler may go on for long
+	w.X.HandOff() // the loop sends nothing before its task returns, and the handler may go on for long
 	return err
 }
 
@@ -297,18 +293,18 @@ type usualFields [len(usualNames)]struct {
 	set    bool
 }
 
-// A fieldCoder appends fields in the words of a version of HTTP.
-type fieldCoder struct {
-	field  func(p []byte, name, value string) []byte
-	length func(p []byte, n int64) []byte // Content-Length
+// A FieldCoder appends fields in the words of a version of HTTP.
+type FieldCoder struct {
+	Field  func(p []byte, name, value string) []byte
+	Length func(p []byte, n int64) []byte // Content-Length
 }
 
-// header is what the handler has set, nil if that is nothing.
-func (w *response) header() http.Header { return w.x.given.header }
+// Header is what the handler has set, nil if that is nothing.
+func (w *Response) Header() http.Header { return w.X.Given.header }
 
-// appendHeader appends the header's fields as they are now, for a carrier's snapshot: later changes
+// AppendHeader appends the header's fields as they are now, for a carrier's snapshot: later changes
 // to the map mean trailers only. It takes in what they say of the answer's framing.
-func (w *response) appendHeader(p []byte, code *fieldCoder) []byte {
+func (w *Response) AppendHeader(p []byte, code *FieldCoder) []byte {
 	if usual, only := w.usual(); only {
 		for i := range usual {
 			if f := &usual[i]; f.set {
@@ -317,10 +313,10 @@ func (w *response) appendHeader(p []byte, code *fieldCoder) []byte {
 		}
 		return p
 	}
-	header := w.header()
+	header := w.Header()
 	w.announce(header["Trailer"])
 	if values, ok := header["Transfer-Encoding"]; ok {
-		w.tell().coding = w.x.carrier.coding(values)
+		w.Tell().Coding = w.X.Carrier.Coding(values)
 	}
 	var few [fewNames]string
 	for _, name := range w.names(few[:0]) {
@@ -329,12 +325,12 @@ func (w *response) appendHeader(p []byte, code *fieldCoder) []byte {
 	return p
 }
 
-// appendInterim appends the header's fields for an informational answer.
-func (w *response) appendInterim(p []byte, code *fieldCoder) []byte {
-	header := w.header()
+// AppendInterim appends the header's fields for an informational answer.
+func (w *Response) AppendInterim(p []byte, code *FieldCoder) []byte {
+	header := w.Header()
 	for _, name := range w.names(nil) {
 		if name != "Content-Length" && name != "Transfer-Encoding" {
-			p = code.append(p, name, header[name])
+			p = code.Append(p, name, header[name])
 		}
 	}
 	return p
@@ -342,8 +338,8 @@ func (w *response) appendInterim(p []byte, code *fieldCoder) []byte {
 
 // usual finds those of the header's fields that are usual, and reports whether there are no others.
 // It does not look for more than there are.
-func (w *response) usual() (found usualFields, only bool) {
-	header := w.header()
+func (w *Response) usual() (found usualFields, only bool) {
+	header := w.Header()
 	left := len(header)
 	for i := len(usualNames) - 1; i >= 0 && 0 < left && left <= i+1; i-- {
 		if values, ok := header[usualNames[i]]; ok {
@@ -355,8 +351,8 @@ func (w *response) usual() (found usualFields, only bool) {
 }
 
 // names appends the header's keys to dst, in order, so that the same answer has the same bytes.
-func (w *response) names(dst []string) []string {
-	for name := range w.header() {
+func (w *Response) names(dst []string) []string {
+	for name := range w.Header() {
 		dst = append(dst, name)
 	}
 	if len(dst) > 1 {
@@ -367,34 +363,34 @@ func (w *response) names(dst []string) []string {
 
 // appendOwn appends a field of the handler's, unless that says how the answer is framed and the
 // server finds other words for it.
-func (w *response) appendOwn(p []byte, code *fieldCoder, name string, values []string) []byte {
+func (w *Response) appendOwn(p []byte, code *FieldCoder, name string, values []string) []byte {
 	if w.special(name, values) {
 		return p
 	}
-	return code.append(p, name, values)
+	return code.Append(p, name, values)
 }
 
-func (code *fieldCoder) append(p []byte, name string, values []string) []byte {
+func (code *FieldCoder) Append(p []byte, name string, values []string) []byte {
 	for _, v := range values {
-		p = code.field(p, name, v)
+		p = code.Field(p, name, v)
 	}
 	return p
 }
 
 // special handles the fields that say how the answer is framed, and reports whether the field is
 // not to be copied.
-func (w *response) special(name string, values []string) bool {
+func (w *Response) special(name string, values []string) bool {
 	switch name {
 	case "Content-Length":
 		return w.declareLength(values)
 	case "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade":
-		return w.x.carrier.ownField(name, values)
+		return w.X.Carrier.OwnField(name, values)
 	case "Date":
-		w.tell().dated = true
+		w.Tell().dated = true
 	case "Content-Type":
 		w.gotType = true
 		// it would describe a body that is not there (RFC 9110 section 15.4.5)
-		return w.status == http.StatusNotModified
+		return w.Status == http.StatusNotModified
 	case "Content-Encoding":
 		w.gotType = w.gotType || len(values) > 0 && values[0] != ""
 	}
@@ -403,34 +399,34 @@ func (w *response) special(name string, values []string) bool {
 
 // declareLength takes the handler's Content-Length in. A key without a value keeps the server from
 // finding one out. The field is copied as the handler wrote it.
-func (w *response) declareLength(values []string) (skip bool) {
-	w.extent = extentWithheld
+func (w *Response) declareLength(values []string) (skip bool) {
+	w.Extent = extentWithheld
 	if len(values) == 0 || values[0] == "" {
 		return true
 	}
 	n, err := strconv.ParseInt(values[0], 10, 64)
 	switch {
 	case err != nil || n < 0:
-		w.extent = extentOpen
-		delete(w.header(), "Content-Length")
-		w.x.lane.s.Logf("http: invalid Content-Length of %q", values[0])
+		w.Extent = extentOpen
+		delete(w.Header(), "Content-Length")
+		w.X.Lane.Server.Logf("http: invalid Content-Length of %q", values[0])
 		return true
-	case w.words().coding != codingNone && w.words().coding != codingIdentity:
-		w.x.lane.s.Logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d",
-			w.header().Get("Transfer-Encoding"), n)
+	case w.Words().Coding != CodingNone && w.Words().Coding != CodingIdentity:
+		w.X.Lane.Server.Logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d",
+			w.Header().Get("Transfer-Encoding"), n)
 		return true
-	case !bodyAllowed(w.status):
+	case !BodyAllowed(w.Status):
 		return true
 	}
-	w.extent, w.length = extentDeclared, n
+	w.Extent, w.length = extentDeclared, n
 	return false
 }
 
-func (w *response) announce(values []string) {
+func (w *Response) announce(values []string) {
 	if len(values) == 0 {
 		return
 	}
-	said := w.tell()
+	said := w.Tell()
 	said.trails = true
 	said.trailers = slices.Grow(said.trailers, len(values))
 	for _, list := range values {
@@ -443,66 +439,66 @@ func (w *response) announce(values []string) {
 	}
 }
 
-// bodyAllowed is RFC 9110 section 6.4.1.
-func bodyAllowed(status int) bool { return status >= 200 && status != 204 && status != 304 }
+// BodyAllowed is RFC 9110 section 6.4.1.
+func BodyAllowed(status int) bool { return status >= 200 && status != 204 && status != 304 }
 
-// sendHead sends the head with what has been gathered. last: nothing follows. next is what the
+// SendHead sends the head with what has been gathered. last: nothing follows. next is what the
 // handler writes on top of what has been gathered.
-func (w *response) sendHead(next []byte, last bool) error {
-	w.head = headSent
+func (w *Response) SendHead(next []byte, last bool) error {
+	w.Head = HeadSent
 	defer w.drop()
-	return w.x.carrier.head(next, last)
+	return w.X.Carrier.SendHead(next, last)
 }
 
-func (w *response) drop() {
-	w.near = nil
+func (w *Response) drop() {
+	w.Near = nil
 	w.dropPending()
 }
 
 // findLength is for an answer that is whole: it has the length that was written, unless the handler
 // has said otherwise.
-func (w *response) findLength() {
-	if w.extent == extentOpen && w.words().coding == codingNone && !w.trailersNeedChunks() &&
-		bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
-		w.extent, w.length = extentFound, w.written
+func (w *Response) findLength() {
+	if w.Extent == extentOpen && w.Words().Coding == CodingNone && !w.trailersNeedChunks() &&
+		BodyAllowed(w.Status) && (!w.NoBody || w.Written > 0) {
+		w.Extent, w.length = extentFound, w.Written
 	}
 }
 
 // trailersNeedChunks reports whether trailers follow that would be lost behind a Content-Length.
-func (w *response) trailersNeedChunks() bool {
-	switch w.framing {
-	case framingStream:
+func (w *Response) trailersNeedChunks() bool {
+	switch w.Framing {
+	case FramingStream:
 		return false
-	case framingPlain:
-		return w.words().trails
+	case FramingPlain:
+		return w.Words().trails
 	}
-	return w.words().trails || w.hasPrefixed()
+	return w.Words().trails || w.hasPrefixed()
 }
 
-// needsFrame reports whether nothing says yet where the answer's body ends.
-func (w *response) needsFrame() bool { return bodyAllowed(w.status) && !w.noBody && !w.extent.known() }
+// NeedsFrame reports whether nothing says yet where the answer's body ends.
+func (w *Response) NeedsFrame() bool { return BodyAllowed(w.Status) && !w.NoBody && !w.Extent.Known() }
 
-// appendDecided appends the fields that the server finds out: the date, the type of a body that
+// AppendDecided appends the fields that the server finds out: the date, the type of a body that
 // begins with first and next, its length.
-func (w *response) appendDecided(p []byte, code *fieldCoder, first, next []byte) []byte {
-	if !w.words().dated {
-		p = code.field(p, "Date", w.x.date())
+func (w *Response) AppendDecided(p []byte, code *FieldCoder, first, next []byte) []byte {
+	if !w.Words().dated {
+		p = code.Field(p, "Date", w.X.date())
 	}
-	if bodyAllowed(w.status) && !w.gotType && w.words().coding == codingNone && len(first)+len(next) > 0 {
-		p = code.field(p, "Content-Type", sniff(first, next))
+	if BodyAllowed(w.Status) && !w.gotType && w.Words().Coding == CodingNone && len(first)+len(next) > 0 {
+		p = code.Field(p, "Content-Type", sniff(first, next))
 	}
-	if w.extent == extentFound {
-		p = code.length(p, w.length)
+	if w.Extent == extentFound {
+		p = code.Length(p, w.length)
 	}
 	return p
 }
 
 // hasPrefixed reports whether the handler has set a trailer that it did not announce.
-func (w *response) hasPrefixed() bool {
+func (w *Response) hasPrefixed() bool {
 	if _, only := w.usual(); only {
 		return false
 	}
-	for name := range w.header() {
+	for name := range w.Header() {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
 			return true
 		}
@@ -510,18 +506,18 @@ func (w *response) hasPrefixed() bool {
 	return false
 }
 
-// appendTrailer appends the fields of the trailer section: those that were announced, and those
+// AppendTrailer appends the fields of the trailer section: those that were announced, and those
 // with http.TrailerPrefix.
-func (w *response) appendTrailer(p []byte, code *fieldCoder) []byte {
+func (w *Response) AppendTrailer(p []byte, code *FieldCoder) []byte {
 	if _, only := w.usual(); only {
 		return p
 	}
-	header := w.header()
+	header := w.Header()
 	var few [fewNames]string
 	for _, name := range w.names(few[:0]) {
 		key, prefixed := strings.CutPrefix(name, http.TrailerPrefix)
-		if prefixed || slices.Contains(w.words().trailers, name) {
-			p = code.append(p, key, header[name])
+		if prefixed || slices.Contains(w.Words().trailers, name) {
+			p = code.Append(p, key, header[name])
 		}
 	}
 	return p
@@ -530,18 +526,18 @@ func (w *response) appendTrailer(p []byte, code *fieldCoder) []byte {
 const (
 	// bodyBuffer is how much of an answer is gathered before it is sent: small writes leave
 	// together, and an answer that fits gets a Content-Length. The same as net/http.
-	bodyBuffer  = 2 << 10
+	BodyBuffer  = 2 << 10
 	firstBuffer = 256 // what is taken for it at first
 	// pieceBytes is how a large Write is cut, so that waiting for room makes progress: as a chunk
 	// of HTTP/1 it just fits a block.
-	pieceBytes = 32<<10 - chunkRoom
+	PieceBytes = 32<<10 - ChunkRoom
 )
 
-func writeBody[T []byte | string](w *response, p T) (int, error) {
+func writeBody[T []byte | string](w *Response, p T) (int, error) {
 	if err := w.mayWrite(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
-	w.written += int64(len(p))
+	w.Written += int64(len(p))
 	if room := w.gather(len(p)); room != nil {
 		return copy(room, p), nil
 	}
@@ -550,52 +546,52 @@ func writeBody[T []byte | string](w *response, p T) (int, error) {
 
 // mayWrite begins the answer if it has not begun, and reports what speaks against n more bytes of
 // body.
-func (w *response) mayWrite(n int) error {
+func (w *Response) mayWrite(n int) error {
 	switch {
-	case w.x.progress().taken():
+	case w.X.Progress().Taken():
 		if n > 0 {
-			w.x.lane.s.Logf("http: response.Write on hijacked connection from %s", caller())
+			w.X.Lane.Server.Logf("http: response.Write on hijacked connection from %s", caller())
 		}
 		return http.ErrHijacked
-	case w.x.progress().over():
-		return errHandlerOver
+	case w.X.Progress().Over():
+		return ErrHandlerOver
 	case w.failed != nil:
 		return w.failed
 	}
-	if w.head == headOpen {
+	if w.Head == HeadOpen {
 		w.WriteHeader(http.StatusOK)
 	}
 	switch {
 	case n == 0:
 		return nil
-	case !bodyAllowed(w.status):
+	case !BodyAllowed(w.Status):
 		return http.ErrBodyNotAllowed
-	case w.extent.known() && w.written+int64(n) > w.length:
-		w.written += int64(n) // nothing fits any more, and the connection ends: the answer is not what its head says
+	case w.Extent.Known() && w.Written+int64(n) > w.length:
+		w.Written += int64(n) // nothing fits any more, and the connection ends: the answer is not what its head says
 		return http.ErrContentLength
 	}
 	return nil
 }
 
-var errHandlerOver = errors.New("web: Write after the handler has returned: use Detached for an answer that " +
+var ErrHandlerOver = errors.New("web: Write after the handler has returned: use Detached for an answer that " +
 	"outlives it")
 
 // gather gives n bytes of room behind what waits, as long as that is little; else nil.
-func (w *response) gather(n int) []byte {
-	if at := len(w.near); w.pending == nil && at+n <= cap(w.near) {
-		w.near = w.near[:at+n]
-		return w.near[at:]
+func (w *Response) gather(n int) []byte {
+	if at := len(w.Near); w.pending == nil && at+n <= cap(w.Near) {
+		w.Near = w.Near[:at+n]
+		return w.Near[at:]
 	}
-	first := w.gathered()
+	first := w.Gathered()
 	switch {
-	case len(first)+n > bodyBuffer || len(first) == 0 && w.head == headSent && w.noBody:
+	case len(first)+n > BodyBuffer || len(first) == 0 && w.Head == HeadSent && w.NoBody:
 		return nil
 	case w.pending == nil:
 		w.pending = buf.Get(max(len(first)+n, firstBuffer))
 		w.pending.Append(first)
-		w.near = nil
+		w.Near = nil
 	case w.pending.Free() < n:
-		larger := buf.Get(bodyBuffer)
+		larger := buf.Get(BodyBuffer)
 		larger.Append(first)
 		w.pending.Release()
 		w.pending = larger
@@ -605,19 +601,19 @@ func (w *response) gather(n int) []byte {
 	return room
 }
 
-// gathered is the bytes of the body that wait.
-func (w *response) gathered() []byte {
+// Gathered is the bytes of the body that wait.
+func (w *Response) Gathered() []byte {
 	if w.pending != nil {
 		return w.pending.Bytes()
 	}
-	return w.near
+	return w.Near
 }
 
 // pass sends p behind what was gathered.
-func (w *response) pass(p []byte) (int, error) {
+func (w *Response) pass(p []byte) (int, error) {
 	switch {
-	case w.head != headSent:
-		if err := w.sendHead(p, false); err != nil {
+	case w.Head != HeadSent:
+		if err := w.SendHead(p, false); err != nil {
 			return 0, err
 		}
 	case w.pending != nil:
@@ -625,34 +621,34 @@ func (w *response) pass(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if w.noBody {
+	if w.NoBody {
 		return len(p), nil
 	}
 	return w.sendPieces(p)
 }
 
 // sendPending sends what was gathered behind a head that has gone. last: and the end.
-func (w *response) sendPending(last bool) error {
+func (w *Response) sendPending(last bool) error {
 	defer w.dropPending()
 	var data []byte
-	if w.pending != nil && !w.noBody {
+	if w.pending != nil && !w.NoBody {
 		data = w.pending.Bytes()
 	}
-	return w.x.carrier.data(data, last)
+	return w.X.Carrier.SendData(data, last)
 }
 
-func (w *response) dropPending() {
+func (w *Response) dropPending() {
 	if w.pending != nil {
 		w.pending.Release()
 		w.pending = nil
 	}
 }
 
-func (w *response) sendPieces(p []byte) (int, error) {
+func (w *Response) sendPieces(p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {
-		piece := p[sent:min(len(p), sent+pieceBytes)]
-		if err := w.x.carrier.data(piece, false); err != nil {
+		piece := p[sent:min(len(p), sent+PieceBytes)]
+		if err := w.X.Carrier.SendData(piece, false); err != nil {
 			return sent, err
 		}
 		sent += len(piece)
@@ -661,45 +657,45 @@ func (w *response) sendPieces(p []byte) (int, error) {
 }
 
 // finish completes the answer when the handler has returned.
-func (w *response) finish() error {
-	if w.head == headOpen {
+func (w *Response) finish() error {
+	if w.Head == HeadOpen {
 		w.WriteHeader(http.StatusOK)
 	}
 	if err := w.sendEnd(); err != nil {
 		return err
 	}
-	if w.isShort() {
-		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.written,
+	if w.IsShort() {
+		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.Written,
 			http.ErrContentLength)
 	}
 	return nil
 }
 
-// isShort reports whether the answer lacks something of the Content-Length that its handler has
+// IsShort reports whether the answer lacks something of the Content-Length that its handler has
 // declared.
-func (w *response) isShort() bool {
-	return w.extent.known() && w.written != w.length && !w.noBody && bodyAllowed(w.status)
+func (w *Response) IsShort() bool {
+	return w.Extent.Known() && w.Written != w.length && !w.NoBody && BodyAllowed(w.Status)
 }
 
-func (w *response) sendEnd() error {
-	if w.head != headSent {
+func (w *Response) sendEnd() error {
+	if w.Head != HeadSent {
 		w.findLength()
-		return w.sendHead(nil, true)
+		return w.SendHead(nil, true)
 	}
 	return w.sendPending(true)
 }
 
-// alive reports what speaks against a further piece of the answer, if that is empty.
-func (w *response) alive() error {
+// Alive reports what speaks against a further piece of the answer, if that is empty.
+func (w *Response) Alive() error {
 	if w.failed != nil {
 		return w.failed
 	}
-	return w.lostErr()
+	return w.LostErr()
 }
 
-// sendWhenRoom calls send until it is not refused for want of room. It fails once the deadline for
+// SendWhenRoom calls send until it is not refused for want of room. It fails once the deadline for
 // the answer has passed, and from then on: whatever has been left out, nothing must follow.
-func (w *response) sendWhenRoom(send func() error) error {
+func (w *Response) SendWhenRoom(send func() error) error {
 	for w.failed == nil {
 		err := w.inTime()
 		if err == nil {
@@ -710,10 +706,10 @@ func (w *response) sendWhenRoom(send func() error) error {
 			return nil
 		case !errors.Is(err, myriad.ErrFull):
 			w.failed = err
-		case !w.x.HandOff():
+		case !w.X.HandOff():
 			w.failed = myriad.ErrOnLoop
 		default:
-			w.failed = w.waitForRoom(forAnswer)
+			w.failed = w.WaitForRoom(ForAnswer)
 		}
 		if w.failed != nil && w.failed != myriad.ErrOnLoop {
 			w.sendFailed()
@@ -723,58 +719,58 @@ func (w *response) sendWhenRoom(send func() error) error {
 }
 
 // sendFailed says what has failed in the words of net/http, and ends the context, as that does.
-func (w *response) sendFailed() {
-	if cause := w.lostErr(); cause != nil {
+func (w *Response) sendFailed() {
+	if cause := w.LostErr(); cause != nil {
 		w.failed = cause // of which the carrier need not know
 	}
-	w.failed = w.x.netError("write", w.failed)
-	w.x.given.ctx.depart()
+	w.failed = w.X.NetError("write", w.failed)
+	w.X.Given.Ctx.Depart()
 }
 
 // inTime fails when the answer is late.
-func (w *response) inTime() error {
-	by := moment(w.writeBy.Load())
-	if by == never {
+func (w *Response) inTime() error {
+	by := Moment(w.WriteBy.Load())
+	if by == Never {
 		return nil
 	}
-	if !by.passed(w.x.lane.s.now()) {
-		return w.lostErr()
+	if !by.Passed(w.X.Lane.Server.Now()) {
+		return w.LostErr()
 	}
-	w.lose(os.ErrDeadlineExceeded)
-	return w.lostErr()
+	w.Lose(os.ErrDeadlineExceeded)
+	return w.LostErr()
 }
 
-// waitForRoom waits for Drained or the end of the connection.
-func (w *response) waitForRoom(purpose func(*seldom) *driver.Parker) error {
-	w.mu.Lock()
+// WaitForRoom waits for Drained or the end of the connection.
+func (w *Response) WaitForRoom(purpose func(*seldom) *driver.Parker) error {
+	w.Mu.Lock()
 	p := purpose(w.more())
 	fresh := *p == nil
 	if fresh {
-		*p = w.x.lane.s.engine.System().NewParker()
+		*p = w.X.Lane.Server.Engine.System().NewParker()
 	}
-	w.mu.Unlock()
-	if err := w.lostErr(); fresh || err != nil {
+	w.Mu.Unlock()
+	if err := w.LostErr(); fresh || err != nil {
 		return err // fresh: there may have been room before the parker was there, and the carrier is asked again
 	}
-	if w.x.carrier.hasTurn() {
-		w.x.awaitClient(*p)
+	if w.X.Carrier.HasTurn() {
+		w.X.awaitClient(*p)
 	} else {
 		(*p).Park() // for other handlers
 	}
-	return w.lostErr()
+	return w.LostErr()
 }
 
-func (w *response) lostErr() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *Response) LostErr() error {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
 	return w.lost
 }
 
-func (w *response) wake() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s := w.seldom; s != nil {
-		unpark(s.room)
+func (w *Response) Wake() {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	if s := w.Seldom; s != nil {
+		unpark(s.Room)
 		unpark(s.interim)
 	}
 }
@@ -785,49 +781,49 @@ func unpark(p driver.Parker) {
 	}
 }
 
-// lose has every later write fail with err, unless one fails already.
-func (w *response) lose(err error) {
-	w.mu.Lock()
+// Lose has every later write fail with err, unless one fails already.
+func (w *Response) Lose(err error) {
+	w.Mu.Lock()
 	if w.lost == nil {
 		w.lost = err
 	}
-	w.mu.Unlock()
-	w.wake()
+	w.Mu.Unlock()
+	w.Wake()
 }
 
-func (w *response) setReadDeadline(t time.Time) {
-	if b := w.x.body; b != nil {
-		b.setReadBy(w.x.lane.s.moment(t))
+func (w *Response) setReadDeadline(t time.Time) {
+	if b := w.X.Body; b != nil {
+		b.setReadBy(w.X.Lane.Server.moment(t))
 	}
 }
 
-func (w *response) setWriteDeadline(t time.Time) {
-	w.writeBy.Store(int64(w.x.lane.s.moment(t)))
-	w.x.demand(demandDeadline | demandWriteBy)
+func (w *Response) setWriteDeadline(t time.Time) {
+	w.WriteBy.Store(int64(w.X.Lane.Server.moment(t)))
+	w.X.Demand(DemandDeadline | demandWriteBy)
 }
 
-// outlive fixes the head of a response that is to outlive its handler: with the status that
+// Outlive fixes the head of a response that is to outlive its handler: with the status that
 // middleware has kept back, or 200. It has middleware see the status by WriteHeader, and writes no
 // body, not even an empty one, where middleware that compresses begins. The Stream bypasses that,
 // so a Content-Encoding that middleware adds in WriteHeader is taken back.
-func (w *response) outlive(outer http.ResponseWriter) {
-	if w.head != headOpen {
+func (w *Response) Outlive(outer http.ResponseWriter) {
+	if w.Head != HeadOpen {
 		return
 	}
 	const field = "Content-Encoding"
-	own := w.header()[field]
+	own := w.Header()[field]
 	writeHeaderNow(outer)
-	if w.head == headOpen {
+	if w.Head == HeadOpen {
 		outer.WriteHeader(http.StatusOK)
 	}
-	header := w.header() // middleware may have made it just now
-	if w.head == headOpen || slices.Equal(own, header[field]) {
+	header := w.Header() // middleware may have made it just now
+	if w.Head == HeadOpen || slices.Equal(own, header[field]) {
 		return // middleware that still keeps the status back is bypassed when the head is sent
 	}
 	if header[field] = own; own == nil {
 		delete(header, field)
 	}
-	w.x.carrier.snapshot()
+	w.X.Carrier.Snapshot()
 }
 
 // writeHeaderNow has the outermost middleware that keeps a status back, as gin does, pass it on.
@@ -848,7 +844,7 @@ func writeHeaderNow(w http.ResponseWriter) {
 // sniffLen is how much of a body http.DetectContentType looks at.
 const sniffLen = 512
 
-const plainText = "text/plain; charset=utf-8"
+const PlainText = "text/plain; charset=utf-8"
 
 // sniff finds the Content-Type of a body that begins with first and goes on with next.
 func sniff(first, next []byte) string {
@@ -857,7 +853,7 @@ func sniff(first, next []byte) string {
 	}
 	first = first[:min(len(first), sniffLen)]
 	if startsPlain(first) && !hasBinary(first) {
-		return plainText
+		return PlainText
 	}
 	return http.DetectContentType(first)
 }

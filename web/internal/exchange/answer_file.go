@@ -1,4 +1,4 @@
-package web
+package exchange
 
 import (
 	"fmt"
@@ -13,30 +13,30 @@ import (
 const minSendFile = sniffLen
 
 // readFrom has the kernel send src where it can.
-func (w *response) readFrom(src io.Reader) (int64, error) {
+func (w *Response) readFrom(src io.Reader) (int64, error) {
 	first, err := w.readFirst(src)
-	if err != nil || first < sniffLen && w.head != headSent {
+	if err != nil || first < sniffLen && w.Head != HeadSent {
 		return first, err
 	}
 	n, err := w.readFile(src)
 	if err != nil {
 		return first + n, err
 	}
-	b := buf.Get(pieceBytes)
+	b := buf.Get(PieceBytes)
 	defer b.Release()
-	rest, err := io.CopyBuffer(writerOnly{w.x.given}, src, b.Extend())
+	rest, err := io.CopyBuffer(writerOnly{w.X.Given}, src, b.Extend())
 	return first + n + rest, err
 }
 
 // readFirst writes as much as the type of the content is found out from, so that nothing is sent
 // before src has given anything.
-func (w *response) readFirst(src io.Reader) (int64, error) {
-	if w.head == headSent {
+func (w *Response) readFirst(src io.Reader) (int64, error) {
+	if w.Head == HeadSent {
 		return 0, nil
 	}
 	b := buf.Get(sniffLen)
 	defer b.Release()
-	return io.CopyBuffer(writerOnly{w.x.given}, io.LimitReader(src, sniffLen), b.Extend())
+	return io.CopyBuffer(writerOnly{w.X.Given}, io.LimitReader(src, sniffLen), b.Extend())
 }
 
 // writerOnly hides ReadFrom from io.Copy.
@@ -44,30 +44,30 @@ type writerOnly struct{ io.Writer }
 
 // readFile has the kernel send src, if that is a file and can be sent as it is. It reports how much
 // of it.
-func (w *response) readFile(src io.Reader) (int64, error) {
-	if w.x.progress() != handling || !bodyAllowed(w.status) || w.noBody {
+func (w *Response) readFile(src io.Reader) (int64, error) {
+	if w.X.Progress() != Handling || !BodyAllowed(w.Status) || w.NoBody {
 		return 0, nil // Write knows what to say
 	}
 	part := partOf(src)
 	if part.n < minSendFile {
 		return 0, nil
 	}
-	if err := w.flush(); err != nil {
+	if err := w.Flush(); err != nil {
 		return 0, err
 	}
-	if !w.x.carrier.canSendFile() {
+	if !w.X.Carrier.CanSendFile() {
 		return 0, nil
 	}
-	if w.extent.known() {
-		part.n = min(part.n, w.length-w.written)
+	if w.Extent.Known() {
+		part.n = min(part.n, w.length-w.Written)
 	}
 	if part.n < minSendFile {
 		return 0, nil
 	}
-	if err := w.x.carrier.file(part.file, part.off, part.n); err != nil {
+	if err := w.X.Carrier.SendFile(part.file, part.off, part.n); err != nil {
 		return 0, err
 	}
-	w.written += part.n
+	w.Written += part.n
 	return part.n, part.skip()
 }
 

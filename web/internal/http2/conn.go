@@ -1,4 +1,4 @@
-package web
+package http2
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/mux"
@@ -16,27 +18,28 @@ import (
 
 const (
 	// maxStreams is how many requests of a connection may be open: see web.Server.HTTP2.
-	maxStreams = 250
+	MaxStreams = 250
 	// streamWindow is how much of a request's body may wait for its handler.
-	streamWindow = 64 << 10
+	StreamWindow = 64 << 10
 )
 
-// A h2server is what the HTTP/2 connections of a server have in common.
-type h2server struct {
-	shared      *shared
+// A Server is what the HTTP/2 connections of a server have in common.
+type Server struct {
+	shared      *exchange.Server
 	config      mux.Config
 	figures     *figures
 	window      int32 // of each stream
 	permitsWeak bool  // TLS that RFC 9113 section 9.2 does not want
 }
 
-// init makes it ready for heads of head bytes. tunnels: the extended CONNECT is offered.
-func (s *h2server) init(common *shared, limits *http.HTTP2Config, head int, tunnels bool) {
+// Init makes it ready for heads of head bytes. tunnels: the extended CONNECT is offered.
+func (s *Server) Init(common *exchange.Server, limits *http.HTTP2Config, head int, tunnels bool) {
 	const overhead = 10 * 32 // net/http adds it for ten fields as HPACK counts them
-	s.shared, s.figures = common, common.engine.Shared(figuresKey{}, newFigures).(*figures)
+	s.shared, s.figures = common, common.Engine.Shared(figuresKey{}, newFigures).(*figures)
 	s.config = mux.Config{
-		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: common.engine.System().Now,
-		Connect: tunnels, HeadTimeout: firstOf(common.ReadHeaderTimeout, common.ReadTimeout, headTimeout),
+		Streams: MaxStreams, Window: StreamWindow, HeaderList: head + overhead, Now: common.Engine.System().Now,
+		Connect: tunnels, HeadTimeout: exchange.FirstOf(common.ReadHeaderTimeout, common.ReadTimeout,
+			exchange.HeadTimeout),
 		Counters: &s.figures.Counters, Log: mux.NewLog(func(f mux.Fault) { common.Logf("http: %v", f) }),
 	}
 	s.config.Take(limits)
@@ -44,25 +47,25 @@ func (s *h2server) init(common *shared, limits *http.HTTP2Config, head int, tunn
 	s.permitsWeak = limits != nil && limits.PermitProhibitedCipherSuites
 }
 
-// open makes an HTTP/2 connection of one that has just begun.
-func (s *h2server) open(k link) { k.c.SetHandler(&h2conn{link: k, server: s}, nil) }
+// Open makes an HTTP/2 connection of one that has just begun.
+func (s *Server) Open(k exchange.Link) { k.C.SetHandler(&Conn{Link: k, server: s}, nil) }
 
-// take has a connection of HTTP/1 go on by HTTP/2, with what has come.
-func (s *h2server) take(k link, came []byte) {
-	k.c.SetHandler(&h2conn{link: k, server: s, moved: true}, came)
+// Take has a connection of HTTP/1 go on by HTTP/2, with what has come.
+func (s *Server) Take(k exchange.Link, came []byte) {
+	k.C.SetHandler(&Conn{Link: k, server: s, moved: true}, came)
 }
 
-// An h2conn is an HTTP/2 connection: the handler of a myriad.Conn, and the owner of its streams.
-type h2conn struct {
-	link
+// A Conn is an HTTP/2 connection: the handler of a myriad.Conn, and the owner of its streams.
+type Conn struct {
+	exchange.Link
 	mux.Conn
-	server   *h2server
-	last     *lastState             // while the connection is lost; nil: no state function
-	timed    map[*h2stream]moment   // streams that have a deadline, and when
-	detached map[*h2stream]struct{} // streams that a Stream or a Pipe has
-	due      moment                 // of streamTimer; never: it is not set
-	open     bool                   // there are streams
-	moved    bool                   // an HTTP/1 connection before, until the preface came
+	server   *Server
+	last     *exchange.LastState         // while the connection is lost; nil: no state function
+	timed    map[*Stream]exchange.Moment // streams that have a deadline, and when
+	detached map[*Stream]struct{}        // streams that a Stream or a Pipe has
+	due      exchange.Moment             // of streamTimer; never: it is not set
+	open     bool                        // there are streams
+	moved    bool                        // an HTTP/1 connection before, until the preface came
 }
 
 // The timers besides those of mux.
@@ -72,28 +75,28 @@ const (
 )
 
 // errNoUpgrade is what Upgrade fails with.
-var errNoUpgrade = errors.New("web: Upgrade of an HTTP/2 request: HTTP/2 has no upgrade")
+var ErrNoUpgrade = errors.New("web: Upgrade of an HTTP/2 request: HTTP/2 has no upgrade")
 
 // Opened begins the wait for the preface, which has its own time.
-func (h *h2conn) Opened(c *myriad.Conn) {
+func (h *Conn) Opened(c *myriad.Conn) {
 	if h.moved {
-		h.lane.stay(h)
+		h.Lane.Stay(h)
 	} else {
-		h.lane.add(h)
-		h.lane.arrived(c)
-		if !h.greeted {
-			h.setState(http.StateNew)
+		h.Lane.Add(h)
+		h.Lane.Arrived(c)
+		if !h.Greeted {
+			h.SetState(http.StateNew)
 		}
 	}
 	h.Conn.Init(&h.server.config, h)
 	h.Conn.Opened(c)
 	h.awaitRequest()
 	switch {
-	case h.lane.aborted:
+	case h.Lane.Aborted:
 		c.Abort(http.ErrServerClosed)
-	case h.leaving():
-		h.shut()
-	case h.secure && tooWeak(h.tlsState()) && !h.server.permitsWeak:
+	case h.Leaving():
+		h.Shut()
+	case h.Secure && tooWeak(h.TLSState()) && !h.server.permitsWeak:
 		h.Conn.Abort(h2.InadequateSecurity, "TLS 1.3, or 1.2 with ECDHE and AEAD, is needed")
 	}
 }
@@ -114,39 +117,39 @@ func tooWeak(state *tls.ConnectionState) bool {
 
 // Received reads frames, and then dispatches the requests that have begun in them: what has come of
 // their bodies is there.
-func (h *h2conn) Received(c *myriad.Conn, p []byte) {
+func (h *Conn) Received(c *myriad.Conn, p []byte) {
 	h.Conn.Received(c, p)
-	ln := h.lane
-	for _, t := range ln.begun {
-		if x := t.base(); x.progress() == waiting {
-			ln.dispatch(t, x.body.complete())
+	ln := h.Lane
+	for _, t := range ln.Begun {
+		if x := t.Base(); x.Progress() == exchange.Waiting {
+			ln.Dispatch(t, x.Body.Complete())
 		}
 	}
-	clear(ln.begun)
-	ln.begun = ln.begun[:0]
+	clear(ln.Begun)
+	ln.Begun = ln.Begun[:0]
 }
 
 // Accept implements mux.Owner.
-func (h *h2conn) Accept(uint32) *mux.Stream {
-	x := &h2stream{h: h}
+func (h *Conn) Accept(uint32) *mux.Stream {
+	x := &Stream{h: h}
 	x.s.Init(x)
 	return &x.s
 }
 
 // begins is called when a request has come.
-func (h *h2conn) begins() {
+func (h *Conn) begins() {
 	if !h.open {
 		h.open = true
-		h.setState(http.StateActive)
-		h.Timers.Set(h.c, idleTimer, 0)
+		h.SetState(http.StateActive)
+		h.Timers.Set(h.C, idleTimer, 0)
 	}
 }
 
 // Idle implements mux.Owner.
-func (h *h2conn) Idle() {
+func (h *Conn) Idle() {
 	h.open = false
-	h.setState(http.StateIdle)
-	if h.leaving() || h.lane.s.NoAlive.Load() {
+	h.SetState(http.StateIdle)
+	if h.Leaving() || h.Lane.Server.NoAlive.Load() {
 		h.Shutdown()
 		return
 	}
@@ -154,73 +157,73 @@ func (h *h2conn) Idle() {
 }
 
 // awaitRequest begins the time that a connection may be idle.
-func (h *h2conn) awaitRequest() {
-	s := h.lane.s
-	h.Timers.Set(h.c, idleTimer, firstOf(s.IdleTimeout, s.ReadTimeout))
+func (h *Conn) awaitRequest() {
+	s := h.Lane.Server
+	h.Timers.Set(h.C, idleTimer, exchange.FirstOf(s.IdleTimeout, s.ReadTimeout))
 }
 
 // Settings implements mux.Owner. As with net/http, the preface makes a connection idle, by way of
 // active.
-func (h *h2conn) Settings() {
-	if h.state == uint8(http.StateNew) {
-		h.setState(http.StateActive)
-		h.setState(http.StateIdle)
+func (h *Conn) Settings() {
+	if h.State == uint8(http.StateNew) {
+		h.SetState(http.StateActive)
+		h.SetState(http.StateIdle)
 	}
 }
 
 // GoAway implements mux.Owner: the client opens no more streams.
-func (h *h2conn) GoAway(uint32, h2.Code) {}
+func (h *Conn) GoAway(uint32, h2.Code) {}
 
 // Closed is the end of the connection: all streams end first.
-func (h *h2conn) Closed(c *myriad.Conn, err error) {
-	if h.lane.s.ConnState != nil {
-		h.last = newLastState(&h.link)
+func (h *Conn) Closed(c *myriad.Conn, err error) {
+	if h.Lane.Server.ConnState != nil {
+		h.last = exchange.NewLastState(&h.Link)
 	}
 	h.Conn.Closed(c, err)
 }
 
 // Gone implements mux.Owner.
-func (h *h2conn) Gone(error) {
-	h.last.release()
-	h.lane.remove(&h.link)
+func (h *Conn) Gone(error) {
+	h.last.Release()
+	h.Lane.Remove(&h.Link)
 }
 
 // Stopping is the engine's shutdown.
-func (h *h2conn) Stopping(*myriad.Conn) {
-	h.lane.stopping = true
-	h.shut()
+func (h *Conn) Stopping(*myriad.Conn) {
+	h.Lane.Stopping = true
+	h.Shut()
 }
 
-// shut implements served: streams that the client has opened are answered, Streams and Pipes end.
-func (h *h2conn) shut() {
+// Shut implements served: streams that the client has opened are answered, Streams and Pipes end.
+func (h *Conn) Shut() {
 	h.Shutdown()
 	for _, x := range inOrder(h.detached) {
 		if x.pipe.tunnelled() {
 			x.pipe.stopping()
 		} else {
-			_ = x.stream().Close()
+			_ = x.Stream().Close()
 		}
 	}
 }
 
 // inOrder are the streams of a map, the oldest first.
-func inOrder[V any](streams map[*h2stream]V) []*h2stream {
-	return slices.SortedFunc(maps.Keys(streams), func(a, b *h2stream) int { return cmp.Compare(a.s.ID(), b.s.ID()) })
+func inOrder[V any](streams map[*Stream]V) []*Stream {
+	return slices.SortedFunc(maps.Keys(streams), func(a, b *Stream) int { return cmp.Compare(a.s.ID(), b.s.ID()) })
 }
 
 // detach notes that a Stream or a Pipe has x.
-func (h *h2conn) detach(x *h2stream) {
+func (h *Conn) detach(x *Stream) {
 	if h.detached == nil {
-		h.detached = map[*h2stream]struct{}{}
+		h.detached = map[*Stream]struct{}{}
 	}
 	h.detached[x] = struct{}{}
 }
 
 // Truncated is the client's FIN without a close_notify: frames show their own end.
-func (h *h2conn) Truncated(c *myriad.Conn, _ error) { h.Ended(c) }
+func (h *Conn) Truncated(c *myriad.Conn, _ error) { h.Ended(c) }
 
 // Expired implements myriad.Timed.
-func (h *h2conn) Expired(c *myriad.Conn) {
+func (h *Conn) Expired(c *myriad.Conn) {
 	for number := range h.Timers.Expired(c) {
 		switch number {
 		case idleTimer:
@@ -234,45 +237,45 @@ func (h *h2conn) Expired(c *myriad.Conn) {
 }
 
 // watch has x looked at when by has come; never: no more.
-func (h *h2conn) watch(x *h2stream, by moment) {
-	if by == never {
+func (h *Conn) watch(x *Stream, by exchange.Moment) {
+	if by == exchange.Never {
 		delete(h.timed, x)
 		return
 	}
 	if h.timed == nil {
-		h.timed = map[*h2stream]moment{}
+		h.timed = map[*Stream]exchange.Moment{}
 	}
 	h.timed[x] = by
-	if h.due == never || by < h.due {
+	if h.due == exchange.Never || by < h.due {
 		h.setDue(by)
 	}
 }
 
-func (h *h2conn) setDue(by moment) {
+func (h *Conn) setDue(by exchange.Moment) {
 	h.due = by
-	h.Timers.Set(h.c, streamTimer, h.until(by))
+	h.Timers.Set(h.C, streamTimer, h.Until(by))
 }
 
 // lookAtStreams acts on the deadlines that have passed.
-func (h *h2conn) lookAtStreams() {
-	now := h.now()
-	h.due = never
+func (h *Conn) lookAtStreams() {
+	now := h.Now()
+	h.due = exchange.Never
 	for _, x := range inOrder(h.timed) {
-		if h.timed[x].passed(now) {
+		if h.timed[x].Passed(now) {
 			x.deadlinePassed(now)
 		}
 	}
-	first := never
+	first := exchange.Never
 	for _, by := range h.timed {
-		first = first.orEarlier(by)
+		first = first.OrEarlier(by)
 	}
-	if first != never {
+	if first != exchange.Never {
 		h.setDue(first)
 	}
 }
 
-// closeIdle implements served.
-func (h *h2conn) closeIdle() {
+// CloseIdle implements served.
+func (h *Conn) CloseIdle() {
 	if !h.open {
 		h.Shutdown()
 	}

@@ -1,4 +1,4 @@
-package web
+package http1
 
 import (
 	"bytes"
@@ -9,23 +9,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/web/internal/exchange"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/pace"
 )
 
-// A conn is an HTTP/1 connection: the handler of a myriad.Conn.
+// A Conn is an HTTP/1 connection: the handler of a myriad.Conn.
 // Its fields are the loop's.
-type conn struct {
-	link
-	own     *h1lane
-	x       *h1stream // the request that is being read or answered
-	stream  *stream   // instead of it, when its handler has left the answer to a Stream
-	ahead   *ahead    // bytes that wait: an incomplete head, or what follows the current request
-	began   moment    // when the head did that is coming; kept if ReadTimeout counts from it
+type Conn struct {
+	exchange.Link
+	Own     *Lane
+	X       *Stream          // the request that is being read or answered
+	stream  *exchange.Stream // instead of it, when its handler has left the answer to a Stream
+	Ahead   *ahead           // bytes that wait: an incomplete head, or what follows the current request
+	began   exchange.Moment  // when the head did that is coming; kept if ReadTimeout counts from it
 	phase   phase
-	ended   bool // the client's FIN
+	FIN     bool // the client's FIN
 	sending bool // idle, but for a file that has to have gone when the timer expires
 	// idle, and the answer before is a large one, for which the loop looks whether it has gone when
 	// the timer expires
@@ -52,72 +54,72 @@ const (
 
 // maxAhead is how many bytes behind the current request a connection keeps; above it the loop stops
 // reading. A read that was under way may add one read buffer.
-const maxAhead = 32 << 10
+const MaxAhead = 32 << 10
 
-// A h1server is what the HTTP/1 connections of a server have in common.
-type h1server struct {
-	shared *shared
-	limits h1.Limits
-	speaks bool // else a connection that comes to nothing but HTTP/2 is closed
-	// overTLS and unencrypted say where the preface of HTTP/2 is looked for. become has a connection
-	// go on by HTTP/2, with what has come.
-	overTLS, unencrypted bool
-	become               func(k link, came []byte)
+// A Server is what the HTTP/1 connections of a server have in common.
+type Server struct {
+	Shared *exchange.Server
+	Limits h1.Limits
+	Speaks bool // else a connection that comes to nothing but HTTP/2 is closed
+	// overTLS and unencrypted say where the preface of HTTP/2 is looked for. become has a
+	// connection go on by HTTP/2, with what has come.
+	OverTLS, Unencrypted bool
+	Become               func(k exchange.Link, came []byte)
 
 	misled pace.Reports // TLS clients on a port without TLS
-	spare  sync.Pool    // of h1streams that are done with
-	fronts sync.Pool    // of those that are not used again: h1encoder.front
+	spare  sync.Pool    // of Streams that have come back
+	fronts sync.Pool    // of those that are not used again: encoder.front
 }
 
 // headSlack is what net/http adds to MaxHeaderBytes.
 const headSlack = 4 << 10
 
-// headLimits are those of heads, of which at most so many bytes are asked for.
-func headLimits(most int) h1.Limits {
+// HeadLimits are those of heads, of which at most so many bytes are asked for.
+func HeadLimits(most int) h1.Limits {
 	most = min(most, h1.MaxHeadBytes) + headSlack
-	return h1.Limits{HeadBytes: most, LineBytes: most, Fields: maxFields}
+	return h1.Limits{HeadBytes: most, LineBytes: most, Fields: exchange.MaxFields}
 }
 
-// A h1lane is what they have in common on one loop, which owns it.
-type h1lane struct {
-	*commonLane
-	server *h1server
-	head   h1.Head   // of the request being parsed
-	cache  headCache // of a recent one
-	spare  *h1stream // that has come back: for the next request; nil: none
-	idle   []*conn   // those that hibernate when this turn ends, if they can
-	large  largeHeads
+// A Lane is what they have in common on one loop, which owns it.
+type Lane struct {
+	*exchange.Lane
+	Protocol *Server
+	Head     h1.Head   // of the request being parsed
+	cache    HeadCache // of a recent one
+	spare    *Stream   // that has come back: for the next request; nil: none
+	idle     []*Conn   // those that hibernate when this turn ends, if they can
+	Large    largeHeads
 }
 
-// open makes an HTTP/1 connection of one that has just begun.
-func (ln *h1lane) open(k link) { k.c.SetHandler(&conn{link: k, own: ln}, nil) }
+// Open makes an HTTP/1 connection of one that has just begun.
+func (ln *Lane) Open(k exchange.Link) { k.C.SetHandler(&Conn{Link: k, Own: ln}, nil) }
 
 // Opened begins the wait for the first request.
-func (h *conn) Opened(c *myriad.Conn) {
-	h.lane.add(h)
-	h.lane.arrived(c)
-	if !h.greeted {
-		h.setState(http.StateNew)
+func (h *Conn) Opened(c *myriad.Conn) {
+	h.Lane.Add(h)
+	h.Lane.Arrived(c)
+	if !h.Greeted {
+		h.SetState(http.StateNew)
 	}
 	h.phase = phaseNew
-	s := h.lane.s
-	c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, headTimeout))
+	s := h.Lane.Server
+	c.SetTimer(exchange.FirstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, exchange.HeadTimeout))
 	switch {
-	case h.lane.aborted:
+	case h.Lane.Aborted:
 		c.Abort(http.ErrServerClosed)
-	case h.leaving():
-		h.shut()
+	case h.Leaving():
+		h.Shut()
 	}
-	h.own.idles(h)
+	h.Own.idles(h)
 }
 
 // Received takes what has come, behind what was kept.
-func (h *conn) Received(c *myriad.Conn, p []byte) {
-	if h.ahead != nil && h.startsHTTP2() {
-		p = append(bytes.Clone(h.ahead.bytes()), p...)
+func (h *Conn) Received(c *myriad.Conn, p []byte) {
+	if h.Ahead != nil && h.startsHTTP2() {
+		p = append(bytes.Clone(h.Ahead.bytes()), p...)
 		h.dropAhead()
 	}
-	if h.ahead != nil {
+	if h.Ahead != nil {
 		h.extend(p)
 		return
 	}
@@ -128,13 +130,13 @@ func (h *conn) Received(c *myriad.Conn, p []byte) {
 }
 
 // process uses as much of p as it can, and returns how many bytes need not be kept.
-func (h *conn) process(p []byte) (used int) {
+func (h *Conn) process(p []byte) (used int) {
 	for used < len(p) && h.phase != phaseClosing {
 		if h.answering() {
 			return used + h.pipeline(p[used:])
 		}
 		n, ok := 0, true
-		if h.x != nil {
+		if h.X != nil {
 			n, ok = h.feed(p[used:])
 		} else {
 			n, ok = h.parse(p[used:])
@@ -153,30 +155,30 @@ func (h *conn) process(p []byte) (used int) {
 }
 
 // answering reports whether bytes must wait for the end of the current answer.
-func (h *conn) answering() bool {
-	return h.stream != nil || h.x != nil && h.x.body.complete()
+func (h *Conn) answering() bool {
+	return h.stream != nil || h.X != nil && h.X.Body.Complete()
 }
 
 // parse begins a request with the head at the start of p, and with what has come of its body. It
 // returns how many bytes it took, 0 if the head is not complete, and whether the body can be
 // understood so far.
-func (h *conn) parse(p []byte) (n int, ok bool) {
-	ln := h.own
+func (h *Conn) parse(p []byte) (n int, ok bool) {
+	ln := h.Own
 	if n := h1.EmptyLines(p); n > 0 {
 		h.skip(p[:n], n == len(p))
 		return n, true
 	}
-	n, err := h1.ParseRequest(p, ln.server.limits, &ln.head)
+	n, err := h1.ParseRequest(p, ln.Protocol.Limits, &ln.Head)
 	if err == h1.ErrPreface && h.startsHTTP2() {
 		h.becomeHTTP2(p)
 		return len(p), true
 	}
-	if !ln.server.speaks && (err != nil || n > 0) {
+	if !ln.Protocol.Speaks && (err != nil || n > 0) {
 		h.close() // as net/http does
 		return 0, true
 	}
 	if err == h1.ErrPreface {
-		n, err = h1.ParsePreface(p, &ln.head)
+		n, err = h1.ParsePreface(p, &ln.Head)
 	}
 	switch {
 	case err != nil:
@@ -186,13 +188,13 @@ func (h *conn) parse(p []byte) (n int, ok bool) {
 		h.headBegins()
 		return 0, true
 	}
-	used, ok := h.begin(p[:n], &ln.head, p[n:])
+	used, ok := h.begin(p[:n], &ln.Head, p[n:])
 	return n + used, ok
 }
 
 // skip discards the empty lines before a request, of which a few are let pass: some clients end a
 // body with a CRLF too many. last: nothing has come behind them.
-func (h *conn) skip(lines []byte, last bool) {
+func (h *Conn) skip(lines []byte, last bool) {
 	if int(h.blank)+len(lines) > h1.MaxEmptyLines*len("\r\n") {
 		h.refuseHead(lines, h1.ErrEmptyLines)
 		return
@@ -202,32 +204,32 @@ func (h *conn) skip(lines []byte, last bool) {
 	case h.blank >= leastHead:
 		h.headBegins()
 	case last:
-		h.own.idles(h)
+		h.Own.idles(h)
 	}
 }
 
-func (h *conn) headBegins() {
+func (h *Conn) headBegins() {
 	if h.phase == phaseHead {
 		return
 	}
-	s := h.lane.s
+	s := h.Lane.Server
 	if s.ReadTimeout > 0 {
-		h.began = h.now()
+		h.began = h.Now()
 	}
 	onlyIdle := s.ReadHeaderTimeout == 0 && s.ReadTimeout == 0 && s.IdleTimeout != 0 // Opened had no other time to set
-	runs := h.leaving() || h.phase == phaseNew && !onlyIdle
+	runs := h.Leaving() || h.phase == phaseNew && !onlyIdle
 	h.phase = phaseHead
 	if runs {
 		return // its time has begun with the connection, or with the end of the server
 	}
-	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
+	h.C.SetTimer(exchange.FirstOf(s.ReadHeaderTimeout, s.ReadTimeout, exchange.HeadTimeout))
 }
 
 // begin starts the exchange of a complete head, and takes the part of its body that has come. So a
 // complete request is dispatched as one. It returns how many bytes of rest were the body's, and
 // whether that can be understood.
-func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool) {
-	h.setState(http.StateActive)
+func (h *Conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool) {
+	h.SetState(http.StateActive)
 	x, status, reason := newStream(h, raw, head)
 	switch status {
 	case 0:
@@ -238,17 +240,17 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 		h.refuse(head.Method, status, reason)
 		return 0, true
 	}
-	h.x = x
+	h.X = x
 	var err error
-	if len(rest) > 0 && !x.body.complete() {
-		used, err = x.dec.decode(rest, h.own.server.limits)
+	if len(rest) > 0 && !x.Body.Complete() {
+		used, err = x.dec.decode(rest, h.Own.Protocol.Limits)
 	}
-	complete := x.body.complete()
+	complete := x.Body.Complete()
 	h.setDeadlines(x, complete)
 	switch {
 	case err != nil:
 		h.badBody(err)
-	case used > 0 && !complete && x.body.full():
+	case used > 0 && !complete && x.Body.Full():
 		h.pause(pauseBody)
 	}
 	h.dispatch(x, complete)
@@ -257,46 +259,46 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 
 // feed gives body bytes to the exchange and returns how many were its own: none of a trailer that
 // is not complete. After a body that cannot be understood (not ok) nothing can.
-func (h *conn) feed(p []byte) (n int, ok bool) {
-	x := h.x
+func (h *Conn) feed(p []byte) (n int, ok bool) {
+	x := h.X
 	if x.dec.state == decoderBroken {
 		return len(p), false
 	}
-	n, err := x.dec.decode(p, h.own.server.limits)
+	n, err := x.dec.decode(p, h.Own.Protocol.Limits)
 	if err != nil {
 		h.badBody(err)
 		return n, false
 	}
 	switch {
-	case x.body.complete():
+	case x.Body.Complete():
 		h.bodyComplete()
-	case n > 0 && x.body.full():
+	case n > 0 && x.Body.Full():
 		h.pause(pauseBody)
 	}
 	return n, true
 }
 
-func (h *conn) bodyComplete() {
+func (h *Conn) bodyComplete() {
 	if h.phase == phaseDiscard {
 		h.finished()
 		return
 	}
 	h.phase = phaseAnswer
-	h.armDeadlines(h.x)
+	h.armDeadlines(h.X)
 }
 
 // badBody is for a body that cannot be understood: what follows it cannot be trusted either.
-func (h *conn) badBody(err error) {
+func (h *Conn) badBody(err error) {
 	if h.phase == phaseDiscard {
 		h.close()
 		return
 	}
-	h.bodyFailed(h.x, err)
+	h.bodyFailed(h.X, err)
 }
 
 // bodyFailed ends a body that cannot be read to its end: the handler's Read fails, and the
 // connection ends with its answer.
-func (h *conn) bodyFailed(x *h1stream, err error) {
+func (h *Conn) bodyFailed(x *Stream, err error) {
 	h.last = true
 	h.phase = phaseAnswer
 	x.dec.misread(err)
@@ -304,16 +306,16 @@ func (h *conn) bodyFailed(x *h1stream, err error) {
 }
 
 // dispatch runs the handler of x.
-func (h *conn) dispatch(x *h1stream, complete bool) {
-	if h.lane.dispatch(x, complete); x.inline() {
-		x.chain = nil // an inline task runs alone: those behind are dispatched when it has returned
+func (h *Conn) dispatch(x *Stream, complete bool) {
+	if h.Lane.Dispatch(x, complete); x.Inline() {
+		x.Chain = nil // an inline task runs alone: those behind are dispatched when it has returned
 	}
 }
 
 // Notified is called after the exchange has asked for something from another goroutine, or has come
 // back from its handler.
-func (h *conn) Notified(c *myriad.Conn) {
-	if h.x == nil && h.stream != nil {
+func (h *Conn) Notified(c *myriad.Conn) {
+	if h.X == nil && h.stream != nil {
 		h.settle(h.stream)
 	}
 	h.serve()
@@ -321,19 +323,19 @@ func (h *conn) Notified(c *myriad.Conn) {
 
 // serve does what the current exchange asks for. When it has come back from its handler, the
 // connection goes on behind it, and with what the next has asked for.
-func (h *conn) serve() {
-	for x := h.x; x != nil && x.hasTurn() && h.phase != phaseLeaving; x = h.x {
-		demands := x.takeDemands()
-		at := x.progress()
-		if at == upgraded || at == hijacked {
+func (h *Conn) serve() {
+	for x := h.X; x != nil && x.HasTurn() && h.phase != phaseLeaving; x = h.X {
+		demands := x.TakeDemands()
+		at := x.Progress()
+		if at == exchange.Upgraded || at == exchange.Hijacked {
 			h.giveAway(x)
 			return
 		}
-		if demands&demandInput != 0 && !x.body.full() {
+		if demands&exchange.DemandInput != 0 && !x.Body.Full() {
 			h.resume(pauseBody)
 		}
-		if demands&demandDeadline != 0 {
-			if !x.body.isLate() {
+		if demands&exchange.DemandDeadline != 0 {
+			if !x.Body.IsLate() {
 				h.resume(pauseLate)
 			}
 			if h.phase == phaseBody || h.phase == phaseAnswer {
@@ -341,170 +343,176 @@ func (h *conn) serve() {
 			}
 		}
 		switch at {
-		case outlived:
+		case exchange.Outlived:
 			h.goOnBeside(x)
-		case answered, declined:
+		case exchange.Answered, exchange.Declined:
 			if h.phase != phaseDiscard {
 				h.answered(x)
 			}
 		}
-		if h.x == x {
+		if h.X == x {
 			return
 		}
 	}
 }
 
 // Drained lets a handler that waits for room go on.
-func (h *conn) Drained(c *myriad.Conn) {
+func (h *Conn) Drained(c *myriad.Conn) {
 	s := h.stream
-	if x := h.x; x != nil {
-		if !x.hasTurn() {
+	if x := h.X; x != nil {
+		if !x.HasTurn() {
 			h.release(x)
 			h.serve()
 			return
 		}
-		x.out.wake()
-		s = x.stream()
+		x.Out.Wake()
+		s = x.Stream()
 	}
 	if s != nil {
-		s.drained()
+		s.Drained()
 	}
 }
 
 // goOnBeside leaves the connection to the Stream that x has become.
-func (h *conn) goOnBeside(x *h1stream) {
-	s := x.stream()
-	h.x, h.stream, h.shared, h.last = nil, s, true, h.last || x.enc.closeAfter
+func (h *Conn) goOnBeside(x *Stream) {
+	s := x.Stream()
+	h.X, h.stream, h.Shared, h.last = nil, s, true, h.last || x.enc.closeAfter
 	if x.behind != nil {
-		s.from = x
+		s.Behind = x
 	}
-	h.c.SetTimer(0)
+	h.C.SetTimer(0)
 	if x.follows || x.hold != nil {
-		s.drained() // that may have been told to an exchange before it
+		s.Drained() // that may have been told to an exchange before it
 	}
 	h.settle(s)
 }
 
 // answered goes on when the answer is complete and queued.
-func (h *conn) answered(x *h1stream) {
+func (h *Conn) answered(x *Stream) {
 	h.last = h.last || h.endsBehind(x)
 	switch {
 	case h.last:
 		h.close()
-	case x.body.complete():
+	case x.Body.Complete():
 		h.finished()
-	case x.dec.remaining > maxDiscard:
+	case x.dec.remaining > exchange.MaxDiscard:
 		h.close()
 	default: // the rest of the body that its handler has left is read away
 		h.phase = phaseDiscard
-		h.c.SetTimer(firstOf(h.lane.s.ReadTimeout, stopTimeout))
+		h.C.SetTimer(exchange.FirstOf(h.Lane.Server.ReadTimeout, exchange.StopTimeout))
 		h.resume(pauseRequest)
 	}
 }
 
 // endsBehind reports whether no other request can follow x, or is to.
-func (h *conn) endsBehind(x *h1stream) bool {
+func (h *Conn) endsBehind(x *Stream) bool {
 	switch {
-	case x.enc.closeAfter || x.body.isLate():
+	case x.enc.closeAfter || x.Body.IsLate():
 		return true
-	case h.ended && !x.body.complete(): // the rest of it will not come
+	case h.FIN && !x.Body.Complete(): // the rest of it will not come
 		return true
 	}
-	return x.behind == nil && (h.leaving() || h.lane.s.NoAlive.Load())
+	return x.behind == nil && (h.Leaving() || h.Lane.Server.NoAlive.Load())
 }
 
 // finished makes the connection ready for the next request, which may have come already.
-func (h *conn) finished() {
-	x := h.x
-	h.x = nil
-	h.goOn(x, x.writeBy)
+func (h *Conn) finished() {
+	x := h.X
+	h.X = nil
+	h.goOn(x, x.WriteBy)
 }
 
 // goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its
 // answer has to have gone.
-func (h *conn) goOn(x *h1stream, by moment) {
+func (h *Conn) goOn(x *Stream, by exchange.Moment) {
 	if x != nil {
 		next := x.behind
-		h.lately = x.out.written > lateBytes
-		h.own.recycle(x)
+		h.lately = x.Out.Written > LateBytes
+		h.Own.recycle(x)
 		if next != nil {
 			h.promote(next)
 			return
 		}
 	}
-	if h.lane.s.NoAlive.Load() { // since the end of the answer, while the rest of the body or a Stream went on
+	if h.Lane.Server.NoAlive.Load() { // since the end of the answer, while the rest of the body or a Stream went on
 		h.close()
 		return
 	}
-	h.setState(http.StateIdle)
+	h.SetState(http.StateIdle)
 	h.phase = phaseIdle
-	h.c.SetTimer(h.idleTime(by))
+	h.C.SetTimer(h.idleTime(by))
 	h.resume(h.paused)
 	h.takeAhead()
 	if h.aheadIsFull() {
 		h.pause(pauseAhead)
 	}
 	switch {
-	case h.ended && h.x == nil && h.phase != phaseClosing:
+	case h.FIN && h.X == nil && h.phase != phaseClosing:
 		h.endsBetween() // what it had asked before its FIN is answered
-	case h.ended && h.x != nil:
-		h.x.dec.ended(len(h.kept()))
-	case h.leaving():
-		h.shut()
-	case h.x == nil:
-		h.own.idles(h)
+	case h.FIN && h.X != nil:
+		h.X.dec.ended(len(h.kept()))
+	case h.Leaving():
+		h.Shut()
+	case h.X == nil:
+		h.Own.idles(h)
 	}
 }
 
 // settle goes on with the connection once its Stream has been closed. Requests behind it are
 // answered, also if the client's FIN has come. At the FIN a Stream that is open ends without an end
 // of its body, because only its owner knows whether that is complete.
-func (h *conn) settle(s *stream) {
-	over, owed := s.look(h.c.SetTimer)
+func (h *Conn) settle(s *exchange.Stream) {
+	over, owed := s.Look(h.C.SetTimer)
 	switch {
 	case over && owed: // Drained goes on
 	case over:
-		s.lost(nil)
-		if s.cut || h.last || h.leaving() && s.from == nil {
+		s.Lost(nil)
+		if s.Cut || h.last || h.Leaving() && s.Behind == nil {
 			h.close() // Closed ends what has lined up behind s
 			return
 		}
 		h.stream = nil
-		h.goOn(s.from, never)
-	case h.leaving():
+		h.goOn(answeredBy(s), exchange.Never)
+	case h.Leaving():
 		_ = s.Close()
-	case h.ended:
+	case h.FIN:
 		h.close()
 	}
 }
 
+// answeredBy is the exchange whose answer s is, nil if no requests have lined up behind it.
+func answeredBy(s *exchange.Stream) *Stream {
+	x, _ := s.Behind.(*Stream)
+	return x
+}
+
 // Ended is the client's FIN. One that has asked still gets its answer; handlers learn from their
 // context that the client may have gone.
-func (h *conn) Ended(c *myriad.Conn) {
-	h.ended = true
+func (h *Conn) Ended(c *myriad.Conn) {
+	h.FIN = true
 	switch {
 	case h.stream != nil:
 		h.settle(h.stream)
-	case h.x == nil && h.phase != phaseClosing:
+	case h.X == nil && h.phase != phaseClosing:
 		h.endsBetween()
-	case h.x == nil || h.phase == phaseDiscard:
+	case h.X == nil || h.phase == phaseDiscard:
 		h.close()
 	default:
-		h.x.dec.ended(len(h.kept()))
-		h.armDeadlines(h.x)
+		h.X.dec.ended(len(h.kept()))
+		h.armDeadlines(h.X)
 	}
 }
 
 // Truncated is the client's FIN without a close_notify. A request shows its own end, so this is
 // like Ended: a complete request is answered, and an incomplete body fails with
 // io.ErrUnexpectedEOF.
-func (h *conn) Truncated(c *myriad.Conn, _ error) { h.Ended(c) }
+func (h *Conn) Truncated(c *myriad.Conn, _ error) { h.Ended(c) }
 
 // leastHead is how many bytes behind an answer are the beginning of a request, as net/http has it.
 const leastHead = 4
 
 // endsBetween is the client's FIN where a request would begin.
-func (h *conn) endsBetween() {
+func (h *Conn) endsBetween() {
 	if h.headBegun() {
 		h.refuseUnfinished(http.StatusBadRequest, "the head is not complete")
 		return
@@ -514,10 +522,10 @@ func (h *conn) endsBetween() {
 
 // headBegun reports whether what has come must be answered: empty lines count as there, which skips
 // four bytes of them behind a POST.
-func (h *conn) headBegun() bool {
+func (h *Conn) headBegun() bool {
 	kept := h.kept()
 	n, least := int(h.blank)+len(kept), 1
-	if h.state == uint8(http.StateIdle) {
+	if h.State == uint8(http.StateIdle) {
 		least = leastHead
 		if h.posted && h1.EmptyLines(kept) == len(kept) {
 			least++
@@ -527,67 +535,67 @@ func (h *conn) headBegun() bool {
 }
 
 // Stopping is the engine's shutdown: what has begun is answered.
-func (h *conn) Stopping(*myriad.Conn) {
-	h.lane.stopping = true
-	h.shut()
+func (h *Conn) Stopping(*myriad.Conn) {
+	h.Lane.Stopping = true
+	h.Shut()
 }
 
-// shut ends the connection in order: at once if it only waits, after its answer otherwise.
-func (h *conn) shut() {
+// Shut ends the connection in order: at once if it only waits, after its answer otherwise.
+func (h *Conn) Shut() {
 	switch {
 	case h.stream != nil:
 		h.stream.Close()
-	case h.x != nil:
-		h.last = h.last || h.x.behind == nil // what has lined up was accepted: the last of it closes
+	case h.X != nil:
+		h.last = h.last || h.X.behind == nil // what has lined up was accepted: the last of it closes
 	case h.phase == phaseNew || h.phase == phaseHead:
-		h.c.SetTimer(newConnGrace)
+		h.C.SetTimer(exchange.NewConnGrace)
 	case h.phase == phaseIdle:
 		h.close()
 	}
 }
 
-// closeIdle implements served.
-func (h *conn) closeIdle() {
+// CloseIdle implements served.
+func (h *Conn) CloseIdle() {
 	if h.phase == phaseIdle {
 		h.close()
 	}
 }
 
-func (h *conn) close() {
+func (h *Conn) close() {
 	h.phase = phaseClosing
 	h.dropAhead()
-	_ = h.c.Close()
+	_ = h.C.Close()
 }
 
 // Closed is the end of the connection.
-func (h *conn) Closed(c *myriad.Conn, err error) {
-	var end *lastState
-	if h.lane.s.ConnState != nil {
-		end = newLastState(&h.link)
+func (h *Conn) Closed(c *myriad.Conn, err error) {
+	var end *exchange.LastState
+	if h.Lane.Server.ConnState != nil {
+		end = exchange.NewLastState(&h.Link)
 	}
-	if h.x != nil {
-		h.x.connectionLost(err, end)
-		h.x.loseLine(err, end)
+	if h.X != nil {
+		h.X.ConnectionLost(err, end)
+		h.X.loseLine(err, end)
 	}
 	if h.stream != nil {
-		h.stream.lost(h.streamEnd(err))
-		h.stream.from.loseLine(err, end)
+		h.stream.Lost(h.streamEnd(err))
+		answeredBy(h.stream).loseLine(err, end)
 	}
 	h.dropAhead()
-	if h.phase == phaseHead && h.state == uint8(http.StateNew) {
-		h.setState(http.StateActive) // as net/http says of a first request that has begun
+	if h.phase == phaseHead && h.State == uint8(http.StateNew) {
+		h.SetState(http.StateActive) // as net/http says of a first request that has begun
 	}
-	end.release()
-	h.x, h.stream = nil, nil
-	h.lane.remove(&h.link)
+	end.Release()
+	h.X, h.stream = nil, nil
+	h.Lane.Remove(&h.Link)
 }
 
 // streamEnd is what a Stream's OnClose gets for a connection that has ended with err.
-func (h *conn) streamEnd(err error) error {
+func (h *Conn) streamEnd(err error) error {
 	switch {
 	case err != nil:
 		return err
-	case h.ended:
+	case h.FIN:
 		return io.EOF
 	}
 	return myriad.ErrClosed // by the server's side, around the Stream
@@ -606,23 +614,23 @@ const (
 	pauseRequest = pauseBody | pauseLate // the reasons that end with a request
 )
 
-func (h *conn) pause(why pauseReason) {
+func (h *Conn) pause(why pauseReason) {
 	h.paused |= why
-	h.c.Pause()
+	h.C.Pause()
 }
 
 // resume ends some reasons.
-func (h *conn) resume(why pauseReason) {
+func (h *Conn) resume(why pauseReason) {
 	if h.paused == 0 {
 		return
 	}
 	if h.paused &^= why; h.paused == 0 {
-		h.c.Resume()
+		h.C.Resume()
 	}
 }
 
 // refuseHead answers head, the bytes of what is no request, and closes.
-func (h *conn) refuseHead(head []byte, err error) {
+func (h *Conn) refuseHead(head []byte, err error) {
 	status, reason := http.StatusBadRequest, err.Error()
 	if e, ok := errors.AsType[*h1.Error](err); ok {
 		status, reason = e.Status, e.Reason
@@ -634,7 +642,7 @@ func (h *conn) refuseHead(head []byte, err error) {
 }
 
 // refuseUnfinished answers a head of which no more is awaited, and closes.
-func (h *conn) refuseUnfinished(status int, reason string) {
+func (h *Conn) refuseUnfinished(status int, reason string) {
 	h.refuse(methodOf(h.kept()), status, reason)
 }
 
@@ -648,18 +656,18 @@ func methodOf(head []byte) []byte {
 }
 
 // refuse answers from the loop and closes; the close waits for the client to read the answer.
-func (h *conn) refuse(method []byte, status int, reason string) {
-	h.answerAndClose(appendError(nil, method, status, reason, h.date()))
+func (h *Conn) refuse(method []byte, status int, reason string) {
+	h.answerAndClose(appendError(nil, method, status, reason, h.Date()))
 }
 
 // refuseExpectation answers a request with an unknown expectation.
-func (h *conn) refuseExpectation(head *h1.Head) {
-	h.answerAndClose(appendExpectationFailed(nil, head, h.date()))
+func (h *Conn) refuseExpectation(head *h1.Head) {
+	h.answerAndClose(appendExpectationFailed(nil, head, h.Date()))
 }
 
-func (h *conn) answerAndClose(answer []byte) {
-	h.setState(http.StateActive)
-	_, _ = h.c.Write(answer) // a conn that takes no more needs no answer
+func (h *Conn) answerAndClose(answer []byte) {
+	h.SetState(http.StateActive)
+	_, _ = h.C.Write(answer) // a conn that takes no more needs no answer
 	h.close()
 }
 
@@ -669,9 +677,9 @@ const misledPeriod = 10 * time.Second
 
 // reportTLS has the log tell of a TLS client, in the words of a failed handshake. Of the answer
 // most such clients show nothing; that of net/http recognises its beginning.
-func (h *conn) reportTLS(reason string) {
-	if times, due := h.own.server.misled.Next(h.lane.loop.Now(), misledPeriod); due {
-		h.lane.s.logHandshake(h.c.RemoteAddr(), reason, times)
+func (h *Conn) reportTLS(reason string) {
+	if times, due := h.Own.Protocol.misled.Next(h.Lane.Loop.Now(), misledPeriod); due {
+		h.Lane.Server.LogHandshake(h.C.RemoteAddr(), reason, times)
 	}
 }
 
@@ -689,7 +697,7 @@ func appendExpectationFailed(dst []byte, head *h1.Head, date string) []byte {
 // appendError is a whole answer in the words of net/http. To HEAD it has no body (RFC 9110 section
 // 9.3.2).
 func appendError[T []byte | string](dst []byte, method T, status int, reason, date string) []byte {
-	body := errorText(status, reason)
+	body := exchange.ErrorText(status, reason)
 	dst = h1.AppendStatusLine(dst, 1, status)
 	dst = h1.AppendField(dst, "Date", date)
 	dst = h1.AppendField(dst, "Content-Type", "text/plain; charset=utf-8")
@@ -707,21 +715,21 @@ func appendError[T []byte | string](dst []byte, method T, status int, reason, da
 
 // startsHTTP2 reports whether nothing but a part of the preface has come, and HTTP/2 may follow it.
 // That is so with TLS, too, where a listener of Serve has made the handshake.
-func (h *conn) startsHTTP2() bool {
-	if h.state != uint8(http.StateNew) || !strings.HasPrefix(h2.Preface, string(h.kept())) {
+func (h *Conn) startsHTTP2() bool {
+	if h.State != uint8(http.StateNew) || !strings.HasPrefix(h2.Preface, string(h.kept())) {
 		return false
 	}
-	if h.secure {
-		return h.own.server.overTLS && h.tlsState().NegotiatedProtocol == "h2"
+	if h.Secure {
+		return h.Own.Protocol.OverTLS && h.TLSState().NegotiatedProtocol == "h2"
 	}
-	return h.own.server.unencrypted
+	return h.Own.Protocol.Unencrypted
 }
 
 // becomeHTTP2 changes to HTTP/2 with all that has come.
-func (h *conn) becomeHTTP2(p []byte) {
+func (h *Conn) becomeHTTP2(p []byte) {
 	h.phase = phaseClosing
-	h.c.SetTimer(0)
-	h.own.server.become(h.link, append([]byte(nil), p...))
+	h.C.SetTimer(0)
+	h.Own.Protocol.Become(h.Link, append([]byte(nil), p...))
 	h.dropAhead()
-	h.lane.depart(&h.link)
+	h.Lane.Depart(&h.Link)
 }

@@ -1,4 +1,4 @@
-package web
+package exchange
 
 import (
 	"math/rand/v2"

@@ -1,12 +1,12 @@
-package web
+package http1
 
 import (
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 
 	"github.com/myriad-go/myriad/internal/h1"
 )
@@ -14,17 +14,17 @@ import (
 // newStream makes the exchange and its *http.Request out of a parsed head. raw is all of the head;
 // what the request keeps is copied out of it in one piece. A status other than 0 is the answer to
 // what cannot be served.
-func newStream(h *conn, raw []byte, head *h1.Head) (x *h1stream, status int, reason string) {
+func newStream(h *Conn, raw []byte, head *h1.Head) (x *Stream, status int, reason string) {
 	if head.ExpectNot {
 		return nil, http.StatusExpectationFailed, ""
 	}
-	if max := h.lane.s.MaxBodyBytes; max > 0 && head.ContentLength > max {
+	if max := h.Lane.Server.MaxBodyBytes; max > 0 && head.ContentLength > max {
 		return nil, http.StatusRequestEntityTooLarge, ""
 	}
-	x = h.own.obtain()
-	x.h = h
-	x.attach(x, &h.link)
-	req := &x.given.request
+	x = h.Own.obtain()
+	x.H = h
+	x.Attach(x, &h.Link)
+	req := &x.Given.Request
 	if head.LineCached {
 		x.setCached(req)
 	} else if err := x.setTexts(req, raw, head); err != nil {
@@ -32,7 +32,7 @@ func newStream(h *conn, raw []byte, head *h1.Head) (x *h1stream, status int, rea
 	}
 	req.Method = h1.Method(head.Method)
 	req.Proto, req.ProtoMajor, req.ProtoMinor = protos[min(head.Minor, 1)], head.Major, head.Minor
-	req.Header = x.fields
+	req.Header = x.Fields
 	req.Close = !head.KeepAlive
 	if head.Minor > 1 || head.Major > 1 {
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
@@ -40,12 +40,12 @@ func newStream(h *conn, raw []byte, head *h1.Head) (x *h1stream, status int, rea
 	if head.Form == h1.Absolute || head.Form == h1.Authority {
 		req.Host = req.URL.Host // without percent-encoding
 	}
-	req.TLS = h.tlsState()
+	req.TLS = h.TLSState()
 	x.sequel = sequelOf(head)
 	x.setBody(req, head)
-	x.out.noBody = req.Method == http.MethodHead
+	x.Out.NoBody = req.Method == http.MethodHead
 	if head.Major <= 1 && head.Minor == 0 {
-		x.out.framing = framingPlain
+		x.Out.Framing = exchange.FramingPlain
 	}
 	x.enc.closeAfter = !head.KeepAlive
 	h.blank, h.posted = 0, req.Method == http.MethodPost
@@ -63,29 +63,29 @@ func sequelOf(head *h1.Head) sequel {
 }
 
 // setTexts fills in what the request has of its head's text, of which raw is all.
-func (x *h1stream) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
-	ln := x.lane
-	k := &x.h.own.cache
+func (x *Stream) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
+	ln := x.Lane
+	k := &x.H.Own.cache
 	if head.FieldsCached {
 		raw, x.rest = raw[:head.Section], k.text
 	}
-	text, address := ln.texts(x.given.ctx.link, raw)
+	text, address := ln.Texts(x.Given.Ctx.Link, raw)
 	t := texts{raw, text}
 	target := t.of(head.Target)
-	u, err := x.parseTarget(target, head)
+	u, err := x.ParseTarget(target, head)
 	if err != nil {
 		return err
 	}
 	host := k.host
 	if head.FieldsCached {
-		x.fields = k.header(x.fields)
-		if u == &x.given.url {
+		x.Fields = k.header(x.Fields)
+		if u == &x.Given.URL {
 			k.putLine(head, text, target, u)
 		}
 	} else {
-		host, x.fields = t.of(head.Host), t.header(head, x.fields)
-		if section := text[head.Section:]; k.worthCaching(section) {
-			k.put(head, section, host, x.fields)
+		host, x.Fields = t.of(head.Host), t.header(head, x.Fields)
+		if section := text[head.Section:]; k.WorthCaching(section) {
+			k.put(head, section, host, x.Fields)
 		}
 	}
 	x.raw = text
@@ -94,12 +94,12 @@ func (x *h1stream) setTexts(req *http.Request, raw []byte, head *h1.Head) error 
 }
 
 // setCached fills the same in for a cached head.
-func (x *h1stream) setCached(req *http.Request) {
-	k := &x.h.own.cache
-	u := &x.given.url
+func (x *Stream) setCached(req *http.Request) {
+	k := &x.H.Own.cache
+	u := &x.Given.URL
 	u.Path, u.RawQuery = k.line.path, k.line.query
-	x.raw, x.rest, x.fields = k.line.text, k.text, k.header(x.fields)
-	req.URL, req.Host, req.RequestURI, req.RemoteAddr = u, k.host, k.line.target, x.lane.addressOf(x.given.ctx.link)
+	x.raw, x.rest, x.Fields = k.line.text, k.text, k.header(x.Fields)
+	req.URL, req.Host, req.RequestURI, req.RemoteAddr = u, k.host, k.line.target, x.Lane.AddressOf(x.Given.Ctx.Link)
 }
 
 var protos = [...]string{"HTTP/1.0", "HTTP/1.1"}
@@ -156,59 +156,13 @@ func (t texts) header(head *h1.Head, m http.Header) http.Header {
 	return m
 }
 
-// parseTarget fills in the exchange's URL. The usual path without escapes is taken apart here.
-func (x *exchange) parseTarget(target string, head *h1.Head) (*url.URL, error) {
-	if head.Form == h1.Origin && plainTarget(target) {
-		path, query, has := strings.Cut(target, "?")
-		u := &x.given.url
-		u.Path, u.RawQuery, u.ForceQuery = path, query, has && query == ""
-		return u, nil
-	}
-	if head.Form == h1.Authority { // CONNECT
-		u, err := url.ParseRequestURI("http://" + target)
-		if err == nil {
-			u.Scheme = ""
-		}
-		return u, err
-	}
-	return url.ParseRequestURI(target)
-}
-
-// plainTarget reports whether url.ParseRequestURI would find nothing in target but a path and a
-// query, each as written.
-func plainTarget(target string) bool {
-	if strings.HasPrefix(target, "//") {
-		return false
-	}
-	for i := 0; i < len(target); i++ {
-		switch c := target[i]; {
-		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9':
-		case c == '/' || c == '-' || c == '_' || c == '.' || c == '~':
-		case c == '?':
-			return plainQuery(target[i:])
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-func plainQuery(q string) bool {
-	for i := 0; i < len(q); i++ {
-		if c := q[i]; c <= ' ' || c == '#' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
 // setBody says how the request's body comes.
-func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
+func (x *Stream) setBody(req *http.Request, head *h1.Head) {
 	switch {
 	case head.Chunked:
 		req.ContentLength = -1
 		req.TransferEncoding = []string{"chunked"}
-		req.Trailer = announcedTrailer(req.Header)
+		req.Trailer = exchange.AnnouncedTrailer(req.Header)
 	case head.ContentLength > 0:
 		req.ContentLength = head.ContentLength
 	default:
@@ -219,47 +173,20 @@ func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
 		return
 	}
 	b := &struct { // in one piece
-		body
-		h1decoder
+		exchange.Body
+		Decoder
 	}{}
-	x.body, x.dec = &b.body, &b.h1decoder
-	x.body.init(&x.exchange, req.ContentLength, head.Expect100)
-	x.body.in.Reset(maxBodyBuffer, false)
-	x.dec.body, x.dec.remaining = x.body, req.ContentLength
-	req.Body = x.body
+	x.Body, x.dec = &b.Body, &b.Decoder
+	x.Body.Init(&x.Exchange, req.ContentLength, head.Expect100)
+	x.Body.In.Reset(exchange.MaxBodyBuffer, false)
+	x.dec.body, x.dec.remaining = x.Body, req.ContentLength
+	req.Body = x.Body
 }
 
-// announcedTrailer makes the trailer's keys known before it comes, as net/http does, but for those
-// of framing. It takes maxFields at most: a trailer has no more fields, and the map of a list of a
-// megabyte takes thirteen.
-func announcedTrailer(h http.Header) http.Header {
-	names, ok := h["Trailer"]
-	if !ok {
-		return nil
-	}
-	delete(h, "Trailer")
-	trailer := http.Header{}
-	for _, list := range names {
-		for name := range strings.SplitSeq(list, ",") {
-			switch name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); name {
-			case "", "Content-Length", "Trailer", "Transfer-Encoding":
-			default:
-				if len(trailer) < maxFields {
-					trailer[name] = nil
-				}
-			}
-		}
-	}
-	if len(trailer) == 0 {
-		return nil
-	}
-	return trailer
-}
-
-// A headCache is what a request has of the fields of a recent head. When h1.Head finds the same
+// A HeadCache is what a request has of the fields of a recent head. When h1.Head finds the same
 // bytes again, they are neither parsed nor copied: only what a handler may change is made anew. For
 // a small request that is a quarter of the time of BenchmarkServe, and for a browser as well.
-type headCache struct {
+type HeadCache struct {
 	text   string   // the field lines and the empty line; "": the cache is empty
 	host   string   // the request's Host
 	names  []string // the keys of its Header
@@ -275,21 +202,21 @@ type cachedLine struct{ text, target, path, query string }
 
 const (
 	// maxCachedBytes bounds the fields that a lane caches, in bytes.
-	maxCachedBytes = 4 << 10
+	MaxCachedBytes = 4 << 10
 	// maxCachedFields bounds their number.
-	maxCachedFields = 64
+	MaxCachedFields = 64
 )
 
-// worthCaching reports whether fields that are not cached should be: the fields before them had as
+// WorthCaching reports whether fields that are not cached should be: the fields before them had as
 // many bytes, so they may be the same. Fields that never repeat cost next to nothing this way.
-func (k *headCache) worthCaching(text string) bool {
-	worth := len(text) == k.missed && len(text) <= maxCachedBytes
+func (k *HeadCache) WorthCaching(text string) bool {
+	worth := len(text) == k.missed && len(text) <= MaxCachedBytes
 	k.missed = len(text)
 	return worth
 }
 
 // put caches the fields of a head, which have the given text, and have become host and header.
-func (k *headCache) put(head *h1.Head, text, host string, header http.Header) {
+func (k *HeadCache) put(head *h1.Head, text, host string, header http.Header) {
 	names, values := k.names[:0], k.values[:0]
 	for i := range head.Fields {
 		if name := h1.CanonicalName(head.Fields[i].Name); name != "Host" && name != "Transfer-Encoding" {
@@ -297,17 +224,17 @@ func (k *headCache) put(head *h1.Head, text, host string, header http.Header) {
 		}
 	}
 	once := len(names) == len(header) // no name repeats
-	if _, derives := header["Pragma"]; derives || !once || len(names) > maxCachedFields || !head.CacheFields(text) {
+	if _, derives := header["Pragma"]; derives || !once || len(names) > MaxCachedFields || !head.CacheFields(text) {
 		head.CacheFields("")
-		*k = headCache{missed: k.missed}
+		*k = HeadCache{missed: k.missed}
 		return
 	}
 	k.text, k.host, k.names, k.values = text, host, names, values
 }
 
 // putLine caches a request line before cached fields: text, which the other strings are parts of.
-func (k *headCache) putLine(head *h1.Head, text, target string, u *url.URL) {
-	worth := len(text) == k.lineMissed && len(text) <= maxCachedBytes && !u.ForceQuery
+func (k *HeadCache) putLine(head *h1.Head, text, target string, u *url.URL) {
+	worth := len(text) == k.lineMissed && len(text) <= MaxCachedBytes && !u.ForceQuery
 	if k.lineMissed = len(text); worth {
 		k.line = cachedLine{text, target, u.Path, u.RawQuery}
 		head.CacheLine(text)
@@ -316,7 +243,7 @@ func (k *headCache) putLine(head *h1.Head, text, target string, u *url.URL) {
 
 // header makes the Header of a request whose fields are cached. m is an empty map to be used again,
 // or nil.
-func (k *headCache) header(m http.Header) http.Header {
+func (k *HeadCache) header(m http.Header) http.Header {
 	if m == nil {
 		m = make(http.Header, len(k.names))
 	}

@@ -1,10 +1,12 @@
-package web
+package http2
 
 import (
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -13,16 +15,16 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 )
 
-// This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which the
-// loop compresses when it sends them, and the body as it is.
+// This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which
+// the loop compresses when it sends them, and the body as it is.
 
-// An h2encoder is what HTTP/2 knows of an answer.
-type h2encoder struct {
+// A encoder is what HTTP/2 knows of an answer.
+type encoder struct {
 	pairs []byte // from WriteHeader until the head is sent
 	ended bool   // the end of the stream has been queued
 }
 
-var h2Fields = &fieldCoder{appendPair, appendPairLength}
+var h2Fields = &exchange.FieldCoder{Field: appendPair, Length: appendPairLength}
 
 // appendPair leaves out a field that must not be sent. Such a field is invalid, as in net/http with
 // HTTP/2 (RFC 9113 section 8.2), or belongs to a connection of HTTP/1 (8.2.2) in any spelling.
@@ -66,46 +68,46 @@ func appendStatus(p []byte, status int) []byte {
 // pairsRoom is for the head of a usual answer.
 const pairsRoom = 192
 
-// snapshot implements carrier.
-func (x *h2stream) snapshot() {
+// Snapshot implements carrier.
+func (x *Stream) Snapshot() {
 	if x.enc.pairs == nil {
 		x.enc.pairs = make([]byte, 0, pairsRoom)
 	}
-	x.enc.pairs = x.out.appendHeader(appendStatus(x.enc.pairs[:0], x.out.status), h2Fields)
+	x.enc.pairs = x.Out.AppendHeader(appendStatus(x.enc.pairs[:0], x.Out.Status), h2Fields)
 }
 
-// interim implements carrier. There is no 101 (RFC 9113 section 8.6).
-func (x *h2stream) interim(status int) error {
+// Interim implements carrier. There is no 101 (RFC 9113 section 8.6).
+func (x *Stream) Interim(status int) error {
 	if status == http.StatusSwitchingProtocols {
 		return nil
 	}
-	p := x.out.appendInterim(appendStatus(nil, status), h2Fields)
+	p := x.Out.AppendInterim(appendStatus(nil, status), h2Fields)
 	return x.send(p, nil, false)
 }
 
-// invite implements carrier.
-func (x *h2stream) invite() error {
+// Invite implements carrier.
+func (x *Stream) Invite() error {
 	return x.put(appendStatus(nil, http.StatusContinue), nil, false)
 }
 
-// coding implements carrier: HTTP/2 has none.
-func (x *h2stream) coding([]string) coding { return codingNone }
+// Coding implements carrier: HTTP/2 has none.
+func (x *Stream) Coding([]string) exchange.Coding { return exchange.CodingNone }
 
-// ownField implements carrier. "Connection: close" has the connection end behind the streams that
+// OwnField implements carrier. "Connection: close" has the connection end behind the streams that
 // it has, as in net/http.
-func (x *h2stream) ownField(name string, values []string) (skip bool) {
+func (x *Stream) OwnField(name string, values []string) (skip bool) {
 	if name == "Connection" && httpguts.HeaderValuesContainsToken(values, "close") {
-		x.demand(demandGoAway)
+		x.Demand(exchange.DemandGoAway)
 	}
 	return true
 }
 
-// head implements carrier.
-func (x *h2stream) head(next []byte, last bool) error {
-	w, e := &x.out, &x.enc
-	first := w.gathered()
-	p := w.appendDecided(e.pairs, h2Fields, first, next)
-	if e.pairs = nil; w.noBody {
+// SendHead implements carrier.
+func (x *Stream) SendHead(next []byte, last bool) error {
+	w, e := &x.Out, &x.enc
+	first := w.Gathered()
+	p := w.AppendDecided(e.pairs, h2Fields, first, next)
+	if e.pairs = nil; w.NoBody {
 		e.ended = true
 		return x.send(p, nil, true)
 	}
@@ -115,11 +117,11 @@ func (x *h2stream) head(next []byte, last bool) error {
 	return x.sendLast(p, first)
 }
 
-// data implements carrier.
-func (x *h2stream) data(p []byte, last bool) error {
+// SendData implements carrier.
+func (x *Stream) SendData(p []byte, last bool) error {
 	switch {
 	case x.enc.ended:
-		return x.out.alive()
+		return x.Out.Alive()
 	case last:
 		return x.sendLast(nil, p)
 	}
@@ -128,12 +130,12 @@ func (x *h2stream) data(p []byte, last bool) error {
 
 // sendLast sends the end of the answer with what comes before it. The trailers need no room. An
 // answer that is too short has no end: the stream is reset.
-func (x *h2stream) sendLast(head, p []byte) error {
+func (x *Stream) sendLast(head, p []byte) error {
 	x.enc.ended = true
-	if x.out.isShort() {
+	if x.Out.IsShort() {
 		return x.send(head, p, false)
 	}
-	tail := x.out.appendTrailer(nil, h2Fields)
+	tail := x.Out.AppendTrailer(nil, h2Fields)
 	if len(tail) == 0 {
 		return x.send(head, p, true)
 	}
@@ -146,12 +148,12 @@ func (x *h2stream) sendLast(head, p []byte) error {
 }
 
 // send queues a head and data, waiting for room where the handler may wait.
-func (x *h2stream) send(head, p []byte, last bool) error {
-	return x.out.sendWhenRoom(func() error { return x.put(head, p, last) })
+func (x *Stream) send(head, p []byte, last bool) error {
+	return x.Out.SendWhenRoom(func() error { return x.put(head, p, last) })
 }
 
 // put queues them, all or nothing: myriad.ErrFull.
-func (x *h2stream) put(head, p []byte, last bool) error {
+func (x *Stream) put(head, p []byte, last bool) error {
 	err := x.s.Put(head, p, last)
 	if err == flow.ErrFull {
 		return myriad.ErrFull
@@ -159,23 +161,23 @@ func (x *h2stream) put(head, p []byte, last bool) error {
 	return err
 }
 
-// canSendFile implements carrier: a file is read into frames.
-func (x *h2stream) canSendFile() bool { return false }
+// CanSendFile implements carrier: a file is read into frames.
+func (x *Stream) CanSendFile() bool { return false }
 
-// file implements carrier.
-func (x *h2stream) file(*os.File, int64, int64) error { return myriad.ErrUnsupported }
+// SendFile implements carrier.
+func (x *Stream) SendFile(*os.File, int64, int64) error { return myriad.ErrUnsupported }
 
-// refuse implements carrier.
-func (x *h2stream) refuse(status int, reason string) error {
-	body := errorText(status, reason)
-	p := appendPair(appendStatus(nil, status), "Date", x.h.date())
+// Refuse implements carrier.
+func (x *Stream) Refuse(status int, reason string) error {
+	body := exchange.ErrorText(status, reason)
+	p := appendPair(appendStatus(nil, status), "Date", x.h.Date())
 	p = appendPair(p, "Content-Type", "text/plain; charset=utf-8")
 	if status == http.StatusServiceUnavailable {
 		p = appendPair(p, "Retry-After", "1")
 	}
 	x.enc.ended = true
 	p = appendPairLength(p, int64(len(body)))
-	if x.given.request.Method == http.MethodHead {
+	if x.Given.Request.Method == http.MethodHead {
 		body = ""
 	}
 	defer x.s.Release()

@@ -1,9 +1,11 @@
-package web
+package http1
 
 import (
 	"errors"
 	"slices"
 	"sync"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -13,52 +15,53 @@ import (
 // This file is what a connection keeps that it cannot use yet: bytes, and requests that come before
 // the answer to an earlier one has ended (RFC 9112 section 9.3.2).
 //
-// Requests that have no body line up behind conn.x, linked by h1stream.behind. With a PipelineDepth
-// of 1 they are a chain: one goroutine of the pool runs them one after the other, as they were handed
-// to it. With more, each runs by itself, and what it answers is held until those before it have ended.
+// Requests that have no body line up behind Conn.X, linked by Stream.behind. With a PipelineDepth
+// of 1 they are a chain: one goroutine of the pool runs them one after the other, as they were
+// handed to it. With more, each runs by itself, and what it answers is held until those before it
+// have ended.
 //
-// Some requests cannot be begun so: those that have a body, that are in some way wrong, or that stand
-// behind one whose sequel is not sequelRequest. Such a request stays where it is, as bytes, until the
-// line has ended.
+// Some requests cannot be begun so: those that have a body, that are in some way wrong, or that
+// stand behind one whose sequel is not sequelRequest. Such a request stays where it is, as bytes,
+// until the line has ended.
 
 // An ahead holds bytes that cannot be used yet: an incomplete head or trailer, or what follows the
 // current request.
 type ahead struct {
-	block *buf.Block
-	used  int     // bytes at its start that have been processed
+	Block *buf.Block
+	Used  int     // bytes at its start that have been processed
 	scan  h1.Scan // of those behind
 	tried bool    // those have been taken for a head or trailer in vain: now only what is new of them is looked at
 	whole bool    // scan has seen a whole head, which waits for its turn
 	turn  turn    // among the large heads
 }
 
-func (a *ahead) bytes() []byte { return a.block.Bytes()[a.used:] }
+func (a *ahead) bytes() []byte { return a.Block.Bytes()[a.Used:] }
 
 // kept is what waits, if anything does.
-func (h *conn) kept() []byte {
-	if h.ahead == nil {
+func (h *Conn) kept() []byte {
+	if h.Ahead == nil {
 		return nil
 	}
-	return h.ahead.bytes()
+	return h.Ahead.bytes()
 }
 
 // leastRoom is the smallest block that is taken, and the least that is added to one at a time.
 const leastRoom = 512
 
 // keep copies p behind what is kept already, and stops reading at the limit.
-func (h *conn) keep(p []byte) {
-	a := h.ahead
+func (h *Conn) keep(p []byte) {
+	a := h.Ahead
 	if a == nil {
-		a = &ahead{block: buf.Get(max(len(p), leastRoom))}
-		h.ahead = a
+		a = &ahead{Block: buf.Get(max(len(p), leastRoom))}
+		h.Ahead = a
 	}
-	if a.block.Free() < len(p) {
-		larger := buf.Get(h.roomFor(len(a.bytes()) + len(p)))
+	if a.Block.Free() < len(p) {
+		larger := buf.Get(h.RoomFor(len(a.bytes()) + len(p)))
 		larger.Append(a.bytes())
-		h.releaseBlock(a.block)
-		a.block, a.used = larger, 0
+		h.releaseBlock(a.Block)
+		a.Block, a.Used = larger, 0
 	}
-	a.block.Append(p)
+	a.Block.Append(p)
 	if h.aheadIsFull() {
 		h.pause(pauseAhead)
 	}
@@ -66,26 +69,26 @@ func (h *conn) keep(p []byte) {
 
 // aheadIsFull reports whether enough is kept behind the current request for the loop to stop
 // reading.
-func (h *conn) aheadIsFull() bool {
-	return h.ahead != nil && h.answering() && len(h.ahead.bytes()) >= maxAhead
+func (h *Conn) aheadIsFull() bool {
+	return h.Ahead != nil && h.answering() && len(h.Ahead.bytes()) >= MaxAhead
 }
 
-// roomFor is what is taken for n bytes: twice as much, but not more than may be kept.
-func (h *conn) roomFor(n int) int {
-	most := maxAhead
+// RoomFor is what is taken for n bytes: twice as much, but not more than may be kept.
+func (h *Conn) RoomFor(n int) int {
+	most := MaxAhead
 	if !h.answering() {
-		most = h.own.server.limits.HeadBytes
+		most = h.Own.Protocol.Limits.HeadBytes
 	}
 	return max(n, min(2*n, most))
 }
 
 // extend appends p to what is kept, at most as much as may belong to a head. More would be copied
 // in vain, into a block larger than any in the pool.
-func (h *conn) extend(p []byte) {
-	for len(p) > 0 && h.ahead != nil && h.phase != phaseClosing {
+func (h *Conn) extend(p []byte) {
+	for len(p) > 0 && h.Ahead != nil && h.phase != phaseClosing {
 		n := len(p)
 		if !h.answering() {
-			n = min(n, max(leastRoom, h.own.server.limits.HeadBytes-len(h.ahead.bytes())))
+			n = min(n, max(leastRoom, h.Own.Protocol.Limits.HeadBytes-len(h.Ahead.bytes())))
 		}
 		h.keep(p[:n])
 		h.takeAhead()
@@ -93,43 +96,43 @@ func (h *conn) extend(p []byte) {
 		p = p[n:]
 	}
 	if len(p) > 0 && h.phase != phaseClosing {
-		h.Received(h.c, p)
+		h.Received(h.C, p)
 	}
 }
 
 // takeAhead processes the kept bytes anew.
-func (h *conn) takeAhead() {
-	a := h.ahead
-	if a == nil || h.answering() && h.lane.s.PipelineDepth <= 1 || a.tried && h.stillIncomplete(a) {
+func (h *Conn) takeAhead() {
+	a := h.Ahead
+	if a == nil || h.answering() && h.Lane.Server.PipelineDepth <= 1 || a.tried && h.stillIncomplete(a) {
 		return
 	}
-	h.ahead = nil
+	h.Ahead = nil
 	n := h.process(a.bytes())
 	if n > 0 {
 		h.endTurn(a)
 	}
 	if n == len(a.bytes()) {
-		h.releaseBlock(a.block)
+		h.releaseBlock(a.Block)
 		return
 	}
-	if h.ahead = a; n > 0 {
-		a.used += n
+	if h.Ahead = a; n > 0 {
+		a.Used += n
 		a.scan, a.whole = h1.Scan{}, false
 	}
 	a.tried = !h.answering()
 }
 
 // stillIncomplete looks only at what is new of a head or trailer that comes in pieces.
-func (h *conn) stillIncomplete(a *ahead) bool {
+func (h *Conn) stillIncomplete(a *ahead) bool {
 	if a.whole {
 		return false
 	}
 	look := a.scan.Request
-	if h.x != nil && !h.answering() {
+	if h.X != nil && !h.answering() {
 		look = a.scan.Trailer
 	}
-	ready, err := look(a.bytes(), h.own.server.limits)
-	if err != nil && err != h1.ErrPreface && h.x == nil && !h.answering() {
+	ready, err := look(a.bytes(), h.Own.Protocol.Limits)
+	if err != nil && err != h1.ErrPreface && h.X == nil && !h.answering() {
 		h.refuseHead(a.bytes(), err) // it would not be another if a megabyte were parsed to find it again
 		return true
 	}
@@ -141,28 +144,28 @@ func (h *conn) stillIncomplete(a *ahead) bool {
 const largeHead = 16 << 10
 
 // releaseBlock gives a block back in which a head has been looked for.
-func (h *conn) releaseBlock(b *buf.Block) {
+func (h *Conn) releaseBlock(b *buf.Block) {
 	if b.Cap() > largeHead {
-		h.own.head = h1.Head{} // or one large head would hold a megabyte until another has as many fields
+		h.Own.Head = h1.Head{} // or one large head would hold a megabyte until another has as many fields
 	}
 	b.Release()
 }
 
-func (h *conn) dropAhead() {
-	if a := h.ahead; a != nil {
-		h.ahead = nil
+func (h *Conn) dropAhead() {
+	if a := h.Ahead; a != nil {
+		h.Ahead = nil
 		h.endTurn(a)
-		h.releaseBlock(a.block)
+		h.releaseBlock(a.Block)
 	}
 }
 
 const (
 	// freeHead is how many bytes of an incomplete head, and one read buffer, are kept of every
 	// connection.
-	freeHead = 32 << 10
+	FreeHead = 32 << 10
 	// mostLarge is how many of a lane's connections may have more of one at a time. The others are
 	// not read from meanwhile.
-	mostLarge = 32
+	MostLarge = 32
 )
 
 // A turn is how an incomplete head stands among the large ones of its lane.
@@ -179,23 +182,23 @@ const (
 // every turn of the loop as long as it takes to copy from all of them. What is said here of heads
 // goes for trailers.
 type largeHeads struct {
-	growing int
-	waiting []*conn // the first comes next
+	Growing int
+	Waiting []*Conn // the first comes next
 }
 
 // takeTurn has a head that has become large grow, or wait until others are complete. The time that
 // it has runs on.
-func (h *conn) takeTurn() {
-	a, large := h.ahead, &h.own.large
+func (h *Conn) takeTurn() {
+	a, large := h.Ahead, &h.Own.Large
 	switch {
-	case a == nil || a.turn == turnHas || h.answering() || len(a.bytes()) < freeHead:
+	case a == nil || a.turn == turnHas || h.answering() || len(a.bytes()) < FreeHead:
 		return
-	case a.turn == turnNone && large.growing < mostLarge:
-		large.growing++
+	case a.turn == turnNone && large.Growing < MostLarge:
+		large.Growing++
 		a.turn = turnHas
 		return
 	case a.turn == turnNone:
-		large.waiting = append(large.waiting, h)
+		large.Waiting = append(large.Waiting, h)
 		a.turn = turnAwaited
 	}
 	h.pause(pauseTurn)
@@ -203,35 +206,35 @@ func (h *conn) takeTurn() {
 
 // endTurn has the next one grow, if a did. One that still waited goes, or is a trailer that has
 // come to its end: then goOn reads on.
-func (h *conn) endTurn(a *ahead) {
-	large := &h.own.large
+func (h *Conn) endTurn(a *ahead) {
+	large := &h.Own.Large
 	switch a.turn {
 	case turnHas:
-		large.growing--
+		large.Growing--
 		large.next()
 	case turnAwaited:
-		at := slices.Index(large.waiting, h)
-		large.waiting = slices.Delete(large.waiting, at, at+1)
+		at := slices.Index(large.Waiting, h)
+		large.Waiting = slices.Delete(large.Waiting, at, at+1)
 	}
 	a.turn = turnNone
 }
 
 // next lets the first waiting connection read its large head.
 func (l *largeHeads) next() {
-	if len(l.waiting) == 0 {
+	if len(l.Waiting) == 0 {
 		return
 	}
-	h := l.waiting[0]
-	l.waiting = slices.Delete(l.waiting, 0, 1)
-	l.growing++
-	h.ahead.turn = turnHas
+	h := l.Waiting[0]
+	l.Waiting = slices.Delete(l.Waiting, 0, 1)
+	l.Growing++
+	h.Ahead.turn = turnHas
 	h.resume(pauseTurn)
 }
 
 const (
-	maxDepth = 1024 // of Server.PipelineDepth
+	MaxDepth = 1024 // of Server.PipelineDepth
 	// maxChain is how many requests a goroutine of the pool is given at once.
-	maxChain = 32
+	MaxChain = 32
 	// maxHeld is how many bytes of an answer wait for those before it; then its handler does.
 	maxHeld = 32 << 10
 )
@@ -247,22 +250,22 @@ type hold struct {
 
 // pipeline begins requests at the start of p behind the current one, and returns how many bytes
 // they took.
-func (h *conn) pipeline(p []byte) (used int) {
-	tail, n := h.x, 1
+func (h *Conn) pipeline(p []byte) (used int) {
+	tail, n := h.X, 1
 	if tail == nil {
 		return 0
 	}
 	for tail.behind != nil {
 		tail, n = tail.behind, n+1
 	}
-	depth := h.lane.s.PipelineDepth
+	depth := h.Lane.Server.PipelineDepth
 	if depth <= 1 {
-		if !h.lane.tasks.IsLast(h.x) {
+		if !h.Lane.Tasks.IsLast(h.X) {
 			return 0 // its chain has been handed over
 		}
-		depth = maxChain
+		depth = MaxChain
 	}
-	for ; used < len(p) && n < depth && tail.sequel == sequelRequest && !h.leaving(); n++ {
+	for ; used < len(p) && n < depth && tail.sequel == sequelRequest && !h.Leaving(); n++ {
 		x, size := h.beginBehind(p[used:])
 		if x == nil {
 			break
@@ -275,9 +278,9 @@ func (h *conn) pipeline(p []byte) (used int) {
 }
 
 // beginBehind makes an exchange of the request at the start of p, unless it has to wait.
-func (h *conn) beginBehind(p []byte) (x *h1stream, size int) {
-	head := &h.own.head
-	size, err := h1.ParseRequest(p, h.own.server.limits, head)
+func (h *Conn) beginBehind(p []byte) (x *Stream, size int) {
+	head := &h.Own.Head
+	size, err := h1.ParseRequest(p, h.Own.Protocol.Limits, head)
 	if err != nil || size == 0 || head.Chunked || head.ContentLength > 0 {
 		return nil, 0
 	}
@@ -289,11 +292,11 @@ func (h *conn) beginBehind(p []byte) (x *h1stream, size int) {
 }
 
 // lineUp puts x behind tail.
-func (h *conn) lineUp(tail, x *h1stream) {
+func (h *Conn) lineUp(tail, x *Stream) {
 	tail.behind = x
-	if h.lane.s.PipelineDepth <= 1 {
-		tail.chain, x.follows = x, true
-		h.lane.tasks.Follow(x, h.lane.recordOf(&x.exchange))
+	if h.Lane.Server.PipelineDepth <= 1 {
+		tail.Chain, x.follows = x, true
+		h.Lane.Tasks.Follow(x, h.Lane.RecordOf(&x.Exchange))
 		return
 	}
 	x.hold = new(hold)
@@ -302,13 +305,13 @@ func (h *conn) lineUp(tail, x *h1stream) {
 }
 
 // promote makes x the first of the line.
-func (h *conn) promote(x *h1stream) {
-	h.x = x
+func (h *Conn) promote(x *Stream) {
+	h.X = x
 	if x.follows {
-		if s := h.lane.s; s.WriteTimeout > 0 {
-			x.writeBy = h.now().after(s.WriteTimeout)
+		if s := h.Lane.Server; s.WriteTimeout > 0 {
+			x.WriteBy = h.Now().After(s.WriteTimeout)
 		}
-		if x.progress() == waiting { // the goroutine of the one before has not gone on with it
+		if x.Progress() == exchange.Waiting { // the goroutine of the one before has not gone on with it
 			h.setTimes(x)
 			h.dispatch(x, true)
 		}
@@ -316,15 +319,15 @@ func (h *conn) promote(x *h1stream) {
 		h.release(x)
 	}
 	h.armDeadlines(x)
-	x.out.wake() // its handler may have filled the queue when another was still the first
+	x.Out.Wake() // its handler may have filled the queue when another was still the first
 	h.takeAhead()
 }
 
 // release sends what is held of x, and lets it write for itself. While the connection's queue has
 // no room it does nothing, and Drained calls it again.
-func (h *conn) release(x *h1stream) {
-	if x.hold.release(h.c) {
-		x.out.wake() // without the hold's lock: a reader that sends 100 Continue takes both the other way round
+func (h *Conn) release(x *Stream) {
+	if x.hold.release(h.C) {
+		x.Out.Wake() // without the hold's lock: a reader that sends 100 Continue takes both the other way round
 	}
 }
 
@@ -395,7 +398,7 @@ func (k *hold) drop() {
 }
 
 // unbegun is the bytes of the requests behind x, for the new owner of the connection.
-func (x *h1stream) unbegun() (heads []byte) {
+func (x *Stream) unbegun() (heads []byte) {
 	for y := x.behind; y != nil; y = y.behind {
 		heads = append(append(heads, y.raw...), y.rest...)
 	}
@@ -403,11 +406,11 @@ func (x *h1stream) unbegun() (heads []byte) {
 }
 
 // loseLine ends all exchanges behind x.
-func (x *h1stream) loseLine(err error, end *lastState) {
+func (x *Stream) loseLine(err error, end *exchange.LastState) {
 	if x == nil {
 		return
 	}
 	for y := x.behind; y != nil; y = y.behind {
-		y.connectionLost(err, end)
+		y.ConnectionLost(err, end)
 	}
 }

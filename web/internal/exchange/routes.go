@@ -1,4 +1,4 @@
-package web
+package exchange
 
 import (
 	"net/http"
@@ -18,12 +18,12 @@ const (
 	minMixedID = 16
 )
 
-// routes is what a lane has learned of handlers, by route. A route is the pattern of an
+// Routes is what a lane has learned of handlers, by route. A route is the pattern of an
 // http.ServeMux where that has wildcards for whole segments, else method and path, of which the
 // segments that look like ids count as one: digits, UUIDs, long hexadecimal numbers, long mixtures
 // of letters and digits. So a thousand users with a path each are one route.
-type routes struct {
-	mux   *http.ServeMux // nil: the handler is none
+type Routes struct {
+	Mux   *http.ServeMux // nil: the handler is none
 	byKey map[string]*route
 	key   []byte // scratch
 	fresh [64]recent
@@ -43,7 +43,7 @@ type recent struct {
 }
 
 // of finds the request's route, or makes one. Nil is unknown. On the loop.
-func (t *routes) of(r *http.Request) *route {
+func (t *Routes) of(r *http.Request) *route {
 	path := r.URL.Path
 	if len(path) > maxRouteKey-maxMethod || len(path) == 0 || len(r.Method) > maxMethod {
 		return nil
@@ -62,7 +62,7 @@ func (t *routes) of(r *http.Request) *route {
 	return found
 }
 
-func (t *routes) find(r *http.Request, path string) (found *route, folded bool) {
+func (t *Routes) find(r *http.Request, path string) (found *route, folded bool) {
 	t.key = append(append(t.key[:0], r.Method...), ' ')
 	t.key, folded = appendFolded(t.key, path)
 	found, ok := t.byKey[string(t.key)]
@@ -80,11 +80,11 @@ const maxMethod = 16
 
 // ofPattern finds the route by the pattern of a mux, and leaves the pattern in t.key if that is to
 // be the key.
-func (t *routes) ofPattern(r *http.Request, folded bool) (*route, bool) {
-	if t.mux == nil || folded {
+func (t *Routes) ofPattern(r *http.Request, folded bool) (*route, bool) {
+	if t.Mux == nil || folded {
 		return nil, false
 	}
-	_, pattern := t.mux.Handler(r)
+	_, pattern := t.Mux.Handler(r)
 	if !tellsApart(pattern) || len(pattern) > maxRouteKey {
 		return nil, false
 	}
@@ -100,7 +100,7 @@ func tellsApart(pattern string) bool {
 }
 
 // add makes a route of t.key, if there is room.
-func (t *routes) add() *route {
+func (t *Routes) add() *route {
 	if t.byKey == nil {
 		t.byKey = map[string]*route{}
 	}
@@ -114,7 +114,7 @@ func (t *routes) add() *route {
 
 // sweep makes room, and reports whether there is some. A table full of routes that are all asked
 // for is not looked through for each stranger.
-func (t *routes) sweep() bool {
+func (t *Routes) sweep() bool {
 	if t.since++; t.since < maxRoutes && t.since != 1 {
 		return false
 	}

@@ -1,4 +1,4 @@
-package web
+package exchange
 
 import (
 	"errors"
@@ -16,27 +16,27 @@ import (
 
 // maxBodyBuffer is how much of a body waits to be read before the loop stops reading the
 // connection; a read that was under way may add one read buffer.
-const maxBodyBuffer = 64 << 10
+const MaxBodyBuffer = 64 << 10
 
-// A body is a request's body: fed by the loop, read by the handler, which waits for it where it
+// A Body is a request's body: fed by the loop, read by the handler, which waits for it where it
 // runs. Its bytes are in an Inbox. The body knows besides in which words of net/http it fails, and
 // how much may be discarded. A request without one has a nil body, which is complete; the methods
 // that the loop calls at any time know that.
-type body struct {
-	x      *exchange
-	length int64 // never changes; -1: it is not known
-	in     flow.Inbox
+type Body struct {
+	x      *Exchange
+	Length int64 // never changes; -1: it is not known
+	In     flow.Inbox
 	expect atomic.Uint32 // an expectation
 
-	mu      sync.Mutex // taken before that of the Inbox
-	closed  bool       // the handler wants no more
+	Mu      sync.Mutex // taken before that of the Inbox
+	Closed  bool       // the handler wants no more
 	reading reading
 	then    error  // what a Read fails with after the first that has failed
-	readBy  moment // when it must have come
+	ReadBy  Moment // when it must have come
 	total   int64  // bytes that have come
 	most    int64  // how many may come, as they are not read; 0: they are, or a window bounds them
 	trailer http.Header
-	away    driver.Parker // of the goroutine in awaitClient, nil without one; others only park
+	Away    driver.Parker // of the goroutine in awaitClient, nil without one; others only park
 	parker  driver.Parker // of a goroutine that has waited, for the next one
 }
 
@@ -60,8 +60,8 @@ const (
 	expectSettled              // it did, and has been answered
 )
 
-func (b *body) init(x *exchange, length int64, expects bool) {
-	b.x, b.length = x, length
+func (b *Body) Init(x *Exchange, length int64, expects bool) {
+	b.x, b.Length = x, length
 	if expects {
 		b.expect.Store(expectContinue)
 	}
@@ -69,40 +69,40 @@ func (b *body) init(x *exchange, length int64, expects bool) {
 
 // windowed reports whether the peer sends no more than it is granted by credit. Else the loop stops
 // reading.
-func (b *body) windowed() bool { return b.x.out.framing == framingStream }
+func (b *Body) windowed() bool { return b.x.Out.Framing == FramingStream }
 
 // expects reports whether the client had asked for 100 Continue.
-func (b *body) expects() bool { return b.expect.Load() != expectNothing }
+func (b *Body) expects() bool { return b.expect.Load() != expectNothing }
 
 // mayContinue reports whether 100 Continue may be sent.
-func (b *body) mayContinue() bool { return b != nil && b.expect.Load() == expectContinue }
+func (b *Body) mayContinue() bool { return b != nil && b.expect.Load() == expectContinue }
 
 // settleContinue has no 100 Continue be sent any more. The response's mu is held.
-func (b *body) settleContinue() {
+func (b *Body) settleContinue() {
 	if b.mayContinue() {
 		b.expect.Store(expectSettled)
 	}
 }
 
 // Read implements io.Reader. It waits for bytes, for the end, or for the connection to fail.
-func (b *body) Read(p []byte) (int, error) {
+func (b *Body) Read(p []byte) (int, error) {
 	if b.expects() {
 		b.invite()
 	}
 	n, tell, err := b.readOrWait(p)
 	if tell {
-		b.x.demand(demandInput)
+		b.x.Demand(DemandInput)
 	}
 	if !b.windowed() && saysGone(err) { // a stream says so itself
-		b.x.given.ctx.depart()
+		b.x.Given.Ctx.Depart()
 	}
 	return n, err
 }
 
-func (b *body) readOrWait(p []byte) (n int, tell bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(p) == 0 && !b.closed && !b.atEnd() {
+func (b *Body) readOrWait(p []byte) (n int, tell bool, err error) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if len(p) == 0 && !b.Closed && !b.atEnd() {
 		return 0, false, nil
 	}
 	for {
@@ -119,48 +119,48 @@ func (b *body) readOrWait(p []byte) (n int, tell bool, err error) {
 }
 
 // take reads what is there, and tells of the end with the last of it, as net/http does. mu is held.
-func (b *body) take(p []byte) (n int, tell bool, err error) {
+func (b *Body) take(p []byte) (n int, tell bool, err error) {
 	switch {
-	case b.closed:
+	case b.Closed:
 		return 0, false, http.ErrBodyReadAfterClose
 	case b.reading == readLate:
 		return 0, false, b.then
 	case b.reading == readNothing:
 		b.reading = readSome
 	}
-	n, tell, err = b.in.Read(p)
+	n, tell, err = b.In.Read(p)
 	return n, tell, b.failure(err)
 }
 
 // atEnd reports whether all has come and been read.
-func (b *body) atEnd() bool { return b.in.Complete() && b.in.Len() == 0 }
+func (b *Body) atEnd() bool { return b.In.Complete() && b.In.Len() == 0 }
 
-// credit returns how many bytes have been read or dropped since the last call. On the loop.
-func (b *body) credit() int {
+// Credit returns how many bytes have been read or dropped since the last call. On the loop.
+func (b *Body) Credit() int {
 	if b == nil {
 		return 0
 	}
-	return b.in.Credit()
+	return b.In.Credit()
 }
 
 // invite sends 100 Continue once to a client that expects it, as net/http does: also if a part of
 // the body has come, and for a Read of zero bytes.
-func (b *body) invite() {
-	b.mu.Lock()
-	closed := b.closed
-	b.mu.Unlock()
+func (b *Body) invite() {
+	b.Mu.Lock()
+	closed := b.Closed
+	b.Mu.Unlock()
 	if !closed {
-		b.x.out.sendContinue()
+		b.x.Out.sendContinue()
 	}
 }
 
-// sawEnd shows the trailer to the handler, which has read everything before it.
-func (b *body) sawEnd() {
+// SawEnd shows the trailer to the handler, which has read everything before it.
+func (b *Body) SawEnd() {
 	b.reading = readToEnd
 	if b.trailer == nil {
 		return
 	}
-	req := &b.x.given.request
+	req := &b.x.Given.Request
 	if req.Trailer == nil && req.ProtoMajor < 2 {
 		req.Trailer = http.Header{}
 	}
@@ -175,251 +175,251 @@ func (b *body) sawEnd() {
 
 // wait lets the lock go until something has changed, or only until the end. A body may be read on
 // one goroutine and left on another, so that several may wait.
-func (b *body) wait(forEnd bool) {
+func (b *Body) wait(forEnd bool) {
 	p := b.parker
 	if b.parker = nil; p == nil {
-		p = b.x.lane.s.engine.System().NewParker()
+		p = b.x.Lane.Server.Engine.System().NewParker()
 	}
 	if forEnd {
-		b.in.WaitEnd(p, b.park)
+		b.In.WaitEnd(p, b.park)
 	} else {
-		b.in.Wait(p, b.park)
+		b.In.Wait(p, b.park)
 	}
 	b.parker = p
 }
 
-func (b *body) park(p driver.Parker) {
-	if b.away != nil { // the handler already counts as waiting
-		b.mu.Unlock()
+func (b *Body) park(p driver.Parker) {
+	if b.Away != nil { // the handler already counts as waiting
+		b.Mu.Unlock()
 		p.Park()
-		b.mu.Lock()
+		b.Mu.Lock()
 		return
 	}
-	b.away = p
-	b.mu.Unlock()
+	b.Away = p
+	b.Mu.Unlock()
 	b.x.awaitClient(p)
-	b.mu.Lock()
-	b.away = nil
+	b.Mu.Lock()
+	b.Away = nil
 }
 
 // Close says that the handler wants no more. The loop reads the rest away after the answer.
-func (b *body) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	b.in.Wake()
+func (b *Body) Close() error {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.Closed = true
+	b.In.Wake()
 	return nil
 }
 
-// add takes decoded bytes from the loop, which may be the last. Too many of them fail the body.
-func (b *body) add(p []byte, last bool) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// Add takes decoded bytes from the loop, which may be the last. Too many of them fail the body.
+func (b *Body) Add(p []byte, last bool) error {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	b.total += int64(len(p))
-	if limit := b.x.lane.s.MaxBodyBytes; limit > 0 && b.total > limit {
+	if limit := b.x.Lane.Server.MaxBodyBytes; limit > 0 && b.total > limit {
 		err := &http.MaxBytesError{Limit: limit}
 		b.failLocked(err, err)
-		b.in.Put(p, last) // which drops them
+		b.In.Put(p, last) // which drops them
 		return err
 	}
 	if b.most > 0 && b.total > b.most {
 		return errTooMuchLeft
 	}
-	b.in.Put(p, last)
+	b.In.Put(p, last)
 	return nil
 }
 
-// end is the orderly end of a chunked body.
-func (b *body) end(trailer http.Header) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// End is the orderly end of a chunked body.
+func (b *Body) End(trailer http.Header) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	b.trailer = trailer
-	b.in.Put(nil, true)
+	b.In.Put(nil, true)
 }
 
-// release throws away what is there when the handler is done, and what still comes, up to
+// Release throws away what is there when the handler is done, and what still comes, up to
 // maxDiscard.
-func (b *body) release() {
+func (b *Body) Release() {
 	if b == nil {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	b.releaseLocked()
 }
 
-func (b *body) releaseLocked() {
-	b.closed = true
+func (b *Body) releaseLocked() {
+	b.Closed = true
 	if b.most == 0 && !b.windowed() {
-		b.most = b.total + maxDiscard
+		b.most = b.total + MaxDiscard
 	}
-	b.in.Discard()
+	b.In.Discard()
 }
 
-// unread takes what has come of the body and was not read, for the new owner of the connection.
+// Unread takes what has come of the body and was not read, for the new owner of the connection.
 // From then on nothing can be read here.
-func (b *body) unread() []byte {
+func (b *Body) Unread() []byte {
 	if b == nil {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	var rest buf.Chain
-	b.in.Move(&rest)
+	b.In.Move(&rest)
 	defer rest.Release()
 	return rest.AppendTo(nil)
 }
 
-// awaitEnd discards the rest of the body, up to maxDiscard and for stopTimeout at most. So a client
+// AwaitEnd discards the rest of the body, up to maxDiscard and for stopTimeout at most. So a client
 // that sends its whole request first is not interrupted, and the head of the answer can say whether
 // the connection stays. On the handler's goroutine.
-func (b *body) awaitEnd() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.in.Err() != nil || b.reading == readLate || b.expects() || b.isLong() || !b.x.HandOff() {
+func (b *Body) AwaitEnd() {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.In.Err() != nil || b.reading == readLate || b.expects() || b.isLong() || !b.x.HandOff() {
 		return
 	}
 	b.releaseLocked()
-	if b.in.Interrupted() {
+	if b.In.Interrupted() {
 		return
 	}
-	b.readBy = b.readBy.orEarlier(b.x.lane.s.now().after(stopTimeout))
-	b.x.demand(demandInput | demandDeadline)
-	for b.in.Err() == nil && !b.in.Interrupted() {
+	b.ReadBy = b.ReadBy.OrEarlier(b.x.Lane.Server.Now().After(StopTimeout))
+	b.x.Demand(DemandInput | DemandDeadline)
+	for b.In.Err() == nil && !b.In.Interrupted() {
 		b.wait(true)
 	}
 }
 
-// blocksReuse reports whether the connection cannot be kept: the client may never send the body, or
+// BlocksReuse reports whether the connection cannot be kept: the client may never send the body, or
 // too much of it is still to come when the handler reads no more. Of a body of unknown length, that
 // is all that has not come. over: the handler has returned. duplex: it has said that it reads on
 // after the head of its answer. As with net/http, a body whose client expects 100 Continue must
 // have been read to its end.
-func (b *body) blocksReuse(over, duplex bool) bool {
+func (b *Body) BlocksReuse(over, duplex bool) bool {
 	if b == nil {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	switch {
 	case b.expects():
 		return b.reading != readToEnd
 	case b.reading == readLate:
 		return true
-	case b.in.Complete():
+	case b.In.Complete():
 		return false
-	case b.in.Err() != nil || b.in.Interrupted():
+	case b.In.Err() != nil || b.In.Interrupted():
 		return true
 	case !over && (b.reading != readNothing || duplex):
-		return b.closed && b.isLong()
-	case b.length < 0 && !duplex:
+		return b.Closed && b.isLong()
+	case b.Length < 0 && !duplex:
 		return true
 	}
 	return b.isLong()
 }
 
 // isLong reports whether more than maxDiscard of the body is known to be still to come. mu is held.
-func (b *body) isLong() bool { return b.length-b.total > maxDiscard }
+func (b *Body) isLong() bool { return b.Length-b.total > MaxDiscard }
 
-// got reports whether its handler has got all it wants of it.
-func (b *body) got() bool {
+// Got reports whether its handler has got all it wants of it.
+func (b *Body) Got() bool {
 	if b == nil {
 		return true
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.reading == readToEnd || b.closed
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.reading == readToEnd || b.Closed
 }
 
-// halfRead reports whether the handler has begun to read the body and not come to its end.
-func (b *body) halfRead() bool {
+// HalfRead reports whether the handler has begun to read the body and not come to its end.
+func (b *Body) HalfRead() bool {
 	if b == nil {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	return b.reading != readNothing && b.reading != readToEnd
 }
 
-// complete reports whether all of the body has come from the connection.
-func (b *body) complete() bool { return b == nil || b.in.Complete() }
+// Complete reports whether all of the body has come from the connection.
+func (b *Body) Complete() bool { return b == nil || b.In.Complete() }
 
-// full reports whether the loop should stop reading.
-func (b *body) full() bool { return b.in.Full() }
+// Full reports whether the loop should stop reading.
+func (b *Body) Full() bool { return b.In.Full() }
 
 var errTooMuchLeft = errors.New("too much of the body was left unread")
 
 // setReadBy moves the deadline of the body. Reads go on, also if it had passed. On the handler's
 // goroutine.
-func (b *body) setReadBy(by moment) {
-	b.mu.Lock()
-	b.readBy = by
-	b.in.Interrupt(nil)
-	b.mu.Unlock()
-	b.x.demand(demandDeadline)
+func (b *Body) setReadBy(by Moment) {
+	b.Mu.Lock()
+	b.ReadBy = by
+	b.In.Interrupt(nil)
+	b.Mu.Unlock()
+	b.x.Demand(DemandDeadline)
 }
 
-// bound is until when the loop is to wait for the body.
-func (b *body) bound() moment {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.in.Interrupted() {
-		return never
+// Bound is until when the loop is to wait for the body.
+func (b *Body) Bound() Moment {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.In.Interrupted() {
+		return Never
 	}
-	return b.readBy
+	return b.ReadBy
 }
 
-// expire has reads fail that find nothing, if the time of the body has just passed, and reports
+// Expire has reads fail that find nothing, if the time of the body has just passed, and reports
 // that.
-func (b *body) expire(now moment) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.in.Interrupted() || !b.readBy.passed(now) {
+func (b *Body) Expire(now Moment) bool {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.In.Interrupted() || !b.ReadBy.Passed(now) {
 		return false
 	}
-	b.in.Interrupt(os.ErrDeadlineExceeded)
+	b.In.Interrupt(os.ErrDeadlineExceeded)
 	return true
 }
 
-// isLate reports whether the time of the body has passed before it has come, and has not been moved
+// IsLate reports whether the time of the body has passed before it has come, and has not been moved
 // since.
-func (b *body) isLate() bool {
-	return b != nil && b.in.Interrupted()
+func (b *Body) IsLate() bool {
+	return b != nil && b.In.Interrupted()
 }
 
 var (
-	errTrailerEOF  = errors.New("http: unexpected EOF reading trailer")
-	errTrailerLong = errors.New("http: suspiciously long trailer after chunked body")
-	errTrailerCut  = errors.New(errTrailerLong.Error()) // so it is called there, too
+	ErrTrailerEOF  = errors.New("http: unexpected EOF reading trailer")
+	ErrTrailerLong = errors.New("http: suspiciously long trailer after chunked body")
+	ErrTrailerCut  = errors.New(ErrTrailerLong.Error()) // so it is called there, too
 )
 
-// fail is an end without order. Every Read that finds nothing more returns err.
-func (b *body) fail(err error) { b.failThen(err, err) }
+// Fail is an end without order. Every Read that finds nothing more returns err.
+func (b *Body) Fail(err error) { b.FailThen(err, err) }
 
-// failThen has the first such Read return err, and the others then.
-func (b *body) failThen(err, then error) {
+// FailThen has the first such Read return err, and the others then.
+func (b *Body) FailThen(err, then error) {
 	if b == nil {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	b.failLocked(err, then)
 }
 
-func (b *body) failLocked(err, then error) {
-	if b.in.Err() == nil && b.reading != readLate {
+func (b *Body) failLocked(err, then error) {
+	if b.In.Err() == nil && b.reading != readLate {
 		b.then = then
-		b.in.Fail(err)
+		b.In.Fail(err)
 	}
 }
 
 // failure is what a Read fails with for which the Inbox has err. mu is held.
-func (b *body) failure(err error) error {
+func (b *Body) failure(err error) error {
 	switch err {
 	case nil:
 		return nil
 	case io.EOF:
-		b.sawEnd()
+		b.SawEnd()
 		return err
 	case flow.ErrDiscarded:
 		return b.afterMove()
@@ -434,7 +434,7 @@ func (b *body) failure(err error) error {
 }
 
 // afterMove is what a Read fails with when the connection has a new owner.
-func (b *body) afterMove() error {
+func (b *Body) afterMove() error {
 	if b.reading == readToEnd {
 		return io.EOF
 	}
@@ -443,13 +443,13 @@ func (b *body) afterMove() error {
 
 // tooLate is what a Read fails with for its deadline. As with net/http, a reader of chunks does not
 // continue after it, and neither does one of HTTP/2.
-func (b *body) tooLate() error {
-	err := b.x.netError("read", os.ErrDeadlineExceeded)
-	if b.length < 0 || b.windowed() {
+func (b *Body) tooLate() error {
+	err := b.x.NetError("read", os.ErrDeadlineExceeded)
+	if b.Length < 0 || b.windowed() {
 		b.reading, b.then = readLate, err
 	}
 	if b.windowed() {
-		b.in.Fail(err) // what still comes is dropped
+		b.In.Fail(err) // what still comes is dropped
 	}
 	return err
 }
@@ -457,6 +457,6 @@ func (b *body) tooLate() error {
 // saysGone reports whether a Read that fails with err tells its handler that its connection is as
 // good as lost, as with net/http.
 func saysGone(err error) bool {
-	return err == io.ErrUnexpectedEOF || err == errTrailerEOF || err == errTrailerCut ||
+	return err == io.ErrUnexpectedEOF || err == ErrTrailerEOF || err == ErrTrailerCut ||
 		errors.Is(err, os.ErrDeadlineExceeded)
 }

@@ -1,4 +1,4 @@
-package web
+package exchange
 
 import (
 	"fmt"
@@ -34,12 +34,12 @@ func TestFoldedPaths(t *testing.T) {
 	}
 }
 
-func routeOf(t *routes, method, target string) *route {
+func routeOf(t *Routes, method, target string) *route {
 	return t.of(httptest.NewRequest(method, target, nil))
 }
 
 func TestRoutesByPath(t *testing.T) {
-	var rs routes
+	var rs Routes
 	users := routeOf(&rs, "GET", "/users/1")
 	for i := range 10_000 {
 		if routeOf(&rs, "GET", fmt.Sprintf("/users/%d?q=%d", i, i)) != users {
@@ -62,7 +62,7 @@ func TestRoutesByPattern(t *testing.T) {
 	for _, p := range []string{"GET /names/{name}", "/tree/", "/files/{path...}", "/plain"} {
 		mux.HandleFunc(p, func(http.ResponseWriter, *http.Request) {})
 	}
-	rs := routes{mux: mux}
+	rs := Routes{Mux: mux}
 	if routeOf(&rs, "GET", "/names/alice") != routeOf(&rs, "GET", "/names/bob") {
 		t.Error("two names that one pattern matches are two routes")
 	}
@@ -76,7 +76,7 @@ func TestRoutesByPattern(t *testing.T) {
 
 // A full table continues with what it has, and forgets routes without requests.
 func TestRoutesFull(t *testing.T) {
-	var rs routes
+	var rs Routes
 	name := func(i int) string { return fmt.Sprintf("/x%dx", i) }
 	for i := range maxRoutes {
 		if routeOf(&rs, "GET", name(i)) == nil {
@@ -101,7 +101,7 @@ func TestRoutesFull(t *testing.T) {
 func BenchmarkRoute(b *testing.B) {
 	for _, path := range []string{"/", "/api/articles", "/api/users/1234/posts"} {
 		b.Run(path, func(b *testing.B) {
-			var rs routes
+			var rs Routes
 			r := httptest.NewRequest("GET", path, nil)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -119,7 +119,7 @@ func BenchmarkRoutes(b *testing.B) {
 		"ids":      func(i int) string { return fmt.Sprintf("/users/%d/posts", i) },
 	} {
 		b.Run(name, func(b *testing.B) {
-			var rs routes
+			var rs Routes
 			requests := make([]*http.Request, 1000)
 			for i := range requests {
 				requests[i] = httptest.NewRequest("GET", target(i), nil)
