@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/web/internal/exchange"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -294,3 +295,11 @@ func (s *Server) reportOf(nc net.Conn, state http.ConnState) {
 // serves. A protocol that a TLSConfig offers, and that has no server, ends the connection, as with
 // net/http.
 func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }
+
+func (s *Server) headerFailed(c *myriad.Conn, err error, times uint64) {
+	if times > 1 {
+		s.logf("http: connection of %v refused: %v (and %d more)", c.RemoteAddr(), err, times-1)
+		return
+	}
+	s.logf("http: connection of %v refused: %v", c.RemoteAddr(), err)
+}

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/myriad-go/myriad/web/internal/exchange"
@@ -65,17 +64,6 @@ func (o Overload) String() string {
 		return "pause"
 	}
 	return "Overload(" + strconv.Itoa(int(o)) + ")"
-}
-
-func (s *Server) checkOverload() error {
-	switch {
-	case s.Overload > OverloadPause:
-		return fmt.Errorf("web: Server.Overload is %v: use OverloadQueue, OverloadRefuse or OverloadPause", s.Overload)
-	case s.Workers < 0 || s.Queue < 0:
-		return fmt.Errorf("web: Server.Workers is %d and Server.Queue %d: they must not be negative", s.Workers,
-			s.Queue)
-	}
-	return nil
 }
 
 var _, _ exchange.Pauser = (*myriad.Listener)(nil), (*gate)(nil)

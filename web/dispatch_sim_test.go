@@ -61,7 +61,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 	c := &crowd{world: w}
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*exchange.Given).Out.Load().X.Inline() {
+			if rw.(*exchange.Given).Out.Load().X.Inlined {
 				c.onLoop++
 			}
 			if r.Header.Get("Sleep") != "" {
@@ -207,7 +207,7 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	onLoop := 0
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*exchange.Given).Out.Load().X.Inline() {
+			if rw.(*exchange.Given).Out.Load().X.Inlined {
 				onLoop++
 			}
 		})}
@@ -240,7 +240,7 @@ func TestChainGoesOnBehindStream(t *testing.T) {
 	ran := ""
 	st := calmStage(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran += r.URL.Path
-		if exchangeOf(w).Inline() {
+		if exchangeOf(w).Inlined {
 			ran += "!"
 		}
 		if r.URL.Path == "/stream" {

@@ -53,7 +53,7 @@ func (a *asker) answer() string {
 // where tells on which kind of goroutine the handler with that ResponseWriter runs. It takes next
 // to nothing of the time in which a handler is quick.
 func where(w http.ResponseWriter) string {
-	if r, err := exchange.ResponseOf(w); err == nil && r.X.Inline() {
+	if r, err := exchange.ResponseOf(w); err == nil && r.X.Inlined {
 		return "loop"
 	}
 	return "pool"

@@ -210,14 +210,6 @@ func (f *front) receiver() myriad.Handler {
 	}.Handler((*announcedFront)(f))
 }
 
-func (s *Server) headerFailed(c *myriad.Conn, err error, times uint64) {
-	if times > 1 {
-		s.logf("http: connection of %v refused: %v (and %d more)", c.RemoteAddr(), err, times-1)
-		return
-	}
-	s.logf("http: connection of %v refused: %v", c.RemoteAddr(), err)
-}
-
 // announcedFront opens connections whose PROXY header has come, or that need none.
 type announcedFront front
 

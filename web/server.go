@@ -446,6 +446,17 @@ func (s *Server) handlerOf(r *http.Request) http.Handler {
 	return s.handler()
 }
 
+func (s *Server) checkOverload() error {
+	switch {
+	case s.Overload > OverloadPause:
+		return fmt.Errorf("web: Server.Overload is %v: use OverloadQueue, OverloadRefuse or OverloadPause", s.Overload)
+	case s.Workers < 0 || s.Queue < 0:
+		return fmt.Errorf("web: Server.Workers is %d and Server.Queue %d: they must not be negative", s.Workers,
+			s.Queue)
+	}
+	return nil
+}
+
 func (s *Server) logf(format string, args ...any) {
 	if s.ErrorLog != nil {
 		s.ErrorLog.Printf(format, args...)

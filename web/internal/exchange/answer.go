@@ -36,7 +36,7 @@ type Response struct {
 	Extent  extent // says what length is
 	length  int64
 	Written int64
-	said    *said        // nil: nothing
+	Said    *said        // to be read; Tell is to be written to
 	WriteBy atomic.Int64 // a moment: until when it may be sent. ResponseController may move it
 	failed  error        // what the last send failed with: nothing may follow
 
@@ -92,22 +92,15 @@ type said struct {
 	Duplex     bool   // EnableFullDuplex: the answer does not wait for the end of the request's body
 }
 
+// saidNothing is what most handlers say. Nothing is written to it.
 var saidNothing said
-
-// Words is what the handler has said, to be read.
-func (w *Response) Words() *said {
-	if w.said == nil {
-		return &saidNothing
-	}
-	return w.said
-}
 
 // Tell is what the handler says, to be written.
 func (w *Response) Tell() *said {
-	if w.said == nil {
-		w.said = new(said)
+	if w.Said == &saidNothing {
+		w.Said = new(said)
 	}
-	return w.said
+	return w.Said
 }
 
 // seldom is what few exchanges need.
@@ -411,7 +404,7 @@ func (w *Response) declareLength(values []string) (skip bool) {
 		delete(w.Header(), "Content-Length")
 		w.X.Lane.Server.Logf("http: invalid Content-Length of %q", values[0])
 		return true
-	case w.Words().Coding != CodingNone && w.Words().Coding != CodingIdentity:
+	case w.Said.Coding != CodingNone && w.Said.Coding != CodingIdentity:
 		w.X.Lane.Server.Logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d",
 			w.Header().Get("Transfer-Encoding"), n)
 		return true
@@ -455,24 +448,23 @@ func (w *Response) drop() {
 	w.dropPending()
 }
 
-// findLength is for an answer that is whole: it has the length that was written, unless the handler
-// has said otherwise.
-func (w *Response) findLength() {
-	if w.Extent == extentOpen && w.Words().Coding == CodingNone && !w.trailersNeedChunks() &&
-		BodyAllowed(w.Status) && (!w.NoBody || w.Written > 0) {
-		w.Extent, w.length = extentFound, w.Written
-	}
-}
-
 // trailersNeedChunks reports whether trailers follow that would be lost behind a Content-Length.
 func (w *Response) trailersNeedChunks() bool {
 	switch w.Framing {
 	case FramingStream:
 		return false
 	case FramingPlain:
-		return w.Words().trails
+		return w.Said.trails
 	}
-	return w.Words().trails || w.hasPrefixed()
+	if _, only := w.usual(); only || w.Said.trails {
+		return w.Said.trails
+	}
+	for name := range w.Header() {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			return true // which was not announced
+		}
+	}
+	return false
 }
 
 // NeedsFrame reports whether nothing says yet where the answer's body ends.
@@ -481,29 +473,16 @@ func (w *Response) NeedsFrame() bool { return BodyAllowed(w.Status) && !w.NoBody
 // AppendDecided appends the fields that the server finds out: the date, the type of a body that
 // begins with first and next, its length.
 func (w *Response) AppendDecided(p []byte, code *FieldCoder, first, next []byte) []byte {
-	if !w.Words().dated {
+	if !w.Said.dated {
 		p = code.Field(p, "Date", w.X.date())
 	}
-	if BodyAllowed(w.Status) && !w.gotType && w.Words().Coding == CodingNone && len(first)+len(next) > 0 {
+	if BodyAllowed(w.Status) && !w.gotType && w.Said.Coding == CodingNone && len(first)+len(next) > 0 {
 		p = code.Field(p, "Content-Type", sniff(first, next))
 	}
 	if w.Extent == extentFound {
 		p = code.Length(p, w.length)
 	}
 	return p
-}
-
-// hasPrefixed reports whether the handler has set a trailer that it did not announce.
-func (w *Response) hasPrefixed() bool {
-	if _, only := w.usual(); only {
-		return false
-	}
-	for name := range w.Header() {
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			return true
-		}
-	}
-	return false
 }
 
 // AppendTrailer appends the fields of the trailer section: those that were announced, and those
@@ -516,7 +495,7 @@ func (w *Response) AppendTrailer(p []byte, code *FieldCoder) []byte {
 	var few [fewNames]string
 	for _, name := range w.names(few[:0]) {
 		key, prefixed := strings.CutPrefix(name, http.TrailerPrefix)
-		if prefixed || slices.Contains(w.Words().trailers, name) {
+		if prefixed || slices.Contains(w.Said.trailers, name) {
 			p = code.Append(p, key, header[name])
 		}
 	}
@@ -661,7 +640,17 @@ func (w *Response) finish() error {
 	if w.Head == HeadOpen {
 		w.WriteHeader(http.StatusOK)
 	}
-	if err := w.sendEnd(); err != nil {
+	var err error
+	if w.Head == HeadSent {
+		err = w.sendPending(true)
+	} else {
+		if w.Extent == extentOpen && w.Said.Coding == CodingNone && !w.trailersNeedChunks() &&
+			BodyAllowed(w.Status) && (!w.NoBody || w.Written > 0) {
+			w.Extent, w.length = extentFound, w.Written // the answer is whole
+		}
+		err = w.SendHead(nil, true)
+	}
+	if err != nil {
 		return err
 	}
 	if w.IsShort() {
@@ -675,14 +664,6 @@ func (w *Response) finish() error {
 // declared.
 func (w *Response) IsShort() bool {
 	return w.Extent.Known() && w.Written != w.length && !w.NoBody && BodyAllowed(w.Status)
-}
-
-func (w *Response) sendEnd() error {
-	if w.Head != HeadSent {
-		w.findLength()
-		return w.SendHead(nil, true)
-	}
-	return w.sendPending(true)
 }
 
 // Alive reports what speaks against a further piece of the answer, if that is empty.

@@ -110,9 +110,6 @@ func (s progress) Over() bool { return Detached <= s && s <= Unheard }
 // Taken reports whether the connection leaves HTTP.
 func (s progress) Taken() bool { return s >= Upgrading }
 
-// Inline reports whether the handler runs, or has run, as an inline task.
-func (x *Exchange) Inline() bool { return x.Inlined }
-
 // A Carrier carries an exchange in one version of HTTP: *http1.Stream, *http2.Stream. What net/http
 // promises of an answer is decided above it, in response; a carrier only encodes it and sends it.
 type Carrier interface {
@@ -196,7 +193,7 @@ func (x *Exchange) TakeDemands() (d demand) {
 func (x *Exchange) Attach(c Carrier, k *Link) {
 	x.Carrier, x.Lane, x.began = c, k.Lane, k.Lane.Server.clock.at(k.Lane.Loop.Now())
 	x.Given.Ctx.Link = k
-	x.Out.X = x
+	x.Out.X, x.Out.Said = x, &saidNothing
 }
 
 // A Task is a carrier as what is dispatched.
@@ -262,13 +259,13 @@ func (x *Exchange) callHandler() (ok bool) {
 
 // over is the end of the handler, also of one that has ended its goroutine.
 func (x *Exchange) over() {
-	if x.Given.Ctx.outlivedConn() {
+	if x.Given.Ctx.connGone {
 		defer x.connGone()
 	}
 	x.Out.drop()
 	x.Body.Release()
 	switch {
-	case x.Inline():
+	case x.Inlined:
 	case x.Excused():
 		x.Lane.Server.Tasks.Widen(-1)
 	default:
@@ -316,7 +313,7 @@ func (x *Exchange) Conn() *myriad.Conn { return x.Given.Ctx.Link.C }
 // Decline answers an exchange whose handler does not run. On the loop.
 func (x *Exchange) Decline(status int, reason string) {
 	x.Enter(Declined)
-	if x.Given.Ctx.End(); x.Given.Ctx.outlivedConn() {
+	if x.Given.Ctx.End(); x.Given.Ctx.connGone {
 		defer x.connGone()
 	}
 	x.Body.Release()
@@ -336,7 +333,7 @@ func ErrorText(status int, reason string) string {
 
 // LeavesPool is for a handler that has hijacked its connection: from now on it counts no more.
 func (x *Exchange) LeavesPool() {
-	if x.Excuse(); x.Inline() {
+	if x.Excuse(); x.Inlined {
 		return
 	}
 	x.Lane.Server.Load.end()
@@ -347,7 +344,7 @@ func (x *Exchange) LeavesPool() {
 // it. Meanwhile the handler does not count.
 func (x *Exchange) awaitClient(p driver.Parker) {
 	st := x.Lane.Server
-	if x.Inline() || x.Excused() || !st.Tasks.Widen(1) {
+	if x.Inlined || x.Excused() || !st.Tasks.Widen(1) {
 		p.Park()
 		return
 	}

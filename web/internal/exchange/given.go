@@ -193,7 +193,7 @@ type RequestContext struct {
 	over     bool // it has ended
 	lost     bool // the connection has
 	away     bool // the client had gone before: CloseNotify says so
-	connGone bool // the handler had not ended then, and counts for Shutdown as the connection did
+	connGone bool // the handler had not ended then, and counts for Shutdown as the connection did; it stays behind end
 }
 
 // watchers wait for the end of a context. They have one of package context, made when the first
@@ -319,10 +319,6 @@ func (c *RequestContext) End() {
 	c.over = true
 	c.cancelAndUnlock()
 }
-
-// outlivedConn reports whether the connection was lost before the handler had ended. It is called
-// after end, which that no longer changes.
-func (c *RequestContext) outlivedConn() bool { return c.connGone }
 
 // LoseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
 // without it: it has begun or is due, and has not ended.

@@ -396,21 +396,3 @@ func (k *hold) drop() {
 	k.lost = true
 	k.data.Release()
 }
-
-// unbegun is the bytes of the requests behind x, for the new owner of the connection.
-func (x *Stream) unbegun() (heads []byte) {
-	for y := x.behind; y != nil; y = y.behind {
-		heads = append(append(heads, y.raw...), y.rest...)
-	}
-	return heads
-}
-
-// loseLine ends all exchanges behind x.
-func (x *Stream) loseLine(err error, end *exchange.LastState) {
-	if x == nil {
-		return
-	}
-	for y := x.behind; y != nil; y = y.behind {
-		y.ConnectionLost(err, end)
-	}
-}

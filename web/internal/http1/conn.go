@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -307,7 +308,7 @@ func (h *Conn) bodyFailed(x *Stream, err error) {
 
 // dispatch runs the handler of x.
 func (h *Conn) dispatch(x *Stream, complete bool) {
-	if h.Lane.Dispatch(x, complete); x.Inline() {
+	if h.Lane.Dispatch(x, complete); x.Inlined {
 		x.Chain = nil // an inline task runs alone: those behind are dispatched when it has returned
 	}
 }
@@ -389,7 +390,14 @@ func (h *Conn) goOnBeside(x *Stream) {
 
 // answered goes on when the answer is complete and queued.
 func (h *Conn) answered(x *Stream) {
-	h.last = h.last || h.endsBehind(x)
+	switch {
+	case x.enc.closeAfter || x.Body.IsLate():
+		h.last = true
+	case h.FIN && !x.Body.Complete(): // the rest of it will not come
+		h.last = true
+	case x.behind == nil && (h.Leaving() || h.Lane.Server.NoAlive.Load()):
+		h.last = true
+	}
 	switch {
 	case h.last:
 		h.close()
@@ -402,17 +410,6 @@ func (h *Conn) answered(x *Stream) {
 		h.C.SetTimer(exchange.FirstOf(h.Lane.Server.ReadTimeout, exchange.StopTimeout))
 		h.resume(pauseRequest)
 	}
-}
-
-// endsBehind reports whether no other request can follow x, or is to.
-func (h *Conn) endsBehind(x *Stream) bool {
-	switch {
-	case x.enc.closeAfter || x.Body.IsLate():
-		return true
-	case h.FIN && !x.Body.Complete(): // the rest of it will not come
-		return true
-	}
-	return x.behind == nil && (h.Leaving() || h.Lane.Server.NoAlive.Load())
 }
 
 // finished makes the connection ready for the next request, which may have come already.
@@ -484,6 +481,50 @@ func (h *Conn) settle(s *exchange.Stream) {
 func answeredBy(s *exchange.Stream) *Stream {
 	x, _ := s.Behind.(*Stream)
 	return x
+}
+
+// giveAway lets the connection go, on its loop.
+func (h *Conn) giveAway(x *Stream) {
+	h.phase = phaseLeaving
+	h.C.SetTimer(0)
+	rest := append(x.Body.Unread(), x.unbegun()...)
+	x.loseLine(http.ErrHijacked, nil)
+	if h.Ahead != nil {
+		rest = append(rest, h.Ahead.bytes()...)
+		h.dropAhead()
+	}
+	x.Out.Mu.Lock()
+	t := x.Out.Seldom.Takeover
+	x.Out.Mu.Unlock()
+	if t.Handler != nil {
+		h.resume(h.paused) // what the client sends is the handler's now
+		h.C.SetHandler(&heir{h, t.Handler}, rest)
+		return
+	}
+	h.C.Detach(func(nc net.Conn, unread []byte, err error) {
+		if err != nil {
+			h.hijackFailed(x, err)
+			return
+		}
+		h.leave()
+		t.Done(nc, append(rest, unread...), nil)
+	})
+}
+
+// hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in
+// order.
+func (h *Conn) hijackFailed(x *Stream, err error) {
+	if t := x.EndTakeover(); t.Done != nil {
+		t.Done(nil, nil, err)
+	}
+	h.close()
+}
+
+// leave ends the server's part in the connection.
+func (h *Conn) leave() {
+	h.SetState(http.StateHijacked)
+	h.X = nil
+	h.Lane.Remove(&h.Link)
 }
 
 // Ended is the client's FIN. One that has asked still gets its answer; handlers learn from their

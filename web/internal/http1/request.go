@@ -41,25 +41,21 @@ func newStream(h *Conn, raw []byte, head *h1.Head) (x *Stream, status int, reaso
 		req.Host = req.URL.Host // without percent-encoding
 	}
 	req.TLS = h.TLSState()
-	x.sequel = sequelOf(head)
+	switch {
+	case !head.KeepAlive:
+		x.sequel = sequelNone
+	case head.Upgrade || head.Form == h1.Authority || head.Major > 1:
+		x.sequel = sequelOther
+	}
 	x.setBody(req, head)
 	x.Out.NoBody = req.Method == http.MethodHead
+	x.enc.minor = 1
 	if head.Major <= 1 && head.Minor == 0 {
-		x.Out.Framing = exchange.FramingPlain
+		x.enc.minor, x.Out.Framing = 0, exchange.FramingPlain
 	}
 	x.enc.closeAfter = !head.KeepAlive
 	h.blank, h.posted = 0, req.Method == http.MethodPost
 	return x, 0, ""
-}
-
-func sequelOf(head *h1.Head) sequel {
-	switch {
-	case !head.KeepAlive:
-		return sequelNone
-	case head.Upgrade || head.Form == h1.Authority || head.Major > 1:
-		return sequelOther
-	}
-	return sequelRequest
 }
 
 // setTexts fills in what the request has of its head's text, of which raw is all.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/myriad-go/myriad/web/internal/exchange"
 
@@ -142,17 +143,10 @@ type encoder struct {
 	fields     int  // bytes of front that the fields take
 	chunked    bool // the body comes in chunks
 	closeAfter bool // the connection ends with this answer
+	minor      int8 // of the version that is spoken: 0 or 1
 }
 
 var h1Fields = &exchange.FieldCoder{Field: h1.AppendField, Length: h1.AppendLength}
-
-// minor is of the version that is spoken.
-func (x *Stream) minor() int {
-	if x.Out.Framing == exchange.FramingPlain {
-		return 0
-	}
-	return 1
-}
 
 // Snapshot implements carrier.
 func (x *Stream) Snapshot() {
@@ -160,7 +154,7 @@ func (x *Stream) Snapshot() {
 	if e.front == nil {
 		e.front = x.H.Own.Protocol.front()
 	}
-	p := w.AppendHeader(h1.AppendStatusLine(e.front[:0], x.minor(), w.Status), h1Fields)
+	p := w.AppendHeader(h1.AppendStatusLine(e.front[:0], int(x.enc.minor), w.Status), h1Fields)
 	if e.fields = len(p); e.fields > len(e.front) {
 		e.front = append(p, make([]byte, headRoom)...)
 	}
@@ -172,7 +166,7 @@ func (x *Stream) Snapshot() {
 
 // Interim implements carrier.
 func (x *Stream) Interim(status int) error {
-	p := h1.AppendStatusLine(make([]byte, 0, headRoom), x.minor(), status)
+	p := h1.AppendStatusLine(make([]byte, 0, headRoom), int(x.enc.minor), status)
 	return x.send(append(x.Out.AppendInterim(p, h1Fields), "\r\n"...))
 }
 
@@ -197,7 +191,7 @@ func (x *Stream) OwnField(name string, values []string) (skip bool) {
 	w := &x.Out
 	switch name {
 	case "Transfer-Encoding":
-		return w.Words().Coding != exchange.CodingOther || w.NoBody || !exchange.BodyAllowed(w.Status) || x.minor() == 0
+		return w.Said.Coding != exchange.CodingOther || w.NoBody || !exchange.BodyAllowed(w.Status) || x.enc.minor == 0
 	case "Connection":
 		if values == nil {
 			values = []string{}
@@ -211,14 +205,26 @@ func (x *Stream) OwnField(name string, values []string) (skip bool) {
 // SendHead implements carrier.
 func (x *Stream) SendHead(next []byte, last bool) error {
 	w, e := &x.Out, &x.enc
-	if last && !x.Body.Complete() && !w.Words().Duplex && !x.ends() {
+	if last && !x.Body.Complete() && !w.Said.Duplex && !x.ends() {
 		x.Body.AwaitEnd()
 	}
-	x.frame()
+	// Content-Length, chunks, or the end of the connection (RFC 9112 section 6)
+	e.closeAfter = x.ends() || x.Body.BlocksReuse(x.Progress() == exchange.Finishing, w.Said.Duplex)
+	switch {
+	case !w.NeedsFrame():
+	case e.minor == 1 && w.Said.Coding != exchange.CodingIdentity:
+		e.chunked = true
+	default:
+		e.closeAfter = true
+	}
 	first, front := w.Gathered(), e.front
 	// of the head where it is; if it is longer, append has moved it
 	limit := min(e.fields+framingRoom-exchange.ChunkRoom, len(front))
-	p := append(x.appendFraming(front[:e.fields:limit], first, next), "\r\n"...)
+	p := w.AppendDecided(front[:e.fields:limit], h1Fields, first, next)
+	if e.chunked {
+		p = append(p, "Transfer-Encoding: chunked\r\n"...)
+	}
+	p = append(x.appendConnection(p), "\r\n"...)
 	switch need := len(p) + len(first) + exchange.ChunkRoom; {
 	case need > len(front):
 		b := buf.Get(need)
@@ -245,57 +251,30 @@ func (x *Stream) appendEnd(p []byte) []byte {
 	return append(x.Out.AppendTrailer(append(p, h1.LastChunk...), h1Fields), "\r\n"...)
 }
 
-// frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
-func (x *Stream) frame() {
-	w, e := &x.Out, &x.enc
-	e.closeAfter = x.ends() || x.Body.BlocksReuse(x.Progress() == exchange.Finishing, w.Words().Duplex)
-	switch {
-	case !w.NeedsFrame():
-	case x.minor() == 1 && w.Words().Coding != exchange.CodingIdentity:
-		e.chunked = true
-	default:
-		e.closeAfter = true
-	}
-}
-
-// ends reports whether the connection ends with the answer, however its request's body does.
+// ends reports whether the connection ends with the answer, however its request's body does. If the
+// server ends it, the answer has to say so. With a larger PipelineDepth only the loop knows whether
+// another request has been accepted, and ends it without a word.
 func (x *Stream) ends() bool {
-	w, e := &x.Out, &x.enc
-	return e.closeAfter || x.endsConn() || x.minor() == 0 && w.NeedsFrame() ||
-		httpguts.HeaderValuesContainsToken(w.Words().Connection, "close") ||
+	w, e, s := &x.Out, &x.enc, x.Lane.Server
+	return e.closeAfter || s.NoAlive.Load() || s.Closing.Load() && s.PipelineDepth <= 1 && x.behind == nil ||
+		x.enc.minor == 0 && w.NeedsFrame() ||
+		httpguts.HeaderValuesContainsToken(w.Said.Connection, "close") ||
 		w.Status == http.StatusRequestEntityTooLarge && x.Body.HalfRead()
-}
-
-// endsConn reports whether the server ends the connection behind this answer, which has to say so
-// then. With a larger PipelineDepth only the loop knows whether another request has been accepted,
-// and ends it without a word.
-func (x *Stream) endsConn() bool {
-	s := x.Lane.Server
-	return s.NoAlive.Load() || s.Closing.Load() && s.PipelineDepth <= 1 && x.behind == nil
-}
-
-// appendFraming adds the fields that the server answers for.
-func (x *Stream) appendFraming(p, first, next []byte) []byte {
-	p = x.Out.AppendDecided(p, h1Fields, first, next)
-	if x.enc.chunked {
-		p = append(p, "Transfer-Encoding: chunked\r\n"...)
-	}
-	return x.appendConnection(p)
 }
 
 // appendConnection sends the handler's Connection field, unless the connection ends and the field
 // does not say so. A switch of protocols needs its "Upgrade" in any case (RFC 9110 section 7.8).
 func (x *Stream) appendConnection(p []byte) []byte {
 	w, e := &x.Out, &x.enc
-	own := w.Words().Connection
+	own := w.Said.Connection
 	switching := w.Status == http.StatusSwitchingProtocols && w.Header().Get("Upgrade") != "" &&
 		httpguts.HeaderValuesContainsToken(own, "upgrade")
 	switch {
 	case len(own) > 0 && (switching || !e.closeAfter || httpguts.HeaderValuesContainsToken(own, "close")):
 		return h1Fields.Append(p, "Connection", own)
-	case e.closeAfter && x.minor() == 1:
+	case e.closeAfter && x.enc.minor == 1:
 		return append(p, "Connection: close\r\n"...)
-	case !e.closeAfter && x.minor() == 0 && own == nil:
+	case !e.closeAfter && x.enc.minor == 0 && own == nil:
 		return append(p, "Connection: keep-alive\r\n"...)
 	}
 	return p
@@ -470,4 +449,61 @@ func (s *Server) front() []byte {
 		return p[:]
 	}
 	return make([]byte, headRoom)
+}
+
+// unbegun is the bytes of the requests behind x, for the new owner of the connection.
+func (x *Stream) unbegun() (heads []byte) {
+	for y := x.behind; y != nil; y = y.behind {
+		heads = append(append(heads, y.raw...), y.rest...)
+	}
+	return heads
+}
+
+// loseLine ends all exchanges behind x.
+func (x *Stream) loseLine(err error, end *exchange.LastState) {
+	if x == nil {
+		return
+	}
+	for y := x.behind; y != nil; y = y.behind {
+		y.ConnectionLost(err, end)
+	}
+}
+
+// A goneNotice is when the loop ends the context of a handler whose client has ended its side of
+// the connection. It comes late: a client may half-close and still wait for its answer, which
+// http.TimeoutHandler would withhold. A quick handler gets no notice, and none gets it before it
+// has begun and has read its body. net/http has the same delay, as a side effect of its background
+// read.
+type goneNotice struct {
+	at    exchange.Moment // of the next look; never: there is none, because it has been told
+	wait  time.Duration   // between the last look and that
+	ready bool            // at the last look the handler could be told
+}
+
+const (
+	firstNotice = time.Millisecond // between the first two looks
+	maxNotice   = time.Second / 8  // at most, between any two
+)
+
+// TellsOfEnd begins the notice, if that has not been done, and returns when the next look is. On
+// the loop.
+func (x *Stream) TellsOfEnd(now exchange.Moment) exchange.Moment {
+	if x.notice == nil {
+		x.notice = new(goneNotice)
+		x.LookAtEnd(now)
+	}
+	return x.notice.at
+}
+
+// LookAtEnd ends the context if that could have been done at the last look, too. On the loop.
+func (x *Stream) LookAtEnd(now exchange.Moment) {
+	f := x.notice
+	if f.ready {
+		f.at = exchange.Never
+		x.Given.Ctx.Depart()
+		return
+	}
+	f.ready = (x.Inlined || x.Given.Ctx.HasBegun()) && x.Body.Got()
+	f.wait = min(max(2*f.wait, firstNotice), maxNotice)
+	f.at = now.After(f.wait)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 
 	"github.com/myriad-go/myriad/web/internal/exchange"
 
@@ -124,34 +123,6 @@ func (p *prefixed) Read(q []byte) (int, error) {
 	return p.r.Read(q)
 }
 
-// giveAway lets the connection go, on its loop.
-func (h *Conn) giveAway(x *Stream) {
-	h.phase = phaseLeaving
-	h.C.SetTimer(0)
-	rest := append(x.Body.Unread(), x.unbegun()...)
-	x.loseLine(http.ErrHijacked, nil)
-	if h.Ahead != nil {
-		rest = append(rest, h.Ahead.bytes()...)
-		h.dropAhead()
-	}
-	x.Out.Mu.Lock()
-	t := x.Out.Seldom.Takeover
-	x.Out.Mu.Unlock()
-	if t.Handler != nil {
-		h.resume(h.paused) // what the client sends is the handler's now
-		h.C.SetHandler(&heir{h, t.Handler}, rest)
-		return
-	}
-	h.C.Detach(func(nc net.Conn, unread []byte, err error) {
-		if err != nil {
-			h.hijackFailed(x, err)
-			return
-		}
-		h.leave()
-		t.Done(nc, append(rest, unread...), nil)
-	})
-}
-
 // An heir stands between a conn and the protocol that follows HTTP. The conn leaves when it is
 // certain that no more callbacks come, because a connection that is closed meanwhile keeps its
 // handler.
@@ -176,20 +147,4 @@ func (*heir) Stopping(*myriad.Conn) {}
 func (i *heir) Closed(c *myriad.Conn, err error) {
 	i.next.Opened(c)
 	i.next.Closed(c, err)
-}
-
-// hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in
-// order.
-func (h *Conn) hijackFailed(x *Stream, err error) {
-	if t := x.EndTakeover(); t.Done != nil {
-		t.Done(nil, nil, err)
-	}
-	h.close()
-}
-
-// leave ends the server's part in the connection.
-func (h *Conn) leave() {
-	h.SetState(http.StateHijacked)
-	h.X = nil
-	h.Lane.Remove(&h.Link)
 }

@@ -145,45 +145,6 @@ func (h *Conn) idledOut() {
 	}
 }
 
-// A goneNotice is when the loop ends the context of a handler whose client has ended its side of
-// the connection. It comes late: a client may half-close and still wait for its answer, which
-// http.TimeoutHandler would withhold. A quick handler gets no notice, and none gets it before it
-// has begun and has read its body. net/http has the same delay, as a side effect of its background
-// read.
-type goneNotice struct {
-	at    exchange.Moment // of the next look; never: there is none, because it has been told
-	wait  time.Duration   // between the last look and that
-	ready bool            // at the last look the handler could be told
-}
-
-const (
-	firstNotice = time.Millisecond // between the first two looks
-	maxNotice   = time.Second / 8  // at most, between any two
-)
-
-// TellsOfEnd begins the notice, if that has not been done, and returns when the next look is. On
-// the loop.
-func (x *Stream) TellsOfEnd(now exchange.Moment) exchange.Moment {
-	if x.notice == nil {
-		x.notice = new(goneNotice)
-		x.LookAtEnd(now)
-	}
-	return x.notice.at
-}
-
-// LookAtEnd ends the context if that could have been done at the last look, too. On the loop.
-func (x *Stream) LookAtEnd(now exchange.Moment) {
-	f := x.notice
-	if f.ready {
-		f.at = exchange.Never
-		x.Given.Ctx.Depart()
-		return
-	}
-	f.ready = (x.Inline() || x.Given.Ctx.HasBegun()) && x.Body.Got()
-	f.wait = min(max(2*f.wait, firstNotice), maxNotice)
-	f.at = now.After(f.wait)
-}
-
 // hasSent begins the time of an idle connection if all of its answer has gone. The waker does not
 // know what the timer was for.
 func (h *Conn) hasSent() {
