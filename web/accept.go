@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // acceptPause is the wait after a temporary error of a foreign listener, and twice as long after

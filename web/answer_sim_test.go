@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is how the body of an answer leaves, in fake time.

@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is how a body ends before its end, in fake time: for its handler, and for its

@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/internal/lifetime"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A context that is derived from a request's, behind values of middleware too, costs no goroutine.

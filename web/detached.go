@@ -5,9 +5,8 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // ErrNotMyriad says that a ResponseWriter does not come from this package's Server, even behind its

@@ -3,10 +3,9 @@ package web
 import (
 	"strconv"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // Dispatch chooses where a handler runs. The zero value is DispatchAuto. It is one type in web,

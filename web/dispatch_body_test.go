@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad"
 	"golang.org/x/net/http2"
+
+	"github.com/myriad-go/myriad"
 )
 
 // tellWhereRead is tellWhere with the whole body behind, or what was wrong with it.

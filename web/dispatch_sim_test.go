@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file holds DispatchAuto against what docs/adr/0010 promises the neighbours of slow handlers,

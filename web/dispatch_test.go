@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // asker is a connection that asks and waits for each answer.

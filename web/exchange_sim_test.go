@@ -15,9 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is what an exchange does around its handler, in fake time.

@@ -6,11 +6,10 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/proxyproto"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // front opens connections: it is the handler that a listener gives them, and gives way to a conn of

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	muxed "github.com/myriad-go/myriad/web/internal/http2"
-
 	"golang.org/x/net/http2"
+
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // framesUntil reads frames until stop says so, and answers PINGs. It fails at the connection's end.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	muxed "github.com/myriad-go/myriad/web/internal/http2"
-
 	"golang.org/x/net/http2"
+
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // The fields of HTTP2Config have their effect. internal/mux tests each one on simulated time.

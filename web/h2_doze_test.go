@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	muxed "github.com/myriad-go/myriad/web/internal/http2"
-
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/h2"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // muxedFields are a request of Chromium, which enters most of them into the table of the server's

@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	muxed "github.com/myriad-go/myriad/web/internal/http2"
-
 	"golang.org/x/net/http2"
 
 	"github.com/myriad-go/myriad"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // The writer of an HTTP/2 request has what net/http's has, without Hijack; what needs a connection

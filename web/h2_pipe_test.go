@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-	muxed "github.com/myriad-go/myriad/web/internal/http2"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -23,6 +20,8 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/hpack"
 	"github.com/myriad-go/myriad/internal/mux"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // An echoPipe sends back what it receives. It reads nothing while it has no room, and ends its side

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"golang.org/x/net/http2"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // plainHTTP2 are HTTP/1 and, for clients that know, HTTP/2 without TLS.

@@ -11,10 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/myriad-go/myriad/internal/soak"
 	"github.com/myriad-go/myriad/web/internal/exchange"
 	"github.com/myriad-go/myriad/web/internal/http1"
-
-	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // spoiler answers with what it was asked, and spoils what it was given.

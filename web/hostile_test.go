@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // An attack is what a hostile client does on one connection until stop is closed, or until it has

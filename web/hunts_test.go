@@ -19,10 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file tries what users of other servers have reported (docs/HUNTS.md), where features meet.

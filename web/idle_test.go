@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/http1"
-
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // While a client takes its time over a file, no timeout of idle connections ends it, and its next

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/myriad-go/myriad/web/internal/http1"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // largeOnes is clients of one loop whose heads or trailers are large and not complete.

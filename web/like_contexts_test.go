@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 type contextKey struct{}

@@ -11,9 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // CloseNotify has one channel for a request, on which true comes when the client goes before the

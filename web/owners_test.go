@@ -14,11 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-	"github.com/myriad-go/myriad/web/internal/http1"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // These are about moments: the loop does something for an exchange exactly where its handler's

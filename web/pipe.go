@@ -5,10 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/http2"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // ErrNoTunnel says that a request is not the extended CONNECT of HTTP/2 (RFC 8441).

@@ -17,11 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/proxyproto"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 var (

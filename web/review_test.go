@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/http1"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // These are what a review found by trying: each was wrong once.

@@ -15,13 +15,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-	"github.com/myriad-go/myriad/web/internal/http1"
-	"github.com/myriad-go/myriad/web/internal/http2"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
+	"github.com/myriad-go/myriad/web/internal/http2"
 	"github.com/myriad-go/myriad/workers"
 )
 

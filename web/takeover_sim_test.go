@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is how a connection leaves HTTP, in fake time.

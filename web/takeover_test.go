@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-	"github.com/myriad-go/myriad/web/internal/http1"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // shout speaks after an upgrade: it answers in capitals.

@@ -14,10 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/tlsloop"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // ListenAndServeTLS listens on Addr (":https" if it is empty) and serves HTTPS until Shutdown or

@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // greetings is a server with connections in their handshake: one that has said nothing, and one in

@@ -5,11 +5,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is what a connection keeps that it cannot use yet: bytes, and requests that come before

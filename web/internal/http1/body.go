@@ -6,9 +6,8 @@ import (
 	"net/http"
 	"net/textproto"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A Decoder takes the frame of HTTP/1 off a body. It is the loop's.

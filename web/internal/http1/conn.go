@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/pace"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A Conn is an HTTP/1 connection: the handler of a myriad.Conn.

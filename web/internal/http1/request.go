@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // newStream makes the exchange and its *http.Request out of a parsed head. raw is all of the head;

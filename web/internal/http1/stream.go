@@ -6,14 +6,13 @@ import (
 	"os"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A Stream is an exchange on an HTTP/1 connection, and its carrier. Its place in the

@@ -7,10 +7,9 @@ import (
 	"io"
 	"net"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is how an HTTP/1 connection leaves its server.

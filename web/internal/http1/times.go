@@ -5,9 +5,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is the one timer of an HTTP/1 connection, and what it stands for: the timeouts of the

@@ -6,13 +6,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/flow"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which

@@ -9,11 +9,10 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/mux"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 const (

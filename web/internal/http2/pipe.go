@@ -8,12 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/flow"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 const (

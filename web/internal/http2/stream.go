@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/myriad-go/myriad/web/internal/exchange"
-
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/myriad-go/myriad"
@@ -19,6 +17,7 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/hpack"
 	"github.com/myriad-go/myriad/internal/mux"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A Stream is an exchange on a stream of an HTTP/2 connection, and its carrier. Only the loop
