@@ -26,20 +26,12 @@ type Routes struct {
 	Mux   *http.ServeMux // nil: the handler is none
 	byKey map[string]*route
 	key   []byte // scratch
-	fresh [64]recent
-	since int // unknown routes since the table was full last
+	since int    // unknown routes since the table was full last
 }
 
 type route struct {
 	dispatch.Record
 	asked bool // since the table was full last
-}
-
-// recent is a path that came lately and has no id in it: it is found by comparing instead of
-// hashing.
-type recent struct {
-	method, path string
-	route        *route
 }
 
 // of finds the request's route, or makes one. Nil is unknown. On the loop.
@@ -48,22 +40,8 @@ func (t *Routes) of(r *http.Request) *route {
 	if len(path) > maxRouteKey-maxMethod || len(path) == 0 || len(r.Method) > maxMethod {
 		return nil
 	}
-	place := &t.fresh[(len(path)*7+int(path[len(path)-1])+int(path[len(path)/2])*3)%len(t.fresh)]
-	found := place.route
-	if found == nil || place.path != path || place.method != r.Method {
-		var folded bool
-		if found, folded = t.find(r, path); found != nil && !folded {
-			*place = recent{strings.Clone(r.Method), strings.Clone(path), found}
-		}
-	}
-	if found != nil && !found.asked {
-		found.asked = true
-	}
-	return found
-}
-
-func (t *Routes) find(r *http.Request, path string) (found *route, folded bool) {
 	t.key = append(append(t.key[:0], r.Method...), ' ')
+	var folded bool
 	t.key, folded = appendFolded(t.key, path)
 	found, ok := t.byKey[string(t.key)]
 	if !ok {
@@ -72,7 +50,10 @@ func (t *Routes) find(r *http.Request, path string) (found *route, folded bool) 
 	if !ok {
 		found = t.add()
 	}
-	return found, folded
+	if found != nil && !found.asked {
+		found.asked = true
+	}
+	return found
 }
 
 // maxMethod is the length of the longest usual method.
@@ -119,7 +100,6 @@ func (t *Routes) sweep() bool {
 		return false
 	}
 	t.since = 1
-	clear(t.fresh[:])
 	for key, r := range t.byKey {
 		if !r.asked {
 			delete(t.byKey, key)
