@@ -1,3 +1,10 @@
+// Package exchange is one request and its answer: what net/http promises, whatever the version of
+// HTTP. Packages http1 and http2 above it are the versions; each of them carries exchanges.
+//
+// A loop makes an exchange of a head, and dispatches its handler (Lane.Dispatch). The handler gets a
+// Given for a ResponseWriter and a Body, which the loop feeds. What it writes is gathered and framed
+// by a Response, and sent by the Carrier. At its end the exchange goes back to the loop by one step
+// and one call (Exchange.Next). The table follows has all steps.
 package exchange
 
 import (
@@ -37,8 +44,8 @@ const (
 	NewConnGrace = 5 * time.Second
 )
 
-// An Exchange is one request and its answer, whatever the version of HTTP: a head, a body that is
-// fed, an answer that is written, and an end. It is part of an http1.Stream or an http2.Stream, its
+// An Exchange is one request and its answer. It has a head, a body that is fed, an answer that is
+// written, and an end. It is part of an http1.Stream or an http2.Stream, its
 // carrier. The loop makes it; its handler runs elsewhere.
 type Exchange struct {
 	Carrier Carrier
@@ -80,8 +87,8 @@ const (
 	progresses
 )
 
-// follows says behind what each step may come, and the comments who makes it. If its answer cannot
-// be completed, an exchange stays where it is, and its connection or stream ends.
+// follows has for each step the steps behind which it may come. The comments name who makes it. If
+// its answer cannot be completed, an exchange stays where it is, and its connection or stream ends.
 var follows = [progresses]uint32{
 	Handling:  1 << Waiting,  // the loop, or the goroutine that ran the one before in a chain
 	Detached:  1 << Handling, // Detached
@@ -113,54 +120,54 @@ func (s progress) Taken() bool { return s >= Upgrading }
 // A Carrier carries an exchange in one version of HTTP: *http1.Stream, *http2.Stream. What net/http
 // promises of an answer is decided above it, in response; a carrier only encodes it and sends it.
 type Carrier interface {
-	// These run on the handler's goroutine. What they send they send by response.sendWhenRoom,
+	// These run on the handler's goroutine. What they send they send by Response.SendWhenRoom,
 	// which waits where the handler may.
 
-	// snapshot encodes status and header of the answer as they are now.
+	// Snapshot encodes status and header of the answer as they are now.
 	Snapshot()
-	// interim sends an informational answer with the header as it is now.
+	// Interim sends an informational answer with the header as it is now.
 	Interim(status int) error
-	// head completes and sends what snapshot has begun, with what has been gathered of the body.
-	// next comes behind it, and serves to find the type. last: nothing follows.
+	// SendHead completes what Snapshot has begun, and sends it with what has been gathered of the
+	// body. next comes behind it, and serves to find the type. last: nothing follows.
 	SendHead(next []byte, last bool) error
-	// data sends a piece of the body. last: it is the last, if not empty, and the trailers follow.
+	// SendData sends a piece of the body. last: it is the last, if not empty, and the trailers follow.
 	SendData(p []byte, last bool) error
-	// file sends n bytes of f from off on; f may be closed at once. canSendFile says whether it
+	// SendFile sends n bytes of f from off on; f may be closed at once. CanSendFile says whether it
 	// can, once the head has been sent.
 	SendFile(f *os.File, off, n int64) error
 	CanSendFile() bool
-	// coding is what a Transfer-Encoding of the handler means to the framing.
+	// Coding is what a Transfer-Encoding of the handler means to the framing.
 	Coding(values []string) Coding
-	// ownField looks at a field that concerns the connection, and reports whether it is left out.
+	// OwnField looks at a field that concerns the connection, and reports whether it is left out.
 	OwnField(name string, values []string) (skip bool)
-	// hasTurn reports whether what is sent leaves at once, rather than behind other answers.
+	// HasTurn reports whether what is sent leaves at once, rather than behind other answers.
 	HasTurn() bool
-	// outlive prepares the answer for a Stream, and sink is by what that sends behind the head.
+	// Outlive prepares the answer for a Stream, and Sink is by what that sends behind the head.
 	Outlive() error
 	Sink() Sink
-	// writer is what the handler is given.
+	// Writer is what the handler is given.
 	Writer() http.ResponseWriter
-	// upgrade and hijack take the connection over, where the version of HTTP has that.
+	// Upgrade and Hijack take the connection over, where the version of HTTP has that.
 	Upgrade(head []byte, h myriad.Handler) error
 	Hijack() (net.Conn, *bufio.ReadWriter, error)
 
 	// These may be called on any goroutine and never block.
 
-	// invite sends 100 Continue: myriad.ErrFull.
+	// Invite sends 100 Continue: myriad.ErrFull.
 	Invite() error
-	// notify has the loop look at what the exchange asks for.
+	// Notify has the loop look at what the exchange asks for.
 	Notify()
-	// fail ends the answer, which cannot be completed, so that the client notices.
+	// Fail ends the answer, which cannot be completed, so that the client notices.
 	Fail()
 
-	// These take the exchange back from its handler: it has come to its last progress, and is the
+	// These take the exchange back from its handler: it has made its last step, and is the
 	// loop's. One of them is called, once.
 
-	// comesBack is called off the loop. It returns the next of a chain whose goroutine this is.
+	// ComesBack is called off the loop. It returns the next of a chain whose goroutine this is.
 	ComesBack() dispatch.Task
-	// returned is called on the loop, behind an inline task.
+	// KeptByLoop is called on the loop, behind an inline task.
 	KeptByLoop()
-	// refuse is called on the loop, and answers instead of the handler.
+	// Refuse is called on the loop, and answers instead of the handler.
 	Refuse(status int, reason string) error
 }
 
@@ -205,7 +212,7 @@ type Task interface {
 func (x *Exchange) Base() *Exchange { return x }
 
 // Begin reports whether the handler is to run. It does not if its client has disconnected or, with
-// HTTP/2, reset the stream: else a client could make the server work for nothing, as fast as it can
+// HTTP/2, reset the stream. Else a client could make the server work for nothing, as fast as it can
 // ask. It may be called twice.
 func (x *Exchange) Begin() bool {
 	x.Enter(Handling)

@@ -68,7 +68,7 @@ type Lane struct {
 	Tasks    *dispatch.Local // runs handlers
 	Routes   Routes
 	Begun    []Task   // what is to be dispatched when this read is over
-	Awake    []served // the lane's connections, without those that hibernate
+	Awake    []Served // the lane's connections, without those that hibernate
 	scratch  []byte   // where texts are put together
 	Asked    *Link    // whose request was the last; nil: it has gone
 	Address  string   // of its client, if that has been asked for again; else empty
@@ -116,12 +116,12 @@ type Link struct {
 	Greeted bool  // ConnState was called for the conn before its handshake
 }
 
-// A served connection is one on a lane's list: that of HTTP/1 or of HTTP/2. On the loop.
-type served interface {
+// A Served connection is one on a lane's list: that of HTTP/1 or of HTTP/2. On the loop.
+type Served interface {
 	Known() *Link
-	// shut ends the connection in order: at once if it only waits, else after its answers.
+	// Shut ends the connection in order: at once if it only waits, else after its answers.
 	Shut()
-	// closeIdle closes the connection if it waits for a further request.
+	// CloseIdle closes the connection if it waits for a further request.
 	CloseIdle()
 }
 
@@ -193,7 +193,7 @@ type Origin struct {
 	Waiter myriad.Waker // for those that hibernate; nil: they must not, because others know their net.Conn
 }
 
-func (ln *Lane) Add(h served) {
+func (ln *Lane) Add(h Served) {
 	ln.Server.Conns.Add(1)
 	ln.Stay(h)
 }
@@ -204,7 +204,7 @@ func (ln *Lane) Remove(k *Link) {
 }
 
 // Stay puts h on the list of those that are awake.
-func (ln *Lane) Stay(h served) {
+func (ln *Lane) Stay(h Served) {
 	h.Known().place = int32(len(ln.Awake))
 	ln.Awake = append(ln.Awake, h)
 }

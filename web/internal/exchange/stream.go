@@ -40,17 +40,17 @@ type Stream struct {
 // A Sink is how a version of HTTP sends what a Stream writes. Its methods may be called on any
 // goroutine and never block.
 type Sink interface {
-	// write and chunk send a piece of the body, all or nothing: myriad.ErrFull.
+	// Write and Chunk send a piece of the body, all or nothing: myriad.ErrFull.
 	Write(p []byte) error
 	Chunk(k *Chunk) error
-	// end ends the body: myriad.ErrFull.
+	// End ends the body: myriad.ErrFull.
 	End() error
-	// queued is how many bytes wait for the client, setLimit from how many on write fails.
+	// Queued is how many bytes wait for the client, SetLimit from how many on Write fails.
 	Queued() int
 	SetLimit(n int)
-	// abort drops what is queued, so that the client notices.
+	// Abort drops what is queued, so that the client notices.
 	Abort(err error)
-	// notify has the loop look at the Stream.
+	// Notify has the loop look at the Stream.
 	Notify()
 	RemoteAddr() net.Addr
 }
@@ -125,8 +125,7 @@ func (s *Stream) KeepValues(r *http.Request) {
 	}
 }
 
-// OnClose arranges one call of f on the loop, when the stream has ended. err is nil after Close or
-// the server's Shutdown, and io.EOF after the client has ended its side in order.
+// OnClose arranges one call of f on the loop, when the stream has ended: see web.Stream.
 func (s *Stream) OnClose(f func(err error)) {
 	s.mu.Lock()
 	if !s.Told {
@@ -277,8 +276,7 @@ func NewChunk(p []byte) *Chunk {
 // Data is what the chunk carries.
 func (k *Chunk) Data() []byte { return k.Block.Bytes()[k.from:k.end] }
 
-// Release gives the reference of newChunk back; Streams that have been given the chunk hold their
-// own.
+// Release gives the reference of NewChunk back.
 func (k *Chunk) Release() { k.Block.Release() }
 
 // SetKeepAlive sends an empty comment of an event stream when it has been silent for d: see

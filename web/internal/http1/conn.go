@@ -1,3 +1,11 @@
+// Package http1 is HTTP/1 for a server: connections, and how they frame what package exchange
+// decides. It does not know HTTP/2, but for the preface, at which a connection leaves it.
+//
+// The life of a request is in conn.go, from the top down. Received parses a head and begins the
+// exchange; what comes of its body is fed to it. serve is called when the exchange has asked for
+// something or has come back from its handler. answered ends the exchange, and goOn begins the next
+// one or the wait for it. ahead.go is what comes too early, times.go the timer and hibernation,
+// stream.go the exchange as it is carried here.
 package http1
 
 import (
@@ -17,8 +25,7 @@ import (
 	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
-// A Conn is an HTTP/1 connection: the handler of a myriad.Conn.
-// Its fields are the loop's.
+// A Conn is an HTTP/1 connection: the handler of a myriad.Conn. Its fields are the loop's.
 type Conn struct {
 	exchange.Link
 	Own     *Lane
@@ -594,7 +601,7 @@ func (h *Conn) Shut() {
 	}
 }
 
-// CloseIdle implements served.
+// CloseIdle implements exchange.Served.
 func (h *Conn) CloseIdle() {
 	if h.phase == phaseIdle {
 		h.close()

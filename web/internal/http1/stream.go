@@ -57,7 +57,7 @@ func (x *Stream) write(p []byte) error {
 	return err
 }
 
-// Notify implements carrier.
+// Notify implements exchange.Carrier.
 func (x *Stream) Notify() { x.H.C.Notify() }
 
 // Fail ends the connection behind what was written: in order if the answer has not begun. Else TLS
@@ -73,7 +73,7 @@ func (x *Stream) Fail() {
 	}
 }
 
-// HasTurn implements carrier.
+// HasTurn implements exchange.Carrier.
 func (x *Stream) HasTurn() bool { return x.hold == nil || x.hold.isFirst() }
 
 // awaitTurn waits until x is the first of its line, for what cannot be held.
@@ -89,10 +89,10 @@ func (x *Stream) awaitTurn() error {
 	})
 }
 
-// Writer implements carrier.
+// Writer implements exchange.Carrier.
 func (x *Stream) Writer() http.ResponseWriter { return x.Given }
 
-// KeptByLoop implements carrier: the loop goes on at once, so that the answers to pipelined
+// KeptByLoop implements exchange.Carrier: the loop goes on at once, so that the answers to pipelined
 // requests leave together.
 func (x *Stream) KeptByLoop() {
 	if x.H.X == x { // else the connection was lost before Run
@@ -100,7 +100,7 @@ func (x *Stream) KeptByLoop() {
 	}
 }
 
-// ComesBack implements carrier: a goroutine of the pool goes on with the chain of a connection,
+// ComesBack implements exchange.Carrier: a goroutine of the pool goes on with the chain of a connection,
 // unless that ends with the answer.
 func (x *Stream) ComesBack() dispatch.Task {
 	h, next := x.H, x.Chain
@@ -147,7 +147,7 @@ type encoder struct {
 
 var h1Fields = &exchange.FieldCoder{Field: h1.AppendField, Length: h1.AppendLength}
 
-// Snapshot implements carrier.
+// Snapshot implements exchange.Carrier.
 func (x *Stream) Snapshot() {
 	w, e := &x.Out, &x.enc
 	if e.front == nil {
@@ -163,16 +163,16 @@ func (x *Stream) Snapshot() {
 	}
 }
 
-// Interim implements carrier.
+// Interim implements exchange.Carrier.
 func (x *Stream) Interim(status int) error {
 	p := h1.AppendStatusLine(make([]byte, 0, headRoom), int(x.enc.minor), status)
 	return x.send(append(x.Out.AppendInterim(p, h1Fields), "\r\n"...))
 }
 
-// Invite implements carrier.
+// Invite implements exchange.Carrier.
 func (x *Stream) Invite() error { return x.write([]byte(h1.Continue)) }
 
-// Coding implements carrier.
+// Coding implements exchange.Carrier.
 func (x *Stream) Coding(values []string) exchange.Coding {
 	switch {
 	case len(values) == 0 || values[0] == "":
@@ -185,7 +185,7 @@ func (x *Stream) Coding(values []string) exchange.Coding {
 	return exchange.CodingOther
 }
 
-// OwnField implements carrier.
+// OwnField implements exchange.Carrier.
 func (x *Stream) OwnField(name string, values []string) (skip bool) {
 	w := &x.Out
 	switch name {
@@ -201,7 +201,7 @@ func (x *Stream) OwnField(name string, values []string) (skip bool) {
 	return false
 }
 
-// SendHead implements carrier.
+// SendHead implements exchange.Carrier.
 func (x *Stream) SendHead(next []byte, last bool) error {
 	w, e := &x.Out, &x.enc
 	if last && !x.Body.Complete() && !w.Said.Duplex && !x.ends() {
@@ -279,7 +279,7 @@ func (x *Stream) appendConnection(p []byte) []byte {
 	return p
 }
 
-// SendData implements carrier.
+// SendData implements exchange.Carrier.
 func (x *Stream) SendData(p []byte, last bool) error {
 	switch {
 	case x.enc.chunked && !x.Out.NoBody:
@@ -296,10 +296,10 @@ func (x *Stream) SendData(p []byte, last bool) error {
 	return x.send(p)
 }
 
-// CanSendFile implements carrier.
+// CanSendFile implements exchange.Carrier.
 func (x *Stream) CanSendFile() bool { return !x.enc.chunked }
 
-// SendFile implements carrier.
+// SendFile implements exchange.Carrier.
 func (x *Stream) SendFile(f *os.File, off, n int64) error {
 	return x.Out.SendWhenRoom(func() error {
 		if !x.HasTurn() {
@@ -309,7 +309,7 @@ func (x *Stream) SendFile(f *os.File, off, n int64) error {
 	})
 }
 
-// Refuse implements carrier.
+// Refuse implements exchange.Carrier.
 func (x *Stream) Refuse(status int, reason string) error {
 	x.enc.closeAfter = true
 	x.Notify()
@@ -328,7 +328,7 @@ type (
 	chunkedSink myriad.Conn
 )
 
-// Outlive implements carrier.
+// Outlive implements exchange.Carrier.
 func (x *Stream) Outlive() error {
 	if err := x.awaitTurn(); err != nil {
 		return err
@@ -339,7 +339,7 @@ func (x *Stream) Outlive() error {
 	return nil
 }
 
-// Sink implements carrier.
+// Sink implements exchange.Carrier.
 func (x *Stream) Sink() exchange.Sink {
 	if x.enc.chunked {
 		return (*chunkedSink)(x.H.C)

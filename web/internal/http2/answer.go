@@ -67,7 +67,7 @@ func appendStatus(p []byte, status int) []byte {
 // pairsRoom is for the head of a usual answer.
 const pairsRoom = 192
 
-// Snapshot implements carrier.
+// Snapshot implements exchange.Carrier.
 func (x *Stream) Snapshot() {
 	if x.enc.pairs == nil {
 		x.enc.pairs = make([]byte, 0, pairsRoom)
@@ -75,7 +75,7 @@ func (x *Stream) Snapshot() {
 	x.enc.pairs = x.Out.AppendHeader(appendStatus(x.enc.pairs[:0], x.Out.Status), h2Fields)
 }
 
-// Interim implements carrier. There is no 101 (RFC 9113 section 8.6).
+// Interim implements exchange.Carrier. There is no 101 (RFC 9113 section 8.6).
 func (x *Stream) Interim(status int) error {
 	if status == http.StatusSwitchingProtocols {
 		return nil
@@ -84,15 +84,15 @@ func (x *Stream) Interim(status int) error {
 	return x.send(p, nil, false)
 }
 
-// Invite implements carrier.
+// Invite implements exchange.Carrier.
 func (x *Stream) Invite() error {
 	return x.put(appendStatus(nil, http.StatusContinue), nil, false)
 }
 
-// Coding implements carrier: HTTP/2 has none.
+// Coding implements exchange.Carrier: HTTP/2 has none.
 func (x *Stream) Coding([]string) exchange.Coding { return exchange.CodingNone }
 
-// OwnField implements carrier. "Connection: close" has the connection end behind the streams that
+// OwnField implements exchange.Carrier. "Connection: close" has the connection end behind the streams that
 // it has, as in net/http.
 func (x *Stream) OwnField(name string, values []string) (skip bool) {
 	if name == "Connection" && httpguts.HeaderValuesContainsToken(values, "close") {
@@ -101,7 +101,7 @@ func (x *Stream) OwnField(name string, values []string) (skip bool) {
 	return true
 }
 
-// SendHead implements carrier.
+// SendHead implements exchange.Carrier.
 func (x *Stream) SendHead(next []byte, last bool) error {
 	w, e := &x.Out, &x.enc
 	first := w.Gathered()
@@ -116,7 +116,7 @@ func (x *Stream) SendHead(next []byte, last bool) error {
 	return x.sendLast(p, first)
 }
 
-// SendData implements carrier.
+// SendData implements exchange.Carrier.
 func (x *Stream) SendData(p []byte, last bool) error {
 	switch {
 	case x.enc.ended:
@@ -160,13 +160,13 @@ func (x *Stream) put(head, p []byte, last bool) error {
 	return err
 }
 
-// CanSendFile implements carrier: a file is read into frames.
+// CanSendFile implements exchange.Carrier: a file is read into frames.
 func (x *Stream) CanSendFile() bool { return false }
 
-// SendFile implements carrier.
+// SendFile implements exchange.Carrier.
 func (x *Stream) SendFile(*os.File, int64, int64) error { return myriad.ErrUnsupported }
 
-// Refuse implements carrier.
+// Refuse implements exchange.Carrier.
 func (x *Stream) Refuse(status int, reason string) error {
 	body := exchange.ErrorText(status, reason)
 	p := appendPair(appendStatus(nil, status), "Date", x.h.Date())

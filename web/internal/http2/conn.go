@@ -1,3 +1,10 @@
+// Package http2 is HTTP/2 for a server: it has internal/mux carry what package exchange decides.
+//
+// The life of a request is in stream.go: Head begins the exchange, Data and Trailers feed its body,
+// and Conn.Received dispatches its handler when all that came has been read. Credit is called when
+// the exchange has asked for something. ComesBack takes it from its handler, and Ended is the end
+// of its stream. conn.go is the connection, answer.go the framing of answers, pipe.go a stream that
+// speaks another protocol (RFC 8441).
 package http2
 
 import (
@@ -193,7 +200,7 @@ func (h *Conn) Stopping(*myriad.Conn) {
 	h.Shut()
 }
 
-// Shut implements served: streams that the client has opened are answered, Streams and Pipes end.
+// Shut implements exchange.Served: streams that the client has opened are answered, Streams and Pipes end.
 func (h *Conn) Shut() {
 	h.Shutdown()
 	for _, x := range inOrder(h.detached) {
@@ -273,7 +280,7 @@ func (h *Conn) lookAtStreams() {
 	}
 }
 
-// CloseIdle implements served.
+// CloseIdle implements exchange.Served.
 func (h *Conn) CloseIdle() {
 	if !h.open {
 		h.Shutdown()

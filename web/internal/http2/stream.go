@@ -196,7 +196,7 @@ func (x *Stream) leave() {
 	}
 }
 
-// ComesBack implements carrier. If a Stream or a Pipe goes on, the loop releases the mux.Stream.
+// ComesBack implements exchange.Carrier. If a Stream or a Pipe goes on, the loop releases the mux.Stream.
 func (x *Stream) ComesBack() dispatch.Task {
 	x.Complete()
 	x.Given.Out.Store(nil)
@@ -213,7 +213,7 @@ func (x *Stream) ComesBack() dispatch.Task {
 	return nil
 }
 
-// KeptByLoop implements carrier.
+// KeptByLoop implements exchange.Carrier.
 func (x *Stream) KeptByLoop() {
 	x.serve()
 	x.ComesBack()
@@ -223,10 +223,10 @@ func (x *Stream) Fail() { x.s.Cancel(h2.InternalError) }
 
 func (x *Stream) HasTurn() bool { return true }
 
-// Writer implements carrier.
+// Writer implements exchange.Carrier.
 func (x *Stream) Writer() http.ResponseWriter { return (*exchange.Given2)(x.Given) }
 
-// Upgrade implements carrier. HTTP/2 has no upgrade (RFC 9113 section 8.6).
+// Upgrade implements exchange.Carrier. HTTP/2 has no upgrade (RFC 9113 section 8.6).
 func (x *Stream) Upgrade([]byte, myriad.Handler) error {
 	return ErrNoUpgrade
 }
@@ -235,17 +235,17 @@ func (x *Stream) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, http.ErrNotSupported
 }
 
-// Outlive implements carrier.
+// Outlive implements exchange.Carrier.
 func (x *Stream) Outlive() error { return nil }
 
-// Sink implements carrier: the stream itself.
+// Sink implements exchange.Carrier: the stream itself.
 func (x *Stream) Sink() exchange.Sink { return x }
 
 func (x *Stream) Write(p []byte) error { return x.put(nil, p, false) }
 
 func (x *Stream) Chunk(k *exchange.Chunk) error { return x.put(nil, k.Data(), false) }
 
-// End implements sink. It needs no room.
+// End implements exchange.Sink. It needs no room.
 func (x *Stream) End() error { return x.s.End(nil) }
 
 func (x *Stream) Queued() int { return x.s.Queued() }
