@@ -1,10 +1,10 @@
 // Package exchange is one request and its answer: what net/http promises, whatever the version of
 // HTTP. Packages http1 and http2 above it are the versions; each of them carries exchanges.
 //
-// A loop makes an exchange of a head, and dispatches its handler (Lane.Dispatch). The handler gets a
-// Given for a ResponseWriter and a Body, which the loop feeds. What it writes is gathered and framed
-// by a Response, and sent by the Carrier. At its end the exchange goes back to the loop by one step
-// and one call (Exchange.Next). The table follows has all steps.
+// A loop makes an exchange of a head, and dispatches its handler (Lane.Dispatch). The handler gets
+// a Given for a ResponseWriter and a Body, which the loop feeds. What it writes is gathered and
+// framed by a Response, and sent by the Carrier. At its end the exchange goes back to the loop by
+// one step and one call (Exchange.Next). The table follows has all steps.
 package exchange
 
 import (
@@ -130,7 +130,8 @@ type Carrier interface {
 	// SendHead completes what Snapshot has begun, and sends it with what has been gathered of the
 	// body. next comes behind it, and serves to find the type. last: nothing follows.
 	SendHead(next []byte, last bool) error
-	// SendData sends a piece of the body. last: it is the last, if not empty, and the trailers follow.
+	// SendData sends a piece of the body. last: it is the last, if not empty, and the trailers
+	// follow.
 	SendData(p []byte, last bool) error
 	// SendFile sends n bytes of f from off on; f may be closed at once. CanSendFile says whether it
 	// can, once the head has been sent.

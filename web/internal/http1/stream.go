@@ -92,16 +92,16 @@ func (x *Stream) awaitTurn() error {
 // Writer implements exchange.Carrier.
 func (x *Stream) Writer() http.ResponseWriter { return x.Given }
 
-// KeptByLoop implements exchange.Carrier: the loop goes on at once, so that the answers to pipelined
-// requests leave together.
+// KeptByLoop implements exchange.Carrier: the loop goes on at once, so that the answers to
+// pipelined requests leave together.
 func (x *Stream) KeptByLoop() {
 	if x.H.X == x { // else the connection was lost before Run
 		x.H.serve()
 	}
 }
 
-// ComesBack implements exchange.Carrier: a goroutine of the pool goes on with the chain of a connection,
-// unless that ends with the answer.
+// ComesBack implements exchange.Carrier: a goroutine of the pool goes on with the chain of a
+// connection, unless that ends with the answer.
 func (x *Stream) ComesBack() dispatch.Task {
 	h, next := x.H, x.Chain
 	if next != nil && (x.enc.closeAfter || x.Progress() != exchange.Completed || !next.Begin()) {

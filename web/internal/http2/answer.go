@@ -92,8 +92,8 @@ func (x *Stream) Invite() error {
 // Coding implements exchange.Carrier: HTTP/2 has none.
 func (x *Stream) Coding([]string) exchange.Coding { return exchange.CodingNone }
 
-// OwnField implements exchange.Carrier. "Connection: close" has the connection end behind the streams that
-// it has, as in net/http.
+// OwnField implements exchange.Carrier. "Connection: close" has the connection end behind the
+// streams that it has, as in net/http.
 func (x *Stream) OwnField(name string, values []string) (skip bool) {
 	if name == "Connection" && httpguts.HeaderValuesContainsToken(values, "close") {
 		x.Demand(exchange.DemandGoAway)

@@ -200,7 +200,8 @@ func (h *Conn) Stopping(*myriad.Conn) {
 	h.Shut()
 }
 
-// Shut implements exchange.Served: streams that the client has opened are answered, Streams and Pipes end.
+// Shut implements exchange.Served: streams that the client has opened are answered, Streams and
+// Pipes end.
 func (h *Conn) Shut() {
 	h.Shutdown()
 	for _, x := range inOrder(h.detached) {

@@ -196,7 +196,8 @@ func (x *Stream) leave() {
 	}
 }
 
-// ComesBack implements exchange.Carrier. If a Stream or a Pipe goes on, the loop releases the mux.Stream.
+// ComesBack implements exchange.Carrier. If a Stream or a Pipe goes on, the loop releases the
+// mux.Stream.
 func (x *Stream) ComesBack() dispatch.Task {
 	x.Complete()
 	x.Given.Out.Store(nil)
