@@ -138,10 +138,10 @@ const (
 // WriteHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or
 // panics with is said in its words, because programs look for them.
 func (w *Response) WriteHeader(status int) {
-	switch {
-	case w.X.Progress() == Hijacked:
+	switch at := w.X.Progress(); {
+	case at == Hijacked:
 		w.X.Lane.Server.Logf("http: response.WriteHeader on hijacked connection from %s", caller())
-	case w.X.Progress() == Detached || w.X.Progress().Taken():
+	case at == Detached || at.Taken():
 		// Middleware that records the status calls it behind the head that has been sent.
 	case w.Head != HeadOpen:
 		w.X.Lane.Server.logSuperfluous()
@@ -526,13 +526,13 @@ func writeBody[T []byte | string](w *Response, p T) (int, error) {
 // mayWrite begins the answer if it has not begun, and reports what speaks against n more bytes of
 // body.
 func (w *Response) mayWrite(n int) error {
-	switch {
-	case w.X.Progress().Taken():
+	switch at := w.X.Progress(); {
+	case at.Taken():
 		if n > 0 {
 			w.X.Lane.Server.Logf("http: response.Write on hijacked connection from %s", caller())
 		}
 		return http.ErrHijacked
-	case w.X.Progress().Over():
+	case at.Over():
 		return ErrHandlerOver
 	case w.failed != nil:
 		return w.failed
