@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/internal/lifetime"
 	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
@@ -74,8 +73,10 @@ func TestContextHasTheErrorOfItsBase(t *testing.T) {
 // A Stream's context that is asked for while the stream ends has ended afterwards, with OnClose's
 // error, and is the only one.
 func TestStreamContextAskedBesideTheEnd(t *testing.T) {
+	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), userKey{}, "ann"), "GET", "/", nil)
 	for range 20_000 {
-		s := &exchange.Stream{Life: lifetime.Of(context.WithValue(t.Context(), userKey{}, "ann"))}
+		s := new(exchange.Stream)
+		s.KeepValues(r)
 		var asked [2]context.Context
 		var missing atomic.Int32
 		missing.Store(3)

@@ -81,7 +81,8 @@ func TestStreamContextEndsWithClose(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 	}
-	if late := (&exchange.Stream{Told: true}); late.Context().Err() == nil {
+	late := new(exchange.Stream)
+	if late.Lost(nil); late.Context().Err() == nil {
 		t.Error("the first context of a stream that has ended has not")
 	}
 }

@@ -21,20 +21,20 @@ import (
 type Stream struct {
 	sink   Sink
 	noBody bool
-	Cut    bool   // the answer has failed: nothing may follow it on an HTTP/1 connection
+	cut    bool   // the answer has failed: nothing may follow it on an HTTP/1 connection
 	beat   uint32 // guarded by mu: an EventStream's keep-alive in milliseconds; 0: none
-	Behind Task   // whose answer it is, if requests have lined up behind it; the loop's
+	behind Task   // whose answer it is, if requests have lined up behind it; the loop's
 
 	mu        sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
 	owed      bool       // the last chunk waits for room
 	over      bool       // Close was called, or the connection has gone
-	Told      bool       // OnClose's function was called
+	told      bool       // OnClose's function was called
 	wrote     bool       // since the last keep-alive
 	armed     uint32     // the beat for which the conn's timer is set; 0: it is not
 	closed    error
 	onClose   func(error)
 	onDrained func()
-	Life      *lifetime.Lifetime // nil: no context was asked for, and there are no values for one
+	life      *lifetime.Lifetime // nil: no context was asked for, and there are no values for one
 }
 
 // A Sink is how a version of HTTP sends what a Stream writes. Its methods may be called on any
@@ -101,13 +101,13 @@ func (s *Stream) SetWriteLimit(n int) { s.sink.SetLimit(n) }
 func (s *Stream) Context() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Life == nil {
-		s.Life = new(lifetime.Lifetime)
-		if s.Told {
-			s.Life.End(s.closed)
+	if s.life == nil {
+		s.life = new(lifetime.Lifetime)
+		if s.told {
+			s.life.End(s.closed)
 		}
 	}
-	return s.Life.Context()
+	return s.life.Context()
 }
 
 // KeepValues has Context carry the values of r's context, as middleware has set them, of which
@@ -116,19 +116,19 @@ func (s *Stream) KeepValues(r *http.Request) {
 	values := ValuesOf(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if values == nil || s.Life.Asked() {
+	if values == nil || s.life.Asked() {
 		return
 	}
-	s.Life = lifetime.Of(values)
-	if s.Told {
-		s.Life.End(s.closed)
+	s.life = lifetime.Of(values)
+	if s.told {
+		s.life.End(s.closed)
 	}
 }
 
 // OnClose arranges one call of f on the loop, when the stream has ended: see web.Stream.
 func (s *Stream) OnClose(f func(err error)) {
 	s.mu.Lock()
-	if !s.Told {
+	if !s.told {
 		s.onClose = f
 		s.mu.Unlock()
 		return
@@ -173,10 +173,20 @@ func (s *Stream) end() (err error) {
 func (s *Stream) Abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.Told {
+	if !s.told {
 		s.sink.Abort(err)
 	}
 }
+
+// Failed reports whether the answer has: nothing may follow it on an HTTP/1 connection. On the
+// loop.
+func (s *Stream) Failed() bool { return s.cut }
+
+// LineUp notes whose answer s is, for requests that have lined up behind it. On the loop.
+func (s *Stream) LineUp(t Task) { s.behind = t }
+
+// Behind is what LineUp was given, nil if no requests have lined up behind s. On the loop.
+func (s *Stream) Behind() Task { return s.behind }
 
 // Look is the loop's after notify. It reports whether Close was called, and whether the end of the
 // body waits for room. If the keep-alive has changed, it sets the timer for that.
@@ -196,13 +206,13 @@ func (s *Stream) Lost(err error) {
 		err = nil // Close came first
 	}
 	s.over = true
-	if s.Told {
+	if s.told {
 		s.mu.Unlock()
 		return
 	}
 	f := s.onClose
-	s.Told, s.closed, s.onClose = true, err, nil
-	s.Life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended
+	s.told, s.closed, s.onClose = true, err, nil
+	s.life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended
 	s.mu.Unlock()
 	if f != nil {
 		f(err)
@@ -261,7 +271,7 @@ const ChunkRoom = 16 + 4
 // A Chunk is a piece of body encoded once for any number of Streams. It is reference-counted:
 // newChunk gives the first reference.
 type Chunk struct {
-	Block     *buf.Block
+	block     *buf.Block
 	from, end int // where the data stands in it
 }
 
@@ -274,10 +284,13 @@ func NewChunk(p []byte) *Chunk {
 }
 
 // Data is what the chunk carries.
-func (k *Chunk) Data() []byte { return k.Block.Bytes()[k.from:k.end] }
+func (k *Chunk) Data() []byte { return k.block.Bytes()[k.from:k.end] }
+
+// Block is the chunk as HTTP/1 frames it, with a reference of its own.
+func (k *Chunk) Block() *buf.Block { return k.block.Retain() }
 
 // Release gives the reference of NewChunk back.
-func (k *Chunk) Release() { k.Block.Release() }
+func (k *Chunk) Release() { k.block.Release() }
 
 // SetKeepAlive sends an empty comment of an event stream when it has been silent for d: see
 // web.EventStream.
@@ -314,12 +327,12 @@ func Detach(w http.ResponseWriter) (*Stream, error) {
 	}
 	s := &Stream{sink: r.X.Carrier.Sink(), noBody: r.NoBody || !BodyAllowed(r.Status)}
 	if values := ValuesOf(&r.X.Given.Request); values != nil {
-		s.Life = lifetime.Of(values)
+		s.life = lifetime.Of(values)
 	}
 	r.becomes(s)
 	_ = r.inTime()                      // it loses what is late
 	if err := r.LostErr(); err != nil { // it went before s could be told: nothing may follow the head
-		s.Cut = true
+		s.cut = true
 		s.Lost(err)
 		return nil, fmt.Errorf("web: Detached: %w", err)
 	}

@@ -385,7 +385,7 @@ func (h *Conn) goOnBeside(x *Stream) {
 	s := x.Stream()
 	h.X, h.stream, h.Shared, h.last = nil, s, true, h.last || x.enc.closeAfter
 	if x.behind != nil {
-		s.Behind = x
+		s.LineUp(x)
 	}
 	h.C.SetTimer(0)
 	if x.follows || x.hold != nil {
@@ -470,7 +470,7 @@ func (h *Conn) settle(s *exchange.Stream) {
 	case over && owed: // Drained goes on
 	case over:
 		s.Lost(nil)
-		if s.Cut || h.last || h.Leaving() && s.Behind == nil {
+		if s.Failed() || h.last || h.Leaving() && s.Behind() == nil {
 			h.close() // Closed ends what has lined up behind s
 			return
 		}
@@ -485,7 +485,7 @@ func (h *Conn) settle(s *exchange.Stream) {
 
 // answeredBy is the exchange whose answer s is, nil if no requests have lined up behind it.
 func answeredBy(s *exchange.Stream) *Stream {
-	x, _ := s.Behind.(*Stream)
+	x, _ := s.Behind().(*Stream)
 	return x
 }
 

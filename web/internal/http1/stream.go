@@ -376,7 +376,7 @@ func (c *chunkedSink) Write(p []byte) error {
 	return c.conn().WriteBlocks(b)
 }
 
-func (c *chunkedSink) Chunk(k *exchange.Chunk) error { return c.conn().WriteBlocks(k.Block.Retain()) }
+func (c *chunkedSink) Chunk(k *exchange.Chunk) error { return c.conn().WriteBlocks(k.Block()) }
 
 func (c *chunkedSink) End() error {
 	_, err := c.conn().Write([]byte(h1.LastChunk + "\r\n"))

@@ -170,7 +170,7 @@ func (x *Stream) look(s *exchange.Stream) {
 	}
 	over, owed := s.Look(x.setBeat)
 	switch {
-	case s.Cut:
+	case s.Failed():
 		x.s.Cancel(h2.InternalError)
 	case over && !owed:
 		s.Lost(nil)
