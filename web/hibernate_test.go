@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
 // A sleeping fixture has a server of which one connection for each loop stays awake, and clients
@@ -320,33 +319,6 @@ func waitsAfterLateAnswer(t *testing.T, limit time.Duration) bool {
 	return true
 }
 
-// A connection whose answer is not sent yet when it begins to wait does not hibernate. Its timer is
-// that of the answer, and the waker would take it for that of an idle connection.
-func TestHibernationLeavesAnswersAlone(t *testing.T) {
-	const limit = 10 * time.Second
-	w, awake := slow(t, &Server{Dispatch: DispatchInline, WriteTimeout: limit, mostAwake: 1,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/unbounded" {
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-			}
-		})})
-	w.RunFor(time.Second)
-	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
-	bounded, unbounded := w.Dial(addr), w.Dial(addr)
-	unbounded.Write([]byte("GET /unbounded HTTP/1.1\r\nHost: h\r\n\r\n"))
-	w.RunFor(time.Second)
-	bounded.Write([]byte(get + end))
-	w.RunFor(time.Second)
-	unbounded.Write([]byte("GET")) // wakes, with what the other has left if that hibernates
-	w.RunFor(2 * limit)
-	for name, p := range map[string]*sim.Peer{"waiting for its first request": awake, "bounded": bounded,
-		"unbounded": unbounded} {
-		if p.Ended() {
-			t.Errorf("the connection that is %s has ended, with %q", name, p.Received())
-		}
-	}
-}
-
 // Callers that see the net.Conns of connections find them unchanged.
 func TestHibernationNeedsNobodyElse(t *testing.T) {
 	var mu sync.Mutex
@@ -478,26 +450,6 @@ func TestHibernationKeepsEmptyLines(t *testing.T) {
 					}
 				}
 			}
-		}
-	}
-}
-
-// A client that has posted hibernates although it has sent a CRLF behind the body, as some do
-// always.
-func TestHibernationBehindALineTooMany(t *testing.T) {
-	for _, pieces := range [][]string{{"abc"}, {"abc\r\n"}, {"abc", "\r\n"}} {
-		s := &Server{Dispatch: DispatchInline, mostAwake: 1, Handler: http.NotFoundHandler()}
-		w, first := slow(t, s)
-		first.Write([]byte(get + end)) // and stays awake
-		w.RunFor(time.Second)
-		client := w.Dial(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80})
-		client.Write([]byte(post + "Content-Length: 3\r\n\r\n"))
-		for _, piece := range pieces {
-			client.Write([]byte(piece))
-			w.RunFor(time.Second)
-		}
-		if n := s.Engine.Stats().Hibernating; n != 1 {
-			t.Errorf("%q: %d connections hibernate", pieces, n)
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
 // serves is what this server and net/http's have in common.
@@ -283,79 +282,6 @@ func TestAcceptPausesLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// slow is a server in a world where time is given, and a connection to it.
-func slow(t *testing.T, s *Server) (w *sim.World, peer *sim.Peer) {
-	w = newWorld(1, sim.Calm())
-	engine, err := myriad.Start(myriad.Config{System: w, Logger: quiet(), Loops: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Engine, s.ErrorLog = engine, log.New(io.Discard, "", 0)
-	ln, err := s.Listen("tcp", "127.0.0.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Close()
-		if err := engine.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-		w.Settle()
-		w.Check(t)
-	})
-	return w, w.Dial(ln.Addr())
-}
-
-// The time of a first head begins with the connection, as with net/http, and that of a body with
-// its head.
-func TestTimesBeginOnce(t *testing.T) {
-	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadAll(r.Body)
-		fmt.Fprint(w, "failed ", err != nil)
-	})
-	for _, c := range []struct {
-		name   string
-		server *Server
-		pieces []string // of which one comes every 6 s
-		want   string
-	}{
-		{"a head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{"", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"},
-			"HTTP/1.1 408"},
-		{"a later head", &Server{ReadHeaderTimeout: 10 * time.Second},
-			[]string{get + end, "", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 200"},
-		{"a later head that is slow", &Server{ReadHeaderTimeout: 10 * time.Second},
-			[]string{get + end, "GET / HT", "", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 408"},
-		{"a body", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT",
-			"TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"}, "failed true"},
-		{"a body in time", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT",
-			"TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"}, "failed false"},
-		{"a second body", &Server{ReadTimeout: 10 * time.Second}, []string{
-			"POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello",
-			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"},
-			"failed false HTTP/1.1 200 failed false"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			c.server.Handler = echo
-			w, peer := slow(t, c.server)
-			for _, piece := range c.pieces {
-				peer.Write([]byte(piece))
-				w.RunFor(6 * time.Second)
-			}
-			var got []string
-			for in := bufio.NewReader(strings.NewReader(string(peer.Received()))); ; {
-				resp, err := http.ReadResponse(in, nil)
-				if err != nil {
-					break
-				}
-				got = append(got, resp.Proto, fmt.Sprint(resp.StatusCode), mustBody(t, resp, err))
-			}
-			if all := strings.Join(got, " "); !strings.Contains(all, c.want) {
-				t.Errorf("got %s", all)
-			}
-		})
-	}
-}
-
 // A counted listener tells when it is asked to accept.
 type counted struct {
 	net.Listener
@@ -407,19 +333,5 @@ func TestShutdownBehindItsEngine(t *testing.T) {
 	}
 	if err := f.Shutdown(context.Background()); err != nil {
 		t.Error(err)
-	}
-}
-
-// A head that begins when the server shuts down has no more time than one that had begun.
-func TestShutdownHastensHeads(t *testing.T) {
-	s := &Server{Handler: http.NotFoundHandler(), IdleTimeout: time.Hour}
-	w, peer := slow(t, s)
-	w.RunFor(time.Second)
-	ended := false
-	w.Go(func() { _ = s.Shutdown(context.Background()); ended = true })
-	w.RunFor(newConnGrace / 2)
-	peer.Write([]byte("GET / HTTP/1.1\r\n"))
-	if w.RunFor(newConnGrace); !ended {
-		t.Error("Shutdown goes on waiting")
 	}
 }
