@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/myriad-go/myriad/internal/httpscript"
 )
 
 // distinct are the first requests of inputs without what has no place in HTTP/2: fields of a
@@ -31,13 +33,17 @@ func distinct(inputs []string) (all []*message) {
 
 // likeOverHTTP2 sends inputs to both servers with the same handler, and compares what clients and
 // handlers get. decided is why they differ on purpose; "": they do not.
-func likeOverHTTP2(t *testing.T, inputs []string, decided string, handler func(notes *record) http.Handler) {
-	var notes *record
+func likeOverHTTP2(t *testing.T, c *httpscript.Case, inputs []string, decided string) {
+	var handler *httpscript.Handler
 	var running sync.WaitGroup // a stream may end before its handler
 	var panics atomic.Int64    // which are logged behind the handler
 	apart := differs(t, serveStandard, serve, func(s *Server) {
-		notes = new(record)
-		h := handler(notes)
+		h := new(httpscript.Handler)
+		prepareHandler(t, h)
+		if err := c.Handle(h); err != nil {
+			t.Fatal(err)
+		}
+		handler = h
 		s.Protocols, s.Handler = plainHTTP2(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			running.Add(1)
 			defer running.Done()
@@ -62,7 +68,7 @@ func likeOverHTTP2(t *testing.T, inputs []string, decided string, handler func(n
 			return int64(strings.Count(f.log.String(), "panic serving")) >= panics.Load()
 		})
 		panics.Store(0)
-		r.add("handler: %s", notes)
+		r.add("handler: %q", handler.Notes())
 		r.add("log: %s", firstLines(strings.ReplaceAll(f.log.String(), "http2: ", "http: ")))
 	})
 	reportDecided(t, decided, apart)
@@ -102,6 +108,7 @@ var decidedOver2 = map[string]string{
 	"through a mux":                  "an asterisk is for OPTIONS",
 	"switching protocols without":    "101 is not sent",
 	"switching protocols, of which the connection says nothing": "101 is not sent",
+	"body closed":    "a Read behind Close fails with http.ErrBodyReadAfterClose, as with HTTP/1.1",
 	"twice":          "a superfluous WriteHeader is logged, as with HTTP/1.1",
 	"hints too late": "a superfluous WriteHeader is logged, as with HTTP/1.1",
 
@@ -115,36 +122,43 @@ var decidedOver2 = map[string]string{
 }
 
 // What a handler does comes to the client, and back to the handler, as with net/http: the handlers
-// and requests are those of TestAnswersLikeNetHTTP.
+// and requests are those of testdata/like_answers.txt.
 func TestHTTP2AnswersLikeNetHTTP(t *testing.T) {
-	for _, c := range writings {
-		t.Run(c.name, func(t *testing.T) {
+	for _, c := range casesOf(t, "like_answers.txt") {
+		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			requests := c.requests
-			if requests == nil {
-				requests = all
+			var requests []string
+			for _, command := range c.Commands {
+				for _, r := range requestsOf(command) {
+					requests = append(requests, r.text)
+				}
 			}
-			likeOverHTTP2(t, requests, decidedOver2[c.name], func(notes *record) http.Handler {
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.handle(w, r, notes) })
-			})
+			likeOverHTTP2(t, c, requests, decidedOver2[c.Name])
 		})
 	}
 }
 
-// So it is with those of TestSurfaceLikeNetHTTP.
+// So it is with those of testdata/like_surface.txt, one by one.
 func TestHTTP2SurfaceLikeNetHTTP(t *testing.T) {
-	for _, request := range onSurface {
-		method, rest, _ := strings.Cut(request, " ")
-		path, _, _ := strings.Cut(rest, " ")
-		t.Run(fmt.Sprintf("%.40q", request), func(t *testing.T) {
-			t.Parallel()
-			likeOverHTTP2(t, []string{request}, decidedOver2[method+" "+path], func(notes *record) http.Handler {
-				m := ready(t, notes)
-				for _, h := range surface {
-					m.HandleFunc(h.pattern, func(w http.ResponseWriter, r *http.Request) { h.handle(w, r, notes) })
-				}
-				return m
-			})
-		})
+	for _, c := range casesOf(t, "like_surface.txt") {
+		for _, command := range c.Commands {
+			for _, r := range requestsOf(command) {
+				method, rest, _ := strings.Cut(r.text, " ")
+				path, _, _ := strings.Cut(rest, " ")
+				t.Run(fmt.Sprintf("%.40q", r.text), func(t *testing.T) {
+					t.Parallel()
+					likeOverHTTP2(t, c, []string{r.text}, decidedOver2[method+" "+path])
+				})
+			}
+		}
 	}
+}
+
+func casesOf(t *testing.T, file string) []*httpscript.Case {
+	t.Helper()
+	all, err := httpscript.Read("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

@@ -15,6 +15,13 @@ import (
 
 // This file has what tests need that run on net/http's server first, and then expect the same here.
 
+const (
+	h10 = "GET / HTTP/1.0\r\nHost: h\r\n"
+	end = "\r\n"
+	// last asks for one more answer, and for the end of the connection.
+	last = "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+)
+
 // A record is what a test has seen.
 type record struct {
 	mu    sync.Mutex
@@ -159,4 +166,15 @@ func methodsOf(request string) (methods []string) {
 		methods = append(methods, m[1])
 	}
 	return methods
+}
+
+// firstLines is a log without stacks.
+func firstLines(s string) string {
+	var lines []string
+	for line := range strings.SplitSeq(s, "\n") {
+		if strings.HasPrefix(line, "http: ") {
+			lines = append(lines, plain(line))
+		}
+	}
+	return strings.Join(lines, "; ")
 }

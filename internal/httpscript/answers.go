@@ -30,7 +30,8 @@ func Methods(requests string) (all []string) {
 }
 
 // Requests are what the words of a command ask: METHOD PATH begins a request, behind which HTTP/1.0
-// may stand. Words with ": " in them are its fields, and those behind its body.
+// may stand. Words with ": " in them are its fields, and those behind its body. Words in front of
+// any request are bytes as they are.
 func Requests(words []string) string { return strings.Join(Each(words), "") }
 
 // Each is Requests, one by one.
@@ -56,7 +57,9 @@ func Each(words []string) (all []string) {
 				last[j] = strings.TrimSuffix(head, "\r\n") + name + ": " + Text(value) + "\r\n\r\n"
 			}
 		default:
-			body = true
+			if body = true; last == nil {
+				last = []string{""} // bytes as they are
+			}
 			for j := range last {
 				last[j] += Text(word)
 			}
@@ -88,7 +91,8 @@ var (
 
 // begins reports whether the words begin with a method and its target.
 func begins(words []string) bool {
-	return len(words) > 1 && method.MatchString(words[0]) && (strings.HasPrefix(words[1], "/") || words[1] == "*")
+	return len(words) > 1 && method.MatchString(words[0]) && (words[0] == "CONNECT" || words[1] == "*" ||
+		strings.HasPrefix(words[1], "/") || strings.HasPrefix(words[1], "http://"))
 }
 
 // Together joins lines that are the same.
@@ -140,7 +144,11 @@ func (a Answer) String() string {
 		s += " close"
 	}
 	if len(a.Text) > 0 || a.StatusCode >= 200 {
-		s += " " + Quote(string(a.Text))
+		text := string(a.Text)
+		if len(text) < 16<<10 {
+			text = Plain(text)
+		}
+		s += " " + Quote(text)
 	}
 	if a.Err != nil {
 		s += " " + a.Err.Error()
@@ -154,7 +162,7 @@ func (a Answer) String() string {
 // Whole is String with the version, the framing, and all fields in the order of their names.
 func (a Answer) Whole() string {
 	if a.Header.Get("Date") != "" {
-		a.Header.Set("Date", "some")
+		a.Header.Set("Date", "#")
 	}
 	s := fmt.Sprintf("%s %s", a.Proto, a.Status)
 	if a.ContentLength >= 0 {
@@ -188,7 +196,19 @@ func Fields(h http.Header) string {
 	return strings.Join(all, " ")
 }
 
-var chance = regexp.MustCompile(`[0-9a-f]{60}|127\.0\.0\.1:\d+|0x[0-9a-f]+|goroutine \d+`)
+var chance = regexp.MustCompile(`[0-9a-f]{60}|127\.0\.0\.1:\d+|0x[0-9a-f]+|goroutine \d+|(Date: )[^\r\n]* GMT`)
 
 // Plain is s without what chance and the system have chosen.
-func Plain(s string) string { return chance.ReplaceAllString(s, "#") }
+func Plain(s string) string { return chance.ReplaceAllString(s, "${1}#") }
+
+// Headed is what a server has sent, with the fields of each head in the order of their names.
+func Headed(sent string) string {
+	parts := strings.SplitAfter(Plain(sent), "\r\n\r\n")
+	for i, part := range parts {
+		if lines := strings.Split(strings.TrimSuffix(part, "\r\n\r\n"), "\r\n"); len(lines) > 1 {
+			slices.Sort(lines[1:])
+			parts[i] = strings.Join(lines, "\r\n") + "\r\n\r\n"
+		}
+	}
+	return strings.Join(parts, "")
+}

@@ -5,10 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/bits"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -30,7 +32,9 @@ type Command struct {
 	want  []output // in the file
 	lines int      // of the file that are output
 
-	runs [][]string          // what sets each run of the case apart
+	runs [][]string // what sets each run of the case apart
+
+	mu   sync.Mutex
 	came map[string][]string // the output of each
 }
 
@@ -42,6 +46,27 @@ type file struct {
 	name  string
 	lines []string
 	cases []*Case
+}
+
+// Read reads the cases of a file.
+func Read(name string) ([]*Case, error) {
+	f, err := readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return f.cases, nil
+}
+
+// Handle gives h the handlers of the case.
+func (c *Case) Handle(h *Handler) error {
+	for _, command := range c.Commands {
+		if command.Verb == "handler" {
+			if err := h.add(command.rest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func readFile(name string) (*file, error) {
@@ -70,7 +95,7 @@ func readFile(name string) (*file, error) {
 		default:
 			verb, rest, _ := strings.Cut(line, " ")
 			command := &Command{Verb: verb, rest: rest, at: i, came: map[string][]string{}}
-			if command.Args, err = words(rest); err != nil && verb != "handler" {
+			if command.Args, err = Words(rest); err != nil && verb != "handler" {
 				return nil, fmt.Errorf("%s:%d: %w", name, i+1, err)
 			}
 			c.Commands = append(c.Commands, command)
@@ -79,8 +104,8 @@ func readFile(name string) (*file, error) {
 	return f, nil
 }
 
-// words splits a line at its spaces, but not within Go strings, which it unquotes.
-func words(line string) (all []string, err error) {
+// Words splits a line at its spaces, but not within Go strings, which it unquotes.
+func Words(line string) (all []string, err error) {
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
 		word, rest, _ := strings.Cut(line, " ")
 		if i := strings.IndexByte(word, '"'); i >= 0 {
@@ -139,6 +164,9 @@ func Run(t *testing.T, name string, begin func(t *testing.T, server string, s Se
 			for _, s := range all {
 				for _, server := range servers {
 					marks := marksOf(s, server)
+					for _, command := range c.Commands {
+						command.runs = append(command.runs, marks)
+					}
 					t.Run(cmp.Or(strings.Join(marks, " "), "run"), func(t *testing.T) {
 						h := new(Handler)
 						play(t, f, c, marks, begin(t, server, s, h), h)
@@ -190,14 +218,11 @@ func (c *Case) settings() ([]Settings, error) {
 }
 
 func play(t *testing.T, f *file, c *Case, marks []string, p Player, h *Handler) {
+	if err := c.Handle(h); err != nil {
+		t.Fatalf("%s, %s: %v", f.name, c.Name, err)
+	}
 	for _, command := range c.Commands {
-		switch command.Verb {
-		case "server":
-			continue
-		case "handler":
-			if err := h.add(command.rest); err != nil {
-				t.Fatalf("%s:%d: %v", f.name, command.at+1, err)
-			}
+		if command.Verb == "server" || command.Verb == "handler" {
 			continue
 		}
 		got, err := p.Do(command)
@@ -228,7 +253,8 @@ func (c *Command) wanted(marks []string) (lines []string) {
 }
 
 func (c *Command) keep(marks, got []string) {
-	c.runs = append(c.runs, marks)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.came[strings.Join(marks, ",")] = got
 }
 
@@ -251,38 +277,49 @@ func (f *file) write(t *testing.T) {
 
 // output is the lines of the file for what came of a command. If it did not run, they stay.
 func (c *Command) output() (lines []string) {
-	if len(c.runs) == 0 {
+	if len(c.came) == 0 {
 		for _, o := range c.want {
 			lines = append(lines, "="+o.mark+" "+o.text)
 		}
 		return lines
 	}
-	ways := []func([]string) string{func([]string) string { return "" }}
-	for i := range c.runs[0] {
-		ways = append(ways, func(marks []string) string { return marks[i] })
-	}
-	ways = append(ways, func(marks []string) string { return strings.Join(marks, ",") })
-	for _, mark := range ways { // the first that tells apart what differs
-		if lines, ok := c.marked(mark); ok {
+	for _, some := range choices(len(c.runs[0])) { // the fewest marks that tell apart what differs
+		if lines, ok := c.marked(some); ok {
 			return lines
 		}
 	}
 	return nil
 }
 
-// marked gives each line the mark of its run. It reports false if runs with one mark differ.
-func (c *Command) marked(mark func(marks []string) string) (lines []string, ok bool) {
+// choices are all sets of n marks, small ones first.
+func choices(n int) (all []uint) {
+	for set := range uint(1) << n {
+		all = append(all, set)
+	}
+	slices.SortStableFunc(all, func(a, b uint) int { return bits.OnesCount(a) - bits.OnesCount(b) })
+	return all
+}
+
+// marked gives each line some of the marks of its run. It reports false if runs with the same ones
+// differ.
+func (c *Command) marked(some uint) (lines []string, ok bool) {
 	known := map[string][]string{}
 	for _, run := range c.runs {
-		came := c.came[strings.Join(run, ",")]
-		before, again := known[mark(run)]
+		var marks []string
+		for i, mark := range run {
+			if some>>i&1 == 1 {
+				marks = append(marks, mark)
+			}
+		}
+		mark, came := strings.Join(marks, ","), c.came[strings.Join(run, ",")]
+		before, again := known[mark]
 		if again && !slices.Equal(before, came) {
 			return nil, false
 		}
-		known[mark(run)] = came
+		known[mark] = came
 		for _, line := range came {
 			if !again {
-				lines = append(lines, "="+mark(run)+" "+line)
+				lines = append(lines, "="+mark+" "+line)
 			}
 		}
 	}

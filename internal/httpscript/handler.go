@@ -22,16 +22,18 @@ import (
 // A route begins with a path, a method, both or "*", and a colon; steps are separated by
 // semicolons. Steps of net/http's methods:
 //
-//	set, add, del NAME VALUE   the header; add does not change the name, and nil NAME has no values
-//	status N, write TEXT, copy, flush, error N TEXT, duplex, hijack
+//	set, add, del NAME VALUE   the header; add does not change the name, and nil and none NAME have no values
+//	status N, write TEXT, copy, error N TEXT, redirect N URL, duplex, hijack
+//	flush, tryflush            http.Flusher's, which says nothing, and http.ResponseController's
 //	readdeadline, writedeadline D   from now on; "none" lifts it
 //	read N, readfull N, readall, reads N, discard, close   the body; reads N reads to its end
 //	limit N                    puts http.MaxBytesReader in front of it
-//	panic TEXT, abort, exit    ends the goroutine
+//	panic TEXT, panic error TEXT, panic, abort, exit   none of them returns
 //
 // A piece is a write and a flush. "10 times STEP" and "go STEP" do a step often, or beside the
-// next; done waits for the end of the context; show WORD notes what Call.show says; and conn write
-// TEXT, conn readall, conn close are about a hijacked connection. What fails is noted, too.
+// next; "try STEP" notes a panic, and "failed STEP" is for when a read has failed; done waits for
+// the end of the context; show WORD notes what Call.show says; and conn write TEXT, conn readall,
+// conn close are about a hijacked connection. What fails is noted, too.
 type Handler struct {
 	Now   func() time.Time
 	Go    func(func())
@@ -60,6 +62,7 @@ type Call struct {
 	W    http.ResponseWriter
 	R    *http.Request
 	h    *Handler
+	err  error    // of the last read
 	conn net.Conn // hijacked
 	rw   *bufio.ReadWriter
 }
@@ -79,7 +82,7 @@ func (h *Handler) add(text string) error {
 			r.method = word
 		}
 	}
-	all, err := words(steps)
+	all, err := Words(steps)
 	if err != nil {
 		return err
 	}
@@ -120,6 +123,13 @@ func (h *Handler) Notes() (lines []string) {
 	}
 	h.notes = nil
 	return lines
+}
+
+// Running is how many handlers run.
+func (h *Handler) Running() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.running
 }
 
 // Most is how many handlers have run at a time.
@@ -201,6 +211,8 @@ func (c *Call) Do(step []string) (err error) {
 		c.W.Header()[arg(0)] = append(c.W.Header()[arg(0)], arg(1))
 	case "nil":
 		c.W.Header()[arg(0)] = nil
+	case "none":
+		c.W.Header()[arg(0)] = []string{}
 	case "del":
 		c.W.Header().Del(arg(0))
 	case "status":
@@ -217,6 +229,8 @@ func (c *Call) Do(step []string) (err error) {
 		n, err := io.Copy(c.W, c.R.Body)
 		c.Note("copy: %d, %v", n, err)
 	case "flush":
+		c.W.(http.Flusher).Flush()
+	case "tryflush":
 		return c.failed("flush", control.Flush())
 	case "error":
 		http.Error(c.W, arg(1), number)
@@ -234,7 +248,22 @@ func (c *Call) Do(step []string) (err error) {
 		<-c.R.Context().Done()
 	case "hijack", "conn":
 		return c.hijacked(verb, args)
+	case "redirect":
+		http.Redirect(c.W, c.R, arg(1), number)
+	case "try":
+		defer func() { c.Note("recovered: %v", recover()) }()
+		return c.Do(args)
+	case "failed":
+		if c.err != nil {
+			return c.Do(args)
+		}
 	case "panic":
+		if len(args) == 0 {
+			panic(nil)
+		}
+		if arg(0) == "error" {
+			panic(errors.New(arg(1)))
+		}
 		panic(arg(0))
 	case "abort":
 		panic(http.ErrAbortHandler)
@@ -301,6 +330,9 @@ func (c *Call) body(verb string, n int) {
 	case "close":
 		_ = c.failed("close", c.R.Body.Close())
 		return
+	}
+	if c.err = err; err == io.EOF {
+		c.err = nil
 	}
 	c.Note("%s: %s, %v", verb, Quote(string(p)), err)
 }
