@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
 // A sleeping fixture has a server of which one connection for each loop stays awake, and clients
@@ -101,13 +102,16 @@ func TestHibernation(t *testing.T) {
 					}
 				}
 			}
-			if err := m.Shutdown(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range m.readers {
+			ended := make(chan error, 1)
+			go func() { ended <- m.Shutdown(context.Background()) }()
+			for i, r := range m.readers {
 				if _, err := r.ReadByte(); err != io.EOF {
 					t.Errorf("after Shutdown: %v", err)
 				}
+				m.conns[i].Close() // or the server waits for that
+			}
+			if err := <-ended; err != nil {
+				t.Fatal(err)
 			}
 		})
 	}
@@ -155,14 +159,33 @@ func TestNewcomersHibernate(t *testing.T) {
 		m.Close()
 		m.allEnd(t)
 	})
-	t.Run("Shutdown", func(t *testing.T) {
-		t.Parallel()
-		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
-		if err := m.Shutdown(t.Context()); err != nil {
-			t.Error(err)
+}
+
+// Shutdown gives them the time in which a request may still come, and ends them.
+func TestShutdownOfHibernatingNewcomers(t *testing.T) {
+	const clients = 300
+	s := &Server{Handler: http.HandlerFunc(whoAsks), mostAwake: 1}
+	w, first := slow(t, s)
+	peers := []*sim.Peer{first}
+	for len(peers) < clients {
+		peers = append(peers, w.Dial(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}))
+	}
+	if w.RunFor(time.Second); s.Engine.Stats().Hibernating != clients-1 {
+		t.Fatalf("%d connections hibernate", s.Engine.Stats().Hibernating)
+	}
+	began := w.Now()
+	if err := s.Shutdown(atLength(t)); err != nil {
+		t.Error(err)
+	}
+	if took := w.Now().Sub(began); took < newConnGrace-time.Second || took > newConnGrace+time.Second {
+		t.Errorf("Shutdown took %v", took)
+	}
+	w.RunFor(time.Second)
+	for i, p := range peers {
+		if !p.Ended() || p.Count() > 0 {
+			t.Fatalf("connection %d has ended: %v, with %q", i, p.Ended(), p.Received())
 		}
-		m.allEnd(t)
-	})
+	}
 }
 
 // allEnd reads the end of every connection, before which nothing comes.
@@ -358,7 +381,7 @@ func TestHibernationEnds(t *testing.T) {
 		"IdleTimeout": func(*sleeping) {},
 		"keep-alives": func(m *sleeping) { m.SetKeepAlivesEnabled(false) },
 		"Close":       func(m *sleeping) { m.Close() },
-		"engine":      func(m *sleeping) { m.Engine.Shutdown(context.Background()) },
+		"engine":      func(m *sleeping) { go m.Engine.Shutdown(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Server{Handler: http.HandlerFunc(whoAsks)}
@@ -373,10 +396,11 @@ func TestHibernationEnds(t *testing.T) {
 			if end(m); name != "IdleTimeout" && m.hibernating() > 0 {
 				within(t, "none hibernates", func() bool { return m.hibernating() == 0 })
 			}
-			for _, r := range m.readers {
+			for i, r := range m.readers {
 				if _, err := r.ReadByte(); err == nil || strings.Contains(err.Error(), "timeout") {
 					t.Errorf("the client reads %v", err)
 				}
+				m.conns[i].Close() // or the server waits for that
 			}
 			within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
 		})
@@ -417,6 +441,9 @@ func TestUpgradeThenPanic(t *testing.T) {
 			m.get(t, i, "/")
 		}
 		within(t, "the server counts the others", func() bool { return m.state.conns.Load() == int64(others) })
+		for _, c := range m.conns {
+			c.Close() // or the server waits for that
+		}
 		if err := m.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -96,6 +96,7 @@ func TestShutdownSaysClose(t *testing.T) {
 		if _, err := in.ReadByte(); err != io.EOF {
 			t.Errorf("then %v", err)
 		}
+		c.Close() // or the server waits for that
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -320,6 +321,7 @@ func TestShutdownWaitsForUnopened(t *testing.T) {
 	if got, err := io.ReadAll(c); err != nil || !strings.HasSuffix(string(got), "hello") {
 		t.Errorf("got %q, %v", got, err)
 	}
+	c.Close() // or the server waits for that
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -137,6 +137,7 @@ func TestConnStatesLikeNetHTTP(t *testing.T) {
 		"with a body": {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close\r\n\r\na", false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // net/http waits for half a second before it closes some
 			var states chan http.ConnState
 			sameOnBoth(t, func(s *Server) {
 				mine := make(chan http.ConnState, 20)

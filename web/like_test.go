@@ -155,6 +155,7 @@ func sent(t testing.TB, f *fixture, request string, fin bool) (string, error) {
 		closeWrite(c)
 	}
 	answer, err := io.ReadAll(c)
+	c.Close() // or the server waits for that
 	return string(answer), err
 }
 

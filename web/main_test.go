@@ -128,6 +128,7 @@ func raw(t testing.TB, f *fixture, request string, fin bool) string {
 	if err != nil {
 		t.Errorf("after %d bytes: %v", len(answer), err)
 	}
+	c.Close() // or the server waits for that
 	return string(answer)
 }
 

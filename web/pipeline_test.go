@@ -375,6 +375,7 @@ func TestShutdownAnswersTheLine(t *testing.T) {
 		if got := answers(t, string(all)); err != nil || fmt.Sprint(got) != "[/0 /1 /2]" {
 			t.Errorf("depth %d: got %q, %v", depth, got, err)
 		}
+		c.Close() // or the server waits for that
 		if err := receive(t, done); err != nil {
 			t.Error(err)
 		}

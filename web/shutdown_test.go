@@ -150,6 +150,7 @@ func TestShutdownFindsWhatComesLate(t *testing.T) {
 	if answer, err := io.ReadAll(client); err != nil || !strings.HasSuffix(string(answer), "in time") {
 		t.Errorf("got %q, %v", answer, err)
 	}
+	client.Close() // or the server waits for that
 	if err := <-ended; err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}

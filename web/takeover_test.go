@@ -399,6 +399,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	mustBody(t, resp, err)
+	c.Close() // or the server waits for that
 	if err := receive(t, down); err != nil {
 		t.Error(err)
 	}
