@@ -105,17 +105,3 @@ func TestIdleBetweenPipelinedRequests(t *testing.T) {
 		}
 	}
 }
-
-// A client of HTTP/1.0 gets no informational answer (RFC 9110 section 15.2).
-func TestNoHintsForHTTP10(t *testing.T) {
-	for i, begin := range []func(testing.TB, *Server) *fixture{serveStandard, serve} {
-		f := begin(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusEarlyHints)
-			io.WriteString(w, "hello")
-		})})
-		got, _ := sent(t, f, h10+end, false)
-		if hints := strings.HasPrefix(got, "HTTP/1.0 103 "); hints != (i == 0) || !strings.HasSuffix(got, "hello") {
-			t.Errorf("server %d: %q", i, got)
-		}
-	}
-}

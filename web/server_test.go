@@ -163,44 +163,6 @@ func TestPipeliningBeyondTheQueue(t *testing.T) {
 	})
 }
 
-func TestAmbiguousIsRefused(t *testing.T) {
-	f := serve(t, &Server{MaxHeaderBytes: 4096, MaxBodyBytes: 1000,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			t.Errorf("the handler was called for %s %s", r.Method, r.URL)
-		})})
-	for _, c := range []struct {
-		name, request string
-		status        int
-	}{
-		{"both lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" +
-			"\r\n", 400},
-		{"two lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400},
-		{"bare LF", "GET / HTTP/1.1\nHost: h\n\n", 400},
-		{"obs-fold", "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n", 400},
-		{"space before colon", "GET / HTTP/1.1\r\nHost : h\r\n\r\n", 400},
-		{"no host", "GET / HTTP/1.1\r\n\r\n", 400},
-		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
-		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello TLS\r\n\r\n", 400},
-		{"unknown coding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
-		{"version", "GET / HTTP/3.0\r\nHost: h\r\n\r\n", 505},
-		{"preface with fields", "PRI * HTTP/2.0\r\nHost: h\r\n\r\nSM\r\n\r\n", 505},
-		{"large head", "GET / HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", 9000), 431},
-		{"long target", "GET /" + strings.Repeat("x", 9000), 414},
-		{"large body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n", 413},
-		{"expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", 417},
-		{"bad escape", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", 400},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			answer := raw(t, f, c.request, true)
-			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) ||
-				!strings.Contains(answer, "Connection: close\r\n") {
-				t.Errorf("got %q, want %s", answer, want)
-			}
-		})
-	}
-}
-
 // The 400 must arrive although the client is still sending when the server closes.
 func TestRefusalReachesASender(t *testing.T) {
 	f := serve(t, &Server{Handler: http.NotFoundHandler()})

@@ -1,11 +1,13 @@
 package web
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -17,8 +19,8 @@ import (
 	"github.com/myriad-go/myriad/internal/httpscript"
 )
 
-// This file plays sessions of testdata over sockets, with net/http's server and with this one. Each
-// command is a connection:
+// This file plays sessions of testdata over sockets: with net/http's server and with this one, or
+// with this one alone. Each of these commands is a connection:
 //
 //	ask METHOD TARGET [HTTP/1.0] [FIELD...] [TEXT...]   requests, and one for "/last" that ends it
 //	ask            the same in each of everyWay
@@ -26,6 +28,13 @@ import (
 //	half ...       requests, behind which the client ends its side
 //	expect CLIENT HEAD   a request that expects 100 Continue, see continued
 //	exact ..., onlyexact ..., halfexact ...   the same, and shows the bytes that come
+//
+// These are about one connection, which the first of them makes:
+//
+//	say ...        requests, or other bytes
+//	head, answer   reads the head of an answer, or a whole one
+//	fin, reset     the client ends its side, or resets the connection
+//	end            reads to the end of the connection
 //
 // The words of a request may be a Go string with all its bytes. Handlers have the steps of
 // likeVerbs and userVerbs, too.
@@ -45,9 +54,15 @@ type likeSession struct {
 	f      *fixture
 	h      *httpscript.Handler
 	logged int // bytes of the log that were shown
+
+	conn    net.Conn
+	in      *bufio.Reader
+	methods []string // of requests that are not answered
 }
 
-func playLikeNetHTTP(t *testing.T, file string) {
+func playLikeNetHTTP(t *testing.T, file string) { playOnSockets(t, file, "net/http", "here") }
+
+func playOnSockets(t *testing.T, file string, servers ...string) {
 	httpscript.Run(t, "testdata/"+file, func(t *testing.T, server string, c httpscript.Settings,
 		h *httpscript.Handler) httpscript.Player {
 		t.Parallel()
@@ -65,7 +80,7 @@ func playLikeNetHTTP(t *testing.T, file string) {
 			begin = serveStandard
 		}
 		return &likeSession{t: t, f: begin(t, s), h: h}
-	}, "net/http", "here")
+	}, servers...)
 }
 
 // prepareHandler gives h the steps of these sessions.
@@ -92,10 +107,56 @@ func (x *likeSession) Do(c *httpscript.Command) (lines []string, err error) {
 		}
 		lines = append(lines, came...)
 	}
-	if len(lines) == 0 {
-		return nil, fmt.Errorf("no command %q", c.Verb)
+	if len(lines) > 0 {
+		return append(lines, x.noted()...), nil
 	}
-	return append(lines, x.noted()...), nil
+	return x.step(c)
+}
+
+// step runs a command about the one connection.
+func (x *likeSession) step(c *httpscript.Command) (lines []string, err error) {
+	if x.conn == nil {
+		x.conn = dial(x.t, x.f)
+		x.in = bufio.NewReader(x.conn)
+	}
+	method := "GET"
+	if len(x.methods) > 0 {
+		method = x.methods[0]
+	}
+	switch c.Verb {
+	case "say":
+		text := httpscript.Requests(c.Args)
+		x.methods = append(x.methods, httpscript.Methods(text)...)
+		_, _ = io.WriteString(x.conn, text) // whether all is taken shows in what comes
+		return nil, nil
+	case "fin":
+		closeWrite(x.conn)
+		return nil, nil
+	case "reset":
+		_ = x.conn.(*net.TCPConn).SetLinger(0)
+		x.conn.Close()
+		return x.noted(), nil
+	case "head":
+		for line := ""; line != "\r\n" && err == nil; {
+			line, err = x.in.ReadString('\n')
+			lines = append(lines, httpscript.Plain(strings.TrimSpace(line)))
+		}
+		return []string{strings.Join(lines, " | ")}, err
+	case "answer":
+		a, err := httpscript.ReadAnswer(x.in, method)
+		if err != nil {
+			return []string{httpscript.Plain(err.Error())}, nil
+		}
+		if a.StatusCode >= 200 && len(x.methods) > 0 {
+			x.methods = x.methods[1:]
+		}
+		return []string{a.Whole()}, nil
+	case "end":
+		got, err := io.ReadAll(x.in)
+		x.conn.Close()
+		return append(described(string(got), err, x.methods), x.noted()...), nil
+	}
+	return nil, fmt.Errorf("no command %q", c.Verb)
 }
 
 // A request is what is sent on one connection; name tells it from others of its command.
@@ -135,9 +196,17 @@ func requestsOf(c *httpscript.Command) (all []request) {
 func (x *likeSession) connection(text string, fin, exact bool) (lines []string) {
 	got, err := sent(x.t, x.f, text, fin)
 	if exact { // net/http may reset behind its last answer
-		return []string{fmt.Sprintf("%.4000q", httpscript.Headed(got))}
+		if got = httpscript.Headed(got); len(got) > 2000 {
+			return []string{httpscript.Quote(got)}
+		}
+		return []string{fmt.Sprintf("%q", got)}
 	}
-	all, rest := httpscript.Answers(got, httpscript.Methods(text)...)
+	return described(got, err, httpscript.Methods(text))
+}
+
+// described is what came for requests of these methods, and how the connection ended.
+func described(got string, err error, methods []string) (lines []string) {
+	all, rest := httpscript.Answers(got, methods...)
 	for _, a := range all {
 		if a.String() == `200 close "last"` {
 			lines = append(lines, "last")
@@ -215,6 +284,24 @@ var likeVerbs = map[string]httpscript.Verb{
 		http.ServeFile(c.W, c.R, "testdata/requests.txt")
 		return nil
 	},
+	"copies": func(c *httpscript.Call, args []string) error {
+		_, _ = io.Copy(c.W, io.LimitReader(strings.NewReader(httpscript.Text(args[0])), 1000))
+		return nil
+	},
+	"changemethod": func(c *httpscript.Call, args []string) error { c.R.Method = args[0]; return nil },
+	// whether the context outlives a read deadline
+	"goeson": func(c *httpscript.Call, _ []string) error {
+		ended := "goes on"
+		select {
+		case <-c.R.Context().Done():
+			ended = "ended"
+		case <-time.After(hangs):
+		case <-ours(c.W):
+			time.Sleep(10 * time.Millisecond) // it can only fail to find the fault
+		}
+		io.WriteString(c.W, ended)
+		return nil
+	},
 	"asked": func(c *httpscript.Call, _ []string) error {
 		r := c.R
 		fmt.Fprintf(c.W, "%s %s %q %s %v %t", r.Method, r.URL, r.Host, r.RequestURI, r.Header, r.Close)
@@ -230,4 +317,20 @@ var likeVerbs = map[string]httpscript.Verb{
 	},
 }
 
+// ours is ready for this server's ResponseWriter.
+func ours(w http.ResponseWriter) <-chan struct{} {
+	ready := make(chan struct{})
+	if _, yes := w.(*given); yes {
+		close(ready)
+	}
+	return ready
+}
+
 func TestAnswersLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "like_answers.txt") }
+
+func TestFailingBodiesLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "like_failing_bodies.txt") }
+func TestHalfClosedLikeNetHTTP(t *testing.T)    { playLikeNetHTTP(t, "like_half.txt") }
+func TestFullDuplexLikeNetHTTP(t *testing.T)    { playLikeNetHTTP(t, "like_duplex.txt") }
+func TestDecidedAnswers(t *testing.T)           { playLikeNetHTTP(t, "differ.txt") }
+func TestStrictness(t *testing.T)               { playOnSockets(t, "strict.txt") }
+func TestFraming(t *testing.T)                  { playOnSockets(t, "framing.txt") }

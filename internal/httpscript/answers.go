@@ -51,7 +51,7 @@ func Each(words []string) (all []string) {
 			for j, target := range last {
 				last[j] = fmt.Sprintf("%s %s %s\r\nHost: h\r\n\r\n", word, target, version)
 			}
-		case !body && field.MatchString(word):
+		case !body && last != nil && field.MatchString(word):
 			name, value, _ := strings.Cut(word, ": ")
 			for j, head := range last {
 				last[j] = strings.TrimSuffix(head, "\r\n") + name + ": " + Text(value) + "\r\n\r\n"
@@ -137,6 +137,16 @@ func Answers(came string, methods ...string) (all []Answer, rest string) {
 	}
 }
 
+// ReadAnswer reads an answer to a request of that method.
+func ReadAnswer(in *bufio.Reader, method string) (Answer, error) {
+	resp, err := http.ReadResponse(in, &http.Request{Method: method})
+	if err != nil {
+		return Answer{}, err
+	}
+	text, err := io.ReadAll(resp.Body)
+	return Answer{resp, text, err}, nil
+}
+
 // String is the status, whether the answer ends the connection, its body and its trailer.
 func (a Answer) String() string {
 	s := fmt.Sprint(a.StatusCode)
@@ -190,7 +200,11 @@ func Quote(s string) string {
 func Fields(h http.Header) string {
 	var all []string
 	for name, values := range h {
-		all = append(all, fmt.Sprintf("%s=%q", name, values))
+		text := fmt.Sprintf("%q", values)
+		if len(text) > 1000 {
+			text = Quote(text)
+		}
+		all = append(all, name+"="+text)
 	}
 	slices.Sort(all)
 	return strings.Join(all, " ")
@@ -205,7 +219,7 @@ func Plain(s string) string { return chance.ReplaceAllString(s, "${1}#") }
 func Headed(sent string) string {
 	parts := strings.SplitAfter(Plain(sent), "\r\n\r\n")
 	for i, part := range parts {
-		if lines := strings.Split(strings.TrimSuffix(part, "\r\n\r\n"), "\r\n"); len(lines) > 1 {
+		if lines := strings.Split(strings.TrimSuffix(part, "\r\n\r\n"), "\r\n"); strings.Contains(lines[0], "HTTP/1.") {
 			slices.Sort(lines[1:])
 			parts[i] = strings.Join(lines, "\r\n") + "\r\n\r\n"
 		}

@@ -57,10 +57,13 @@ func Read(name string) ([]*Case, error) {
 	return f.cases, nil
 }
 
-// Handle gives h the handlers of the case.
+// Handle gives h the handlers of the case, and behind them those of all cases.
 func (c *Case) Handle(h *Handler) error {
-	for _, command := range c.Commands {
-		if command.Verb == "handler" {
+	for _, common := range []bool{false, true} {
+		for _, command := range c.Commands {
+			if command.Verb != "handler" || command.at < 0 != common {
+				continue
+			}
 			if err := h.add(command.rest); err != nil {
 				return err
 			}
@@ -76,14 +79,20 @@ func readFile(name string) (*file, error) {
 	}
 	f := &file{name: name, lines: strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")}
 	var c *Case
+	var common []string // lines before the first case
 	for i, line := range f.lines {
 		switch {
 		case strings.HasPrefix(line, "== "):
 			c = &Case{Name: line[3:]}
 			f.cases = append(f.cases, c)
+			for at, line := range common {
+				if err := c.read(line, -1); err != nil {
+					return nil, fmt.Errorf("%s, line %d before the first case: %w", name, at+1, err)
+				}
+			}
 		case strings.TrimSpace(line) == "", line[0] == '#':
 		case c == nil:
-			return nil, fmt.Errorf("%s:%d: a command before the first case", name, i+1)
+			common = append(common, line)
 		case line[0] == '=':
 			if len(c.Commands) == 0 {
 				return nil, fmt.Errorf("%s:%d: output of no command", name, i+1)
@@ -93,15 +102,25 @@ func readFile(name string) (*file, error) {
 			last.want = append(last.want, output{mark, text})
 			last.lines = i - last.at
 		default:
-			verb, rest, _ := strings.Cut(line, " ")
-			command := &Command{Verb: verb, rest: rest, at: i, came: map[string][]string{}}
-			if command.Args, err = Words(rest); err != nil && verb != "handler" {
+			if err := c.read(line, i); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", name, i+1, err)
 			}
-			c.Commands = append(c.Commands, command)
 		}
 	}
 	return f, nil
+}
+
+// read adds the command of a line.
+func (c *Case) read(line string, at int) (err error) {
+	verb, rest, _ := strings.Cut(line, " ")
+	command := &Command{Verb: verb, rest: rest, at: at, came: map[string][]string{}}
+	if verb == "handler" {
+		c.Commands = append(c.Commands, command)
+		return nil // its steps are read later
+	}
+	command.Args, err = Words(rest)
+	c.Commands = append(c.Commands, command)
+	return err
 }
 
 // Words splits a line at its spaces, but not within Go strings, which it unquotes.
@@ -264,6 +283,9 @@ func (f *file) write(t *testing.T) {
 	at := 0
 	for _, c := range f.cases {
 		for _, command := range c.Commands {
+			if command.at < 0 {
+				continue // it stands before the first case
+			}
 			text = append(text, f.lines[at:command.at+1]...)
 			at = command.at + 1 + command.lines
 			text = append(text, command.output()...)

@@ -31,9 +31,10 @@ import (
 //	panic TEXT, panic error TEXT, panic, abort, exit   none of them returns
 //
 // A piece is a write and a flush. "10 times STEP" and "go STEP" do a step often, or beside the
-// next; "try STEP" notes a panic, and "failed STEP" is for when a read has failed; done waits for
-// the end of the context; show WORD notes what Call.show says; and conn write TEXT, conn readall,
-// conn close are about a hijacked connection. What fails is noted, too.
+// next; "try STEP" notes a panic, and "failed STEP" and "unfailed STEP" are for when a read has
+// failed or not; done waits for the end of the context; show WORD notes what Call.show says; and
+// conn write TEXT, conn readall, conn close are about a hijacked connection. What fails is noted,
+// too.
 type Handler struct {
 	Now   func() time.Time
 	Go    func(func())
@@ -257,6 +258,10 @@ func (c *Call) Do(step []string) (err error) {
 		if c.err != nil {
 			return c.Do(args)
 		}
+	case "unfailed":
+		if c.err == nil {
+			return c.Do(args)
+		}
 	case "panic":
 		if len(args) == 0 {
 			panic(nil)
@@ -363,6 +368,8 @@ func (c *Call) show(word string) {
 		c.Note("%s", word)
 	case "context":
 		c.Note("context: %v", c.R.Context().Err())
+	case "error":
+		c.Note("error: %T %v, a line too long: %t", c.err, c.err, errors.Is(c.err, http.ErrLineTooLong))
 	case "notrailer":
 		clear(c.R.Trailer)
 	case "trailer":
