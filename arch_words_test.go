@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -69,7 +70,7 @@ func TestWordsCanFail(t *testing.T) {
 }
 
 // Each row of these tables names tests that there are. A text in quotes behind a test is a case of
-// its.
+// its, in Go or in a table of testdata.
 func TestRowsHaveTests(t *testing.T) {
 	tests, texts := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
@@ -87,6 +88,21 @@ func TestRowsHaveTests(t *testing.T) {
 			}
 			return true
 		})
+	}
+	tables, err := filepath.Glob("*/testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if name, ok := strings.CutPrefix(line, "== "); ok {
+				texts[strings.TrimSpace(name)] = true
+			}
+		}
 	}
 	for _, tt := range []struct {
 		page, heading string // the last column of a heading

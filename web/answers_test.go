@@ -20,32 +20,6 @@ import (
 	"time"
 )
 
-// The preface of HTTP/2 is a request that handlers may take up, as golang.org/x/net/http2/h2c does.
-func TestPrefaceReachesHandlers(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != "PRI" || r.ProtoMajor != 2 || r.Proto != "HTTP/2.0" || !r.Close {
-			t.Errorf("got %s %s, close %v", r.Method, r.Proto, r.Close)
-		}
-		nc, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nc.Close()
-		rest := make([]byte, len("SM\r\n\r\n"))
-		io.ReadFull(rw, rest)
-		fmt.Fprintf(nc, "%q", rest)
-	})})
-	c := dial(t, f)
-	for _, p := range []string{"PRI * HTTP/2.0\r\n", "\r", "\nSM\r\n\r\n"} { // in pieces
-		io.WriteString(c, p)
-		time.Sleep(time.Millisecond)
-	}
-	if got, err := io.ReadAll(c); err != nil || string(got) != `"SM\r\n\r\n"` {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
 // A misuse is logged with its place, and only a first WriteHeader is judged.
 func TestWriteHeaderMisuse(t *testing.T) {
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,24 +70,6 @@ func TestMultipartFilesAreRemoved(t *testing.T) {
 	mustBody(t, r, err)
 	if _, err := os.Stat(<-names); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is still there: %v", err)
-	}
-}
-
-// A handler that overstays WriteTimeout without having written ends its connection without an
-// answer, in order.
-func TestWriteTimeoutOfASilentHandler(t *testing.T) {
-	done := make(chan error, 1)
-	f := serve(t, &Server{WriteTimeout: 20 * time.Millisecond,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(100 * time.Millisecond) // longer than the timeout is what is tested
-			_, err := io.WriteString(w, strings.Repeat("x", 1<<20))
-			done <- err
-		})})
-	if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); answer != "" {
-		t.Errorf("got %q", answer)
-	}
-	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write: %v", err)
 	}
 }
 

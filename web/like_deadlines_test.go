@@ -140,35 +140,3 @@ func TestReadsBehindTheirDeadlineLikeNetHTTP(t *testing.T) {
 		r.add("%s %v", mustBody(t, resp, err), resp.Status)
 	})
 }
-
-// What is still to come of a request's body is not taken for a request behind a Stream.
-func TestDetachedBesideItsBody(t *testing.T) {
-	const hidden = "GET /hidden HTTP/1.1\r\nHost: h\r\n\r\n"
-	for _, begun := range []bool{false, true} {
-		detached := make(chan *Stream)
-		f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method != http.MethodPost {
-				t.Error("a body was served")
-				return
-			}
-			if begun {
-				http.NewResponseController(w).Flush()
-			}
-			s, err := Detached(w)
-			if err != nil {
-				t.Error(err)
-			}
-			detached <- s
-		})})
-		c := dial(t, f)
-		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", len(hidden))
-		s := <-detached
-		io.WriteString(c, hidden)
-		s.Write([]byte("event"))
-		s.Close()
-		if all, err := io.ReadAll(c); err != nil || strings.Count(string(all), "HTTP/1.1") != 1 ||
-			!strings.HasSuffix(string(all), "\r\n5\r\nevent\r\n0\r\n\r\n") {
-			t.Errorf("got %q, %v", all, err)
-		}
-	}
-}

@@ -182,62 +182,6 @@ func TestStatesOfABrokenHead(t *testing.T) {
 	}
 }
 
-// A HEAD that is refused gets no body (RFC 9110 section 9.3.2), also when the rest of it is no
-// request. Each refusal has the fields that RFC 9110 demands of an answer with a body: Date and
-// Content-Length.
-func TestRefusedHead(t *testing.T) {
-	patient := serve(t, &Server{MaxBodyBytes: 1, MaxHeaderBytes: 8 << 10, Handler: http.NotFoundHandler()})
-	hasty := serve(t, &Server{ReadHeaderTimeout: 20 * time.Millisecond, Handler: http.NotFoundHandler()})
-	long := strings.Repeat("x", 13_000)
-	for want, rest := range map[string]string{
-		"413": " / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n",
-		"400": " / HTTP/1.1\r\nHost: [\r\n\r\n",
-		"408": " / HTTP/1.1\r\nHost: h\r\n",
-		"414": " /" + long,
-		"417": " / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n",
-		"431": " / HTTP/1.1\r\nHost: h\r\nX: " + long + "\r\n\r\n",
-		"501": " / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: rot13\r\n\r\n",
-		"505": " / HTTP/3.0\r\nHost: h\r\n\r\n",
-	} {
-		for _, method := range []string{"GET", "HEAD", "\r\nHEAD", "HEADS"} {
-			f := patient
-			if want == "408" {
-				f = hasty
-			}
-			got := raw(t, f, method+rest, false)
-			fields, body, _ := strings.Cut(got, "\r\n\r\n")
-			head := strings.HasSuffix(method, "HEAD")
-			if statusOf(got) != want || (body == "") != (head || want == "417") ||
-				!strings.Contains(fields, "\r\nDate: ") {
-				t.Errorf("%s, want %s: %q", method, want, got)
-			}
-			if length := fmt.Sprintf("\r\nContent-Length: %d", len(body)); !head && !strings.Contains(fields, length) {
-				t.Errorf("%s: no %q in %q", method, length, got)
-			}
-		}
-	}
-	f := serveOn(t, &Server{Handler: http.NotFoundHandler()}, myriad.Config{Loops: 1, ReadBuffer: 1024})
-	for _, rest := range []string{"HEAD / HT", "HEAD / HTTP/1.1\r\nHost: h\r\n",
-		"HEAD / HTTP/1.1\r\nHost: h\r\nX: " + long + "\r\nHost: i\r\n"} {
-		if got := raw(t, f, rest, true); statusOf(got) != "400" || !strings.HasSuffix(got, "\r\n\r\n") {
-			t.Errorf("%.50q and an end: %q", rest, got)
-		}
-	}
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	f = serve(t, &Server{Workers: 1, Overload: OverloadRefuse, Dispatch: DispatchPool,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			begun <- struct{}{}
-			<-goOn
-		})})
-	io.WriteString(dial(t, f), get+end)
-	<-begun
-	if got := raw(t, f, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", false); statusOf(got) != "503" ||
-		!strings.HasSuffix(got, "\r\n\r\n") {
-		t.Errorf("got %q", got)
-	}
-	goOn <- struct{}{}
-}
-
 // A flaky listener cannot accept for a while, again and again.
 type flaky struct {
 	net.Listener

@@ -93,47 +93,6 @@ func TestCloseNotifyBehindTheHandler(t *testing.T) {
 	}
 }
 
-// After Hijack the body no longer belongs to the request: reading it does not wait, and sends the
-// client nothing.
-func TestBodyBehindHijack(t *testing.T) {
-	for _, rest := range []string{
-		"Content-Length: 5\r\n\r\n", "Content-Length: 5\r\n\r\nab", "Content-Length: 5\r\n\r\nhello",
-		"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
-	} {
-		f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			nc, _, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer nc.Close()
-			n, err := r.Body.Read(make([]byte, 9))
-			fmt.Fprint(nc, n, err)
-		})})
-		if got, want := raw(t, f, post+rest, false), fmt.Sprint(0, http.ErrHijacked); got != want {
-			t.Errorf("%q: %s", rest, got)
-		}
-	}
-}
-
-// A body that has been read to its end before stays so.
-func TestReadBodyBehindHijack(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		before, _ := io.ReadAll(r.Body)
-		nc, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nc.Close()
-		behind, err := io.ReadAll(r.Body)
-		fmt.Fprintf(nc, "%s %s %v", before, behind, err)
-	})})
-	if got := raw(t, f, post+"Content-Length: 5\r\n\r\nhello", false); got != "hello  <nil>" {
-		t.Errorf("got %s", got)
-	}
-}
-
 // Nor does an upgraded connection get 100 Continue.
 func TestUpgradeContinuesNothing(t *testing.T) {
 	f := serve(t, &Server{Dispatch: DispatchPool,

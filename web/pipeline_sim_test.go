@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
@@ -36,7 +37,7 @@ func TestLostClientsHandlersDoNotBegin(t *testing.T) {
 				}
 				ended++
 			})}
-			st = newStage(t, w, world, s, 0)
+			st = newStage(t, w, world, s, myriad.Config{})
 			p := st.Dial(st.at)
 			st.ask(p, time.Millisecond, "/0", "/1", "/2", "/3")
 			if returned != (ended == 2) || returned != (len(answers(t, string(p.Received()))) == 2) {
@@ -87,7 +88,7 @@ func TestRoomComesBeforeTheTurn(t *testing.T) {
 				w.Write(text[:2<<10])
 				w.(http.Flusher).Flush()
 			}
-		})}, limit)
+		})}, myriad.Config{WriteLimit: limit})
 	p := st.Dial(st.at)
 	st.ask(p, time.Second, "/files", "/behind")
 	if full != 1 || !world.halted {

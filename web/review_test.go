@@ -1,13 +1,10 @@
 package web
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,58 +33,6 @@ func TestEarlyAnswerReachesASender(t *testing.T) {
 				t.Fatalf("%d bytes, declared: %v", size, r.Status)
 			}
 		}
-	}
-}
-
-// A body that cannot be understood is the handler's to answer, also if it came with the head.
-func TestBadBodyIsAnswered(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := io.ReadAll(r.Body); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
-	})})
-	for _, body := range []string{"zz\r\n", "5\r\nhelloXX", "0\r\nbad name: x\r\n\r\n", "5\r\nhe"} {
-		for range 20 {
-			answer := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"+body, true)
-			if !strings.HasPrefix(answer, "HTTP/1.1 400 ") || !strings.Contains(answer, "Connection: close\r\n") {
-				t.Fatalf("%q: got %q", body, answer)
-			}
-		}
-	}
-}
-
-// A client that has asked for several things and ends its side gets all answers.
-func TestPipelinedRequestsBeforeFIN(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.URL.Path)
-	})})
-	for range 50 {
-		answer := raw(t, f, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\nGET /c HTTP/1.1\r\n"+
-			"Host: h\r\n\r\n", true)
-		if n := strings.Count(answer, "HTTP/1.1 200 "); n != 3 || !strings.HasSuffix(answer, "/c") {
-			t.Fatalf("%d answers: %q", n, answer)
-		}
-	}
-	if answer := raw(t, f, "GET / HTTP/1.1\r\nHo", true); !strings.HasPrefix(answer, "HTTP/1.1 400 ") {
-		t.Errorf("half a head: %q", answer)
-	}
-}
-
-func TestHijackGetsTheUnreadBody(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		nc, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nc.Close()
-		got := make([]byte, len("hellomore"))
-		_, err = io.ReadFull(rw, got)
-		fmt.Fprintf(nc, "%s %v", got, err)
-	})})
-	if answer := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhellomore",
-		false); answer != "hellomore <nil>" {
-		t.Errorf("got %q", answer)
 	}
 }
 
@@ -212,25 +157,6 @@ func TestCloseNotify(t *testing.T) {
 	c.Close()
 	if !<-told {
 		t.Error("told false")
-	}
-}
-
-func TestKeepAlivesSwitchedOff(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Connection", "keep-alive")
-	})})
-	c := dial(t, f)
-	r := bufio.NewReader(c)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	resp, err := http.ReadResponse(r, nil)
-	mustBody(t, resp, err)
-	f.SetKeepAlivesEnabled(false)
-	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
-		t.Errorf("an idle connection lives on: %v", err)
-	}
-	answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false)
-	if strings.Count(answer, "Connection:") != 1 || !strings.Contains(answer, "Connection: close\r\n") {
-		t.Errorf("got %q", answer)
 	}
 }
 

@@ -70,10 +70,10 @@ func playInFakeTime(t *testing.T, file string) {
 	httpscript.Run(t, "testdata/"+file, func(t *testing.T, _ string, c httpscript.Settings,
 		h *httpscript.Handler) httpscript.Player {
 		s := &Server{Handler: h, Dispatch: DispatchPool}
-		limit := configure(t, s, c)
+		config := configure(t, s, c)
 		w := newWorld(1, sim.Calm())
 		s.ErrorLog = log.New(logged{h}, "", 0)
-		x := &session{stage: newStage(t, w, w, s, limit), t: t, s: s, h: h, began: w.Now()}
+		x := &session{stage: newStage(t, w, w, s, config), t: t, s: s, h: h, began: w.Now()}
 		h.Now, h.Go, h.Verbs = w.Now, w.Go, x.verbs()
 		x.as("")
 		t.Cleanup(func() {
@@ -94,8 +94,8 @@ func (l logged) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// configure sets what a case says, and returns the WriteLimit of its engine.
-func configure(t testing.TB, s *Server, c httpscript.Settings) (limit int) {
+// configure sets what a case says, and returns what it says of its engine.
+func configure(t testing.TB, s *Server, c httpscript.Settings) (engine myriad.Config) {
 	t.Helper()
 	for name, value := range c {
 		n, err := strconv.Atoi(value)
@@ -103,7 +103,9 @@ func configure(t testing.TB, s *Server, c httpscript.Settings) (limit int) {
 		field := reflect.ValueOf(s).Elem().FieldByName(name)
 		switch {
 		case name == "WriteLimit" && err == nil:
-			limit = n
+			engine.WriteLimit = n
+		case name == "ReadBuffer" && err == nil:
+			engine.ReadBuffer = n
 		case name == "awake" && err == nil:
 			s.mostAwake = n
 		case name == "Dispatch":
@@ -120,7 +122,7 @@ func configure(t testing.TB, s *Server, c httpscript.Settings) (limit int) {
 			t.Fatalf("no setting %s=%s", name, value)
 		}
 	}
-	return limit
+	return engine
 }
 
 func (x *session) as(name string) {

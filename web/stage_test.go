@@ -29,9 +29,10 @@ type stage struct {
 }
 
 // newStage serves s until the test ends. system is w or something around it.
-func newStage(t *testing.T, w *sim.World, system driver.System, s *Server, limit int) *stage {
+func newStage(t *testing.T, w *sim.World, system driver.System, s *Server, c myriad.Config) *stage {
 	t.Helper()
-	engine, err := myriad.Start(myriad.Config{Loops: 1, System: system, Logger: quiet(), WriteLimit: limit})
+	c.Loops, c.System, c.Logger = 1, system, quiet()
+	engine, err := myriad.Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func newStage(t *testing.T, w *sim.World, system driver.System, s *Server, limit
 
 func calmStage(t *testing.T, s *Server) *stage {
 	w := newWorld(1, sim.Calm())
-	return newStage(t, w, w, s, 0)
+	return newStage(t, w, w, s, myriad.Config{})
 }
 
 // wait is a handler's way to take d of the world's time.

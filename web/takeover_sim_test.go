@@ -135,7 +135,7 @@ func TestHijackThatFails(t *testing.T) {
 		st := newStage(t, w, w, &Server{Dispatch: d,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _, failed = http.NewResponseController(w).Hijack()
-			})}, 0)
+			})}, myriad.Config{})
 		p := st.Dial(st.at)
 		st.ask(p, time.Second, "/")
 		want := driver.ErrUnsupported

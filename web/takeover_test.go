@@ -405,26 +405,6 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// A hijacked connection whose client waits for 100 Continue belongs to the hijacker: a read of the
-// body no longer writes that on it.
-func TestHijackRefusesContinue(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		nc, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nc.Close()
-		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != http.ErrHijacked {
-			t.Errorf("Read behind Hijack: %d, %v", n, err)
-		}
-		io.WriteString(nc, "mine")
-	})})
-	if got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", false); got != "mine" {
-		t.Errorf("the client has got %q", got)
-	}
-}
-
 // Nor does a read that has been waiting for room to write it, when the client takes what was to go
 // before.
 func TestHijackRefusesContinueThatWaits(t *testing.T) {

@@ -219,7 +219,8 @@ func Plain(s string) string { return chance.ReplaceAllString(s, "${1}#") }
 func Headed(sent string) string {
 	parts := strings.SplitAfter(Plain(sent), "\r\n\r\n")
 	for i, part := range parts {
-		if lines := strings.Split(strings.TrimSuffix(part, "\r\n\r\n"), "\r\n"); strings.Contains(lines[0], "HTTP/1.") {
+		if lines := strings.Split(strings.TrimSuffix(part, "\r\n\r\n"), "\r\n"); strings.HasSuffix(part, "\r\n\r\n") &&
+			strings.Contains(lines[0], "HTTP/1.") {
 			slices.Sort(lines[1:])
 			parts[i] = strings.Join(lines, "\r\n") + "\r\n\r\n"
 		}
