@@ -29,7 +29,7 @@ type message struct {
 }
 
 // translate makes a message of an input's first request, however odd. What follows its head is its
-// body, but for the last request of like_answers_test.go.
+// body, but for "last".
 func translate(input string) *message {
 	head, body, _ := strings.Cut(strings.TrimSuffix(input, last), "\r\n\r\n")
 	line, fields, _ := strings.Cut(head, "\r\n")
