@@ -9,96 +9,80 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/httpscript"
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-// An attack is what a hostile client does on one connection until stop is closed, or until it has
-// no connection any more.
+// An attack is what a hostile client does, as testdata says it.
 type attack struct {
-	name string
-	do   func(c *net.TCPConn, stop <-chan struct{})
+	name  string
+	hello string
+	piece string // said again and again
+	reset int64  // the client resets when so many bytes have come; -1: it does not
 }
 
-// fallSilent says hello and then nothing, and reads nothing.
-func fallSilent(hello string) func(*net.TCPConn, <-chan struct{}) {
-	return func(c *net.TCPConn, stop <-chan struct{}) {
-		io.WriteString(c, hello) // as much as is taken before the deadline
-		<-stop
+// attacksOf reads a file of attacks.
+func attacksOf(t *testing.T, file string) (all []attack) {
+	for _, c := range casesOf(t, file) {
+		a := attack{name: c.Name, reset: -1}
+		for _, command := range c.Commands {
+			switch command.Verb {
+			case "hello":
+				a.hello = httpscript.Requests(command.Args)
+			case "again":
+				n, _ := strconv.Atoi(command.Args[0])
+				a.hello += strings.Repeat(httpscript.Requests(command.Args[1:]), n)
+			case "piece":
+				a.piece = httpscript.Requests(command.Args)
+			case "reset":
+				a.reset, _ = strconv.ParseInt(command.Args[0], 10, 64)
+			default:
+				t.Fatalf("%s, %s: no command %q", file, c.Name, command.Verb)
+			}
+		}
+		all = append(all, a)
 	}
+	return all
 }
 
-// trickle says hello, and then more of it, a piece at a time.
-func trickle(hello, piece string) func(*net.TCPConn, <-chan struct{}) {
-	return func(c *net.TCPConn, stop <-chan struct{}) {
-		io.WriteString(c, hello)
-		for each := time.NewTicker(20 * time.Millisecond); ; {
-			select {
-			case <-stop:
-				each.Stop()
+// do attacks on one connection until stop is closed, or until it has no connection any more.
+func (a *attack) do(c *net.TCPConn, stop <-chan struct{}) {
+	_, err := io.WriteString(c, a.hello) // as much as is taken before the deadline
+	if a.reset >= 0 {
+		if err == nil { // a client that was held up, and has sent nothing, gets nothing
+			io.CopyN(io.Discard, c, a.reset)
+		}
+		c.SetLinger(0)
+		return
+	}
+	each := time.NewTicker(20 * time.Millisecond)
+	defer each.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-each.C:
+			if a.piece == "" {
+				continue
+			}
+			if _, err := io.WriteString(c, a.piece); err != nil {
+				<-stop
 				return
-			case <-each.C:
-				if _, err := io.WriteString(c, piece); err != nil {
-					each.Stop()
-					<-stop
-					return
-				}
 			}
 		}
 	}
 }
 
-// reset sends and then breaks the connection, as soon as at least wait bytes have come back. A
-// client that was held up until after the deadline, and has sent nothing, gets nothing.
-func reset(sent string, wait int64) func(*net.TCPConn, <-chan struct{}) {
-	return func(c *net.TCPConn, _ <-chan struct{}) {
-		if _, err := io.WriteString(c, sent); err == nil {
-			io.CopyN(io.Discard, c, wait)
-		}
-		c.SetLinger(0)
-	}
-}
-
 const hostileLarge = 1 << 20
-
-// attacks are all that one connection can do to a server that has only its defaults to protect it.
-var attacks = []attack{
-	{"silence", fallSilent("")},
-	{"a head that stops", fallSilent("GET / HTTP/1.1\r\nHo")},
-	{"a slow head", trickle("GET / HTTP/1.1\r\nHost: h\r\n", "X")},
-	{"a slow head of many fields", trickle("GET / HTTP/1.1\r\nHost: h\r\n", "A: b\r\n")},
-	{"a body that stops", fallSilent("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nx")},
-	{"a slow body", trickle("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", "x")},
-	{"slow chunks", trickle("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n")},
-	{"a slow trailer", trickle("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "A: b\r\n")},
-	{"a slow body nobody wants", trickle("POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", "x")},
-	{"an answer that is not read", fallSilent("GET /large HTTP/1.1\r\nHost: h\r\n\r\n")},
-	{"pipelining without reading", fallSilent(strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 200))},
-	{"a flood of requests without reading",
-		fallSilent(strings.Repeat("GET /?"+strings.Repeat("x", 100)+" HTTP/1.1\r\nHost: h\r\n\r\n", 500))},
-	{"uploads without reading",
-		fallSilent(strings.Repeat("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n"+strings.Repeat("x",
-			4096), 200))},
-	{"garbage", fallSilent(strings.Repeat("\x00\xffgarbage\r\n", 10_000))},
-	{"a head without end", fallSilent("GET / HTTP/1.1\r\nHost: h\r\n" +
-		strings.Repeat("A: "+strings.Repeat("x", 8000)+"\r\n", 300))},
-	{"empty lines without end", fallSilent(strings.Repeat("\r\n", 100_000))},
-	{"chunk extensions without end",
-		fallSilent("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" +
-			strings.Repeat("1;a="+strings.Repeat("x", 1000)+"\r\nx\r\n", 100))},
-	{"reset at once", reset("", 0)},
-	{"reset in a head", reset("GET / HTTP/1.1\r\nHo", 0)},
-	{"reset in a body", reset("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nx", 0)},
-	{"reset before the answer", reset("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 0)},
-	{"reset in the answer", reset("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 1000)},
-	{"reset in a pipeline", reset(strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 20), 1000)},
-}
 
 // hostileHandler answers what the attacks ask for.
 func hostileHandler() http.Handler {
@@ -209,7 +193,7 @@ func TestHostileClientsByDefault(t *testing.T) {
 			h.more(100)
 			stop := make(chan struct{})
 			var attackers sync.WaitGroup
-			for _, a := range attacks {
+			for _, a := range attacksOf(t, "attacks.txt") {
 				for range each {
 					attackers.Go(func() {
 						nc, err := net.Dial("tcp", f.addr)
@@ -378,6 +362,213 @@ func mustRead(t *testing.T, c net.Conn, n int, want string) {
 		n, err := io.Copy(got, resp.Body)
 		if err != nil || resp.StatusCode != 200 || n != hostileLarge {
 			t.Fatalf("%s, %d bytes, %v", resp.Status, n, err)
+		}
+	}
+}
+
+// Each attack by itself, with nothing but the defaults: healthy clients are answered meanwhile, and
+// twenty attackers leave less than 13 kB each, no descriptor, no block and no handler. A second
+// wave is held against the first, which may leave tables and pools larger.
+func TestEachAttackLeavesNothing(t *testing.T) {
+	const most = 256 << 10
+	each := attackers(20)
+	f := serve(t, &Server{Handler: hostileHandler()})
+	for _, a := range attacksOf(t, "attacks.txt") {
+		clean := t.Run(a.name, func(t *testing.T) {
+			wave(t, f, a, each)
+			before := takenNow()
+			wave(t, f, a, each)
+			awaitTaken(t, before, most)
+		})
+		if !clean {
+			return // what one leaves would be found behind all others
+		}
+	}
+	awaitHandlers(t, f)
+}
+
+// wave has n clients attack at once, and returns when the last has gone, for the server too.
+func wave(t *testing.T, f *fixture, a attack, n int) {
+	t.Helper()
+	stop := make(chan struct{})
+	var attackers sync.WaitGroup
+	for range n {
+		attackers.Go(func() {
+			nc, err := net.Dial("tcp", f.addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			// for clients of which the server takes only a part
+			nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			a.do(nc.(*net.TCPConn), stop)
+		})
+	}
+	h := beHealthy(t, f)
+	h.more(50)
+	close(stop)
+	attackers.Wait()
+	h.more(10)
+	h.end()
+	awaitConns(t, f, 0)
+}
+
+// heldUp is for how long a loop was held up at most. A timer begins with the turn that its loop is
+// in, so it may be early by as much.
+func heldUp(f *fixture) (longest time.Duration) {
+	for _, l := range f.Engine.Stats().Loops {
+		longest = max(longest, l.LongestTurn)
+	}
+	return longest
+}
+
+// With timeouts set, every kind of hostile client is let go by them, a healthy one is served
+// meanwhile, and nothing is left.
+func TestHostileClients(t *testing.T) {
+	const each, headTime = 50, 200 * time.Millisecond
+	f := serve(t, &Server{ReadHeaderTimeout: headTime, ReadTimeout: 400 * time.Millisecond,
+		WriteTimeout: 600 * time.Millisecond, IdleTimeout: 600 * time.Millisecond,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if r.URL.Path == "/large" {
+				w.Write(make([]byte, 1<<20))
+			}
+		})})
+	healthy := client(t)
+	ask := func() {
+		began := time.Now()
+		r, err := healthy.Get(f.url("/"))
+		// let go as a slow head is
+		for late := began; err != nil && time.Since(late) > headTime-heldUp(f) && time.Since(began) < 20*time.Second; {
+			late = time.Now()
+			r, err = healthy.Get(f.url("/"))
+		}
+		if mustBody(t, r, err); r.StatusCode != http.StatusOK {
+			t.Fatal(r.Status)
+		}
+	}
+	ask()
+	before := takenNow()
+	var gone atomic.Int32
+	var attackers []net.Conn
+	attacks := []string{
+		"GET / HTTP/1.1\r\nHo", // a slow head
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nx",          // a slow body
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx", // a slow chunk
+		strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 20),             // a reader that does not read
+		"", // silence
+		strings.Repeat("\x00\xffgarbage", 1000),
+	}
+	for _, attack := range attacks {
+		for range each {
+			c := dial(t, f)
+			attackers = append(attackers, c)
+			io.WriteString(c, attack)
+			go func() {
+				defer gone.Add(1)
+				time.Sleep(time.Second) // reading nothing
+				r := bufio.NewReader(c)
+				for {
+					if _, err := r.Discard(1 << 20); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		ask()
+	}
+	deadline := time.Now().Add(hangs)
+	for ; gone.Load() < int32(each*len(attacks)); time.Sleep(10 * time.Millisecond) {
+		ask()
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d hostile clients were let go", gone.Load(), each*len(attacks))
+		}
+	}
+	awaitConns(t, f, 1)
+	healthy.CloseIdleConnections()
+	for _, c := range attackers {
+		c.Close()
+	}
+	awaitTaken(t, before, 2<<20)
+}
+
+// A client that pipelines and does not read costs its limits, and little besides: what waits for it
+// lies in few blocks, which are full, also when the answers are small and leave one by one. They
+// had a block of 512 bytes each.
+func TestPipeliningWithoutReadingFillsBlocks(t *testing.T) {
+	const (
+		// blocks: those of the output queue, the small ones it begins with, what is kept ahead and
+		// what is being written
+		most = 256/16 + 16
+	)
+	clients := attackers(20)
+	echo := "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n" + strings.Repeat("x", 4096)
+	for name, request := range map[string]string{"small answers": get + "\r\n", "echoes": echo} {
+		flood := []byte(strings.Repeat(request, 20<<20/len(request)))
+		for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
+			t.Run(fmt.Sprint(name, ", ", d), func(t *testing.T) {
+				f := prepare(t, &Server{Handler: hostileHandler(), Dispatch: d}, myriad.Config{Loops: 2})
+				serveNarrowly(t, f)
+				before := buf.InUse()
+				for range clients {
+					c := dial(t, f)
+					c.(*net.TCPConn).SetReadBuffer(4096)
+					c.SetWriteDeadline(time.Now().Add(time.Minute))
+					go c.Write(flood) // until the server reads no more, and the test ends
+				}
+				awaitFullQueues(t, f, uint64(clients))
+				if n := (buf.InUse() - before) / clients; n > most {
+					t.Errorf("what waits for a client lies in %d blocks, want %d at most", n, most)
+				}
+			})
+		}
+	}
+}
+
+// narrow is a listener whose connections have a small buffer for what they send: then few answers
+// fill it, and those behind them the queue of the server.
+type narrow struct{ net.Listener }
+
+func (l narrow) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetWriteBuffer(16 << 10)
+	}
+	return c, err
+}
+
+func serveNarrowly(t *testing.T, f *fixture) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.addr = ln.Addr().String()
+	done := make(chan error, 1)
+	go func() { done <- f.Serve(narrow{ln}) }()
+	t.Cleanup(func() {
+		f.Close()
+		if err := <-done; err != http.ErrServerClosed {
+			t.Error(err)
+		}
+	})
+}
+
+// awaitFullQueues waits until so many writes have found their queue full, for as long as the server
+// goes on answering: when the kernel takes no more, the queues still grow.
+func awaitFullQueues(t *testing.T, f *fixture, n uint64) {
+	t.Helper()
+	var answered uint64
+	for end := time.Now().Add(hangs); ; time.Sleep(time.Millisecond) {
+		st := f.Engine.Stats()
+		if st.Full >= n {
+			return
+		}
+		if now := st.BytesOut + uint64(st.Queued); now != answered {
+			answered, end = now, time.Now().Add(hangs)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d queues are full, and nothing more is answered", st.Full, n)
 		}
 	}
 }

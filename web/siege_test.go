@@ -27,34 +27,15 @@ const (
 
 // A besieger is one hostile connection.
 type besieger struct {
+	attack
 	peer    *sim.Peer
-	hello   string // sent at first
-	piece   string // sent each so many ticks; "" nothing
-	every   int
+	every   int // ticks between two pieces
 	resetAt int // the tick; 0 never
 }
 
 // newBesieger makes one of the attacks, cut and reset where chance says.
-func newBesieger(w *sim.World, addr addrOf, r *rand.Rand) *besieger {
-	const head, length = "POST /%s HTTP/1.1\r\nHost: h\r\n", "Content-Length: 1000000\r\n\r\n"
-	kinds := []besieger{
-		{hello: "GET / HTTP/1.1\r\nHost: h\r\n", piece: "X"},
-		{hello: "GET / HTTP/1.1\r\nHost: h\r\n", piece: "A: b\r\n"},
-		{hello: fmt.Sprintf(head, "") + length, piece: "x"},
-		{hello: fmt.Sprintf(head, "unread") + length, piece: "x"},
-		{hello: fmt.Sprintf(head, "echo") + "Transfer-Encoding: chunked\r\n\r\n", piece: "1\r\nx\r\n"},
-		{hello: fmt.Sprintf(head, "") + "Transfer-Encoding: chunked\r\n\r\n0\r\n", piece: "A: b\r\n"},
-		{hello: fmt.Sprintf(head, "") + "Expect: 100-continue\r\n" + length},
-		{hello: "GET /large HTTP/1.1\r\nHost: h\r\n\r\n"},
-		{hello: strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 20)},
-		{hello: strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200), piece: "GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
-		{hello: strings.Repeat(fmt.Sprintf(head, "echo")+"Content-Length: 4096\r\n\r\n"+strings.Repeat("x", 4096), 20)},
-		{hello: strings.Repeat("\r\n", 1000), piece: "\r\n"},
-		{hello: strings.Repeat("\x00\xffgarbage\r\n", 1000)},
-		{hello: fmt.Sprintf(head, "") + "Transfer-Encoding: chunked\r\n\r\n" +
-			strings.Repeat("1;a="+strings.Repeat("x", 1000)+"\r\nx\r\n", 30)},
-	}
-	b := kinds[r.IntN(len(kinds))]
+func newBesieger(w *sim.World, addr addrOf, r *rand.Rand, kinds []attack) *besieger {
+	b := besieger{attack: kinds[r.IntN(len(kinds))]}
 	if r.IntN(3) == 0 {
 		b.hello = b.hello[:r.IntN(len(b.hello))]
 	}
@@ -141,13 +122,14 @@ func siege(t *testing.T, seed uint64, d Dispatch, timeouts bool) {
 	w.RunFor(100 * time.Millisecond)
 	blocks := buf.InUse()
 
+	kinds := attacksOf(t, "siege.txt")
 	var attackers []*besieger
 	for now = 1; now <= siegeTicks; now++ {
 		for _, c := range healthy {
 			c.ask(now)
 		}
 		if len(attackers) < 60 {
-			attackers = append(attackers, newBesieger(w, ln.Addr(), r))
+			attackers = append(attackers, newBesieger(w, ln.Addr(), r, kinds))
 		}
 		for _, b := range attackers {
 			b.act(now)
