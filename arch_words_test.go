@@ -70,7 +70,7 @@ func TestWordsCanFail(t *testing.T) {
 }
 
 // Each row of these tables names tests that there are. A text in quotes behind a test is a case of
-// its, in Go or in a table of testdata.
+// its, in Go or in testdata.
 func TestRowsHaveTests(t *testing.T) {
 	tests, texts := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
@@ -90,18 +90,16 @@ func TestRowsHaveTests(t *testing.T) {
 		})
 	}
 	tables, err := filepath.Glob("*/testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(tables) == 0 {
+		t.Fatal(tables, err)
 	}
-	for _, table := range tables {
-		text, err := os.ReadFile(table)
+	for _, name := range tables { // of cases that stand beside their test
+		table, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range strings.Lines(string(text)) {
-			if name, ok := strings.CutPrefix(line, "== "); ok {
-				texts[strings.TrimSpace(name)] = true
-			}
+		for _, c := range namedCase.FindAllStringSubmatch(string(table), -1) {
+			texts[c[1]] = true
 		}
 	}
 	for _, tt := range []struct {
@@ -143,4 +141,5 @@ func TestRowsHaveTests(t *testing.T) {
 var (
 	namedTest  = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`((?: \"[^\"]+\")*)")
 	quotedCase = regexp.MustCompile(`"([^"]+)"`)
+	namedCase  = regexp.MustCompile(`(?m)^(?:case|==) (.+)$`)
 )
