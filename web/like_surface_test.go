@@ -24,6 +24,18 @@ func userVerbs(t *testing.T) map[string]func(c *httpscript.Call, w http.Response
 		"ready": func(c *httpscript.Call, w http.ResponseWriter, r *http.Request) {
 			ready(t, c).ServeHTTP(w, r)
 		},
+		"serveopened": func(c *httpscript.Call, w http.ResponseWriter, r *http.Request) {
+			f, err := os.Open(datedFile(t))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer f.Close()
+			http.ServeContent(w, r, "a.txt", time.Unix(1e9, 0), io.NewSectionReader(f, 0, 1000))
+		},
+		"servefile": func(c *httpscript.Call, w http.ResponseWriter, r *http.Request) {
+			http.ServeFile(w, r, datedFile(t))
+		},
 		"dump": func(c *httpscript.Call, w http.ResponseWriter, r *http.Request) {
 			b, err := httputil.DumpRequest(r, true)
 			fmt.Fprintf(w, "%q %v\n", b, err)
@@ -125,6 +137,16 @@ func userVerbs(t *testing.T) map[string]func(c *httpscript.Call, w http.Response
 			c.Note("copied: %d %v", n, err)
 		},
 	}
+}
+
+// datedFile is a file of 13,000 bytes, made in 2020.
+func datedFile(t *testing.T) string {
+	name, at := filepath.Join(t.TempDir(), "f.txt"), time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+	if err := errors.Join(os.WriteFile(name, []byte(strings.Repeat("0123456789", 1300)), 0o644),
+		os.Chtimes(name, at, at)); err != nil {
+		t.Error(err)
+	}
+	return name
 }
 
 // ready are handlers that net/http has ready.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -269,19 +268,6 @@ var likeVerbs = map[string]httpscript.Verb{
 	},
 	"servecontent": func(c *httpscript.Call, _ []string) error {
 		http.ServeContent(c.W, c.R, "a.txt", time.Unix(1e9, 0), strings.NewReader("0123456789"))
-		return nil
-	},
-	"serveopened": func(c *httpscript.Call, _ []string) error {
-		f, err := os.Open("testdata/requests.txt")
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		http.ServeContent(c.W, c.R, "a.txt", time.Unix(1e9, 0), io.NewSectionReader(f, 0, 1000))
-		return nil
-	},
-	"servefile": func(c *httpscript.Call, _ []string) error {
-		http.ServeFile(c.W, c.R, "testdata/requests.txt")
 		return nil
 	},
 	"copies": func(c *httpscript.Call, args []string) error {
