@@ -164,7 +164,7 @@ func ready(t *testing.T, c *httpscript.Call) *http.ServeMux {
 	m.Handle("/files/", http.StripPrefix("/files", http.FileServer(http.Dir(dir))))
 	m.HandleFunc("/content", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"abc"`)
-		http.ServeContent(w, r, "x.bin", at, strings.NewReader(strings.Repeat("abcdefghij", 1000)))
+		http.ServeContent(w, r, "x.txt", at, strings.NewReader(strings.Repeat("abcdefghij", 1000)))
 	})
 	m.HandleFunc("/timeout", func(w http.ResponseWriter, r *http.Request) {
 		answered := make(chan struct{})
