@@ -315,3 +315,25 @@ func TestGzipThroughFlush(t *testing.T) {
 		t.Errorf("got %q, %v", got, r.Header)
 	}
 }
+
+// A handler that answers before it has read the body is heard by a client that is still sending it.
+func TestEarlyAnswerReachesASender(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	})})
+	for _, size := range []int64{200 << 10, 400 << 10, 1 << 20, 5 << 20, 20 << 20} {
+		for range 3 {
+			c := client(t)
+			r, err := c.Post(f.url("/"), "text/plain", io.LimitReader(zeros{}, size))
+			if mustBody(t, r, err); r.StatusCode != http.StatusUnauthorized {
+				t.Fatalf("%d bytes: %v", size, r.Status)
+			}
+			req, _ := http.NewRequest("POST", f.url("/"), io.LimitReader(zeros{}, size))
+			req.ContentLength = size
+			r, err = c.Do(req)
+			if mustBody(t, r, err); r.StatusCode != http.StatusUnauthorized {
+				t.Fatalf("%d bytes, declared: %v", size, r.Status)
+			}
+		}
+	}
+}

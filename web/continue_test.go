@@ -70,4 +70,4 @@ func continued(t *testing.T, f *fixture, head, body string, p patience) (lines [
 }
 
 // A client that expects 100 Continue gets the same from net/http, whatever the handler does.
-func TestExpectLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "like_expect.txt") }
+func TestExpectLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "continue.txt") }

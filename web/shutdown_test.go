@@ -371,3 +371,5 @@ func TestShutdownBesideABlockedLoop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+var _ myriad.Stopper = (*conn)(nil)

@@ -444,3 +444,32 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 		t.Errorf("the client has got %d bytes of %d: ...%.100q", n, before, peer.Received()[before:])
 	}
 }
+
+// A call for a connection that has gone fails at once.
+func TestTakeoverOfALostConnection(t *testing.T) {
+	began, took := make(chan bool, 3), make(chan error, 3)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began <- true
+		<-r.Context().Done()
+		switch r.URL.Path {
+		case "/hijack":
+			_, _, err := w.(http.Hijacker).Hijack()
+			took <- err
+		case "/upgrade":
+			took <- Upgrade(w, []byte(switching), &shout{make(chan struct{}), make(chan error, 1)})
+		case "/detach":
+			_, err := Detached(w)
+			took <- err
+		}
+	})})
+	for _, path := range []string{"/hijack", "/upgrade", "/detach"} {
+		c := dial(t, f)
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)
+		<-began // no handler begins for a client that has gone
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+		if err := <-took; err == nil {
+			t.Errorf("%s: no error", path)
+		}
+	}
+}

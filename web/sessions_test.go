@@ -312,11 +312,11 @@ func ours(w http.ResponseWriter) <-chan struct{} {
 	return ready
 }
 
-func TestAnswersLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "like_answers.txt") }
+func TestAnswersLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "written_answers.txt") }
 
-func TestFailingBodiesLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "like_failing_bodies.txt") }
-func TestHalfClosedLikeNetHTTP(t *testing.T)    { playLikeNetHTTP(t, "like_half.txt") }
-func TestFullDuplexLikeNetHTTP(t *testing.T)    { playLikeNetHTTP(t, "like_duplex.txt") }
-func TestDecidedAnswers(t *testing.T)           { playLikeNetHTTP(t, "differ.txt") }
+func TestFailingBodiesLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "failing_bodies.txt") }
+func TestHalfClosedLikeNetHTTP(t *testing.T)    { playLikeNetHTTP(t, "half_closed.txt") }
+func TestFullDuplexLikeNetHTTP(t *testing.T)    { playLikeNetHTTP(t, "full_duplex.txt") }
+func TestDecidedAnswers(t *testing.T)           { playLikeNetHTTP(t, "decided.txt") }
 func TestStrictness(t *testing.T)               { playOnSockets(t, "strict.txt") }
 func TestFraming(t *testing.T)                  { playOnSockets(t, "framing.txt") }

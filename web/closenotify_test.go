@@ -150,3 +150,21 @@ func TestUpgradeThatFails(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// gin's Context.Stream asserts a CloseNotifier.
+func TestCloseNotify(t *testing.T) {
+	began, told := make(chan struct{}), make(chan bool, 1)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		//lint:ignore SA1019 deprecated, and asked for by frameworks
+		gone := w.(http.CloseNotifier).CloseNotify()
+		close(began)
+		told <- <-gone
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-began
+	c.Close()
+	if !<-told {
+		t.Error("told false")
+	}
+}

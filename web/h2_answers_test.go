@@ -122,9 +122,9 @@ var decidedOver2 = map[string]string{
 }
 
 // What a handler does comes to the client, and back to the handler, as with net/http: the handlers
-// and requests are those of testdata/like_answers.txt.
+// and requests are those of testdata/written_answers.txt.
 func TestHTTP2AnswersLikeNetHTTP(t *testing.T) {
-	for _, c := range casesOf(t, "like_answers.txt") {
+	for _, c := range casesOf(t, "written_answers.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			var requests []string
@@ -138,9 +138,9 @@ func TestHTTP2AnswersLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// So it is with those of testdata/like_surface.txt, one by one.
+// So it is with those of testdata/user_handlers.txt, one by one.
 func TestHTTP2SurfaceLikeNetHTTP(t *testing.T) {
-	for _, c := range casesOf(t, "like_surface.txt") {
+	for _, c := range casesOf(t, "user_handlers.txt") {
 		for _, command := range c.Commands {
 			for _, r := range requestsOf(command) {
 				method, rest, _ := strings.Cut(r.text, " ")

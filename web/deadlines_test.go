@@ -140,3 +140,31 @@ func TestReadsBehindTheirDeadlineLikeNetHTTP(t *testing.T) {
 		r.add("%s %v", mustBody(t, resp, err), resp.Status)
 	})
 }
+
+// The time for the answer runs while the body is still coming, and when the handler sets it itself.
+func TestWriteTimeoutWhileTheBodyComes(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		wrote := make(chan error, 1)
+		s := &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if own {
+				http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+			}
+			p := make([]byte, 64<<10)
+			for {
+				if _, err := w.Write(p); err != nil {
+					wrote <- err
+					return
+				}
+			}
+		})}
+		if !own {
+			s.WriteTimeout = 50 * time.Millisecond
+		}
+		f := serve(t, s)
+		c := dial(t, f)
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nhello")
+		if err := <-wrote; err == nil {
+			t.Error("no error")
+		}
+	}
+}

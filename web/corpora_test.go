@@ -17,7 +17,7 @@ import (
 
 // This file holds the server against net/http's with the same bytes: what each answers, which
 // requests its handler sees, with every field, and whether the connection goes on.
-// differ_corpus_test.go and testdata/requests.txt have the bytes.
+// corpora_inputs_test.go and testdata have the bytes.
 
 // probe follows each input, so that it shows where the next request begins.
 const probe = "GET /probe HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"

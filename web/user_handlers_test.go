@@ -192,7 +192,7 @@ func ready(t *testing.T, c *httpscript.Call) *http.ServeMux {
 }
 
 // What a handler is told and what its client gets are the same to the byte.
-func TestSurfaceLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "like_surface.txt") }
+func TestSurfaceLikeNetHTTP(t *testing.T) { playLikeNetHTTP(t, "user_handlers.txt") }
 
 // posts and asks are requests with a body and without.
 func posts(target, rest string) string { return "POST " + target + " HTTP/1.1\r\nHost: h\r\n" + rest }
