@@ -12,11 +12,12 @@
 //	run 200ms
 //	= ended
 //
-// "==" begins a case with its name, "#" a comment. Settings and handlers that stand before the
-// first case are for all. "=" is a line of output. A word that has spaces or other special bytes is
-// a Go string, and 4096*x is 4096 bytes. If a setting of the server has several values, the case
-// runs with each; "=PipelineDepth=3" is a line of the runs with that one, and "=net/http" of those
-// on that server.
+//   - "==" begins a case with its name, and "#" a comment. Settings and handlers that stand before
+//     the first case are for all.
+//   - "=" is a line of output. If a setting of the server has several values, the case runs with
+//     each: "=PipelineDepth=3" is a line of the runs with that one, "=net/http" of those on that
+//     server.
+//   - A word that has spaces or other special bytes is a Go string, and 4096*x is 4096 bytes.
 //
 // A handler is a list of steps (Handler), most of them named as the method that they call. The
 // commands of a client are those of the test that runs the file.

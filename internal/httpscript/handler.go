@@ -30,11 +30,17 @@ import (
 //	limit N                    puts http.MaxBytesReader in front of it
 //	panic TEXT, panic error TEXT, panic, abort, exit   none of them returns
 //
-// A piece is a write and a flush. "10 times STEP" and "go STEP" do a step often, or beside the
-// next; "try STEP" notes a panic, and "failed STEP" and "unfailed STEP" are for when a read has
-// failed or not; done waits for the end of the context; show WORD notes what Call.show says; and
-// conn write TEXT, conn readall, conn close are about a hijacked connection. What fails is noted,
-// too.
+// Other steps:
+//
+//	piece TEXT                 a write and a flush, and what came of both
+//	10 times STEP, go STEP     a step often, or beside the next
+//	try STEP                   and the panic that it ends with
+//	failed STEP, unfailed STEP if a read has failed, or has not
+//	done                       waits for the end of the context
+//	show WORD...               notes what Call.show says
+//	conn write TEXT, conn readall, conn close   a hijacked connection
+//
+// Reads note what they return. Of other steps only what fails is noted.
 type Handler struct {
 	Now   func() time.Time
 	Go    func(func())
