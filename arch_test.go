@@ -39,6 +39,8 @@ var arrows = map[string][]string{
 	"internal/leaktest": nil, // for tests
 	"internal/soak":     nil, // for tests
 
+	"internal/httpscript": nil, // for tests
+
 	"tools/release": nil, // a command
 	"tools/minutes": nil, // a command
 	"tools/mutate":  nil, // a command

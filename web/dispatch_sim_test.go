@@ -233,34 +233,6 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	w.Check(t)
 }
 
-// Requests that have been handed to the pool together, of which one ends in a Stream, are all
-// answered, although the next behind it goes to the loop by itself.
-func TestChainGoesOnBehindStream(t *testing.T) {
-	ran := ""
-	st := calmStage(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ran += r.URL.Path
-		if exchangeOf(w).Inlined {
-			ran += "!"
-		}
-		if r.URL.Path == "/stream" {
-			stream, err := Detached(w)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			stream.Close()
-		}
-	})})
-	p := st.Dial(st.at)
-	st.ask(p, 10*time.Millisecond, strings.Fields(strings.Repeat("/quick ", dispatch.QuickRow))...)
-	ran = ""
-	st.ask(p, 10*time.Millisecond, "/new", "/stream", "/quick", "/quick", "/newer")
-	if want := "/new/stream/quick!/quick!/newer"; ran != want {
-		t.Errorf("these ran, ! on the loop: %s, want %s", ran, want)
-	}
-	p.Close()
-}
-
 // Of a thousand routes, at full size, every one comes to the loop after its first calls, and those
 // that differ only in an id as one.
 func TestAutoThousandRoutes(t *testing.T) {

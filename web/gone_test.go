@@ -45,6 +45,7 @@ func TestNoHandlerForAClientThatHasGone(t *testing.T) {
 	}
 	close(goOn)
 	io.Copy(io.Discard, first)
+	first.Close() // or the server waits for that
 	within(t, "nothing is counted", func() bool { return f.state.Conns.Load() == 0 })
 	if n := ran.Load(); n != 0 {
 		t.Errorf("%d handlers have run whose clients had disconnected", n)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 var dispatches = []Dispatch{DispatchPool, DispatchInline, DispatchAuto}
@@ -150,6 +151,7 @@ func TestShutdownFindsWhatComesLate(t *testing.T) {
 	if answer, err := io.ReadAll(client); err != nil || !strings.HasSuffix(string(answer), "in time") {
 		t.Errorf("got %q, %v", answer, err)
 	}
+	client.Close() // or the server waits for that
 	if err := <-ended; err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
@@ -370,3 +372,5 @@ func TestShutdownBesideABlockedLoop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+var _ myriad.Stopper = (*http1.Conn)(nil)

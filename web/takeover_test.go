@@ -401,28 +401,9 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	mustBody(t, resp, err)
+	c.Close() // or the server waits for that
 	if err := receive(t, down); err != nil {
 		t.Error(err)
-	}
-}
-
-// A hijacked connection whose client waits for 100 Continue belongs to the hijacker: a read of the
-// body no longer writes that on it.
-func TestHijackRefusesContinue(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		nc, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nc.Close()
-		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != http.ErrHijacked {
-			t.Errorf("Read behind Hijack: %d, %v", n, err)
-		}
-		io.WriteString(nc, "mine")
-	})})
-	if got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", false); got != "mine" {
-		t.Errorf("the client has got %q", got)
 	}
 }
 
@@ -463,5 +444,34 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 	w.RunFor(2 * time.Second)
 	if n := peer.Count(); n != before {
 		t.Errorf("the client has got %d bytes of %d: ...%.100q", n, before, peer.Received()[before:])
+	}
+}
+
+// A call for a connection that has gone fails at once.
+func TestTakeoverOfALostConnection(t *testing.T) {
+	began, took := make(chan bool, 3), make(chan error, 3)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began <- true
+		<-r.Context().Done()
+		switch r.URL.Path {
+		case "/hijack":
+			_, _, err := w.(http.Hijacker).Hijack()
+			took <- err
+		case "/upgrade":
+			took <- Upgrade(w, []byte(switching), &shout{make(chan struct{}), make(chan error, 1)})
+		case "/detach":
+			_, err := Detached(w)
+			took <- err
+		}
+	})})
+	for _, path := range []string{"/hijack", "/upgrade", "/detach"} {
+		c := dial(t, f)
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)
+		<-began // no handler begins for a client that has gone
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+		if err := <-took; err == nil {
+			t.Errorf("%s: no error", path)
+		}
 	}
 }
