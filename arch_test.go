@@ -41,6 +41,8 @@ var arrows = map[string][]string{
 	"internal/leaktest": nil, // for tests
 	"internal/soak":     nil, // for tests
 
+	"internal/httpscript": nil, // for tests
+
 	"tools/release": nil, // a command
 	"tools/minutes": nil, // a command
 	"tools/mutate":  nil, // a command
@@ -73,9 +75,14 @@ var arrows = map[string][]string{
 	"internal/mux":               {".", "buf", "internal/flow", "internal/h2", "internal/hpack", "internal/pace"},
 	"internal/tunnel":            {".", "internal/h1"},
 
-	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
-		"proxyproto", "tlsloop", "internal/flow", "internal/h1", "internal/h2", "internal/hpack", "internal/mux",
-		"workers"},
+	"web/internal/exchange": {".", "buf", "internal/dispatch", "internal/driver", "internal/flow", "internal/h1",
+		"internal/lifetime", "tlsloop", "workers"},
+	"web/internal/http1": {".", "buf", "internal/dispatch", "internal/driver", "internal/h1", "internal/h2",
+		"internal/pace", "web/internal/exchange"},
+	"web/internal/http2": {".", "buf", "internal/dispatch", "internal/flow", "internal/h1", "internal/h2",
+		"internal/hpack", "internal/mux", "web/internal/exchange"},
+	"web": {".", "buf", "internal/dispatch", "internal/driver", "proxyproto", "tlsloop", "web/internal/exchange",
+		"web/internal/http1", "web/internal/http2", "workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch",
 		"internal/outbox", "internal/tunnel", "tlsloop", "web", "workers"},
 

@@ -89,7 +89,7 @@ func TestRowsHaveTests(t *testing.T) {
 			return true
 		})
 	}
-	tables, err := filepath.Glob("websocket/testdata/*.txt")
+	tables, err := filepath.Glob("*/testdata/*.txt")
 	if err != nil || len(tables) == 0 {
 		t.Fatal(tables, err)
 	}
@@ -141,5 +141,5 @@ func TestRowsHaveTests(t *testing.T) {
 var (
 	namedTest  = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`((?: \"[^\"]+\")*)")
 	quotedCase = regexp.MustCompile(`"([^"]+)"`)
-	namedCase  = regexp.MustCompile(`(?m)^case (.+)$`)
+	namedCase  = regexp.MustCompile(`(?m)^(?:case|==) (.+)$`)
 )

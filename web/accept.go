@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // acceptPause is the wait after a temporary error of a foreign listener, and twice as long after
@@ -36,13 +38,13 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 func (s *Server) serve(l net.Listener, front *front) error {
-	s.state.serving.Add(1)
-	defer s.state.serveOver()
+	s.state.Serving.Add(1)
+	defer s.state.ServeOver()
 	defer l.Close() // also if BaseContext panics
 	front.setBase(l.(*onceListener).Listener)
-	g := &gate{waiter: s.state.engine.System().NewParker()}
-	s.state.load.add(g)
-	defer s.state.load.remove(g)
+	g := &gate{waiter: s.state.Engine.System().NewParker()}
+	s.state.Load.Add(g)
+	defer s.state.Load.Remove(g)
 	one := &listening{stop: func() error { g.end(); return l.Close() }, done: make(chan struct{})}
 	if !s.track(one) {
 		return http.ErrServerClosed
@@ -82,14 +84,14 @@ func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
 // called for it already.
 func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
 	one := &front1{front: f, own: base}
-	one.secure, _ = nc.(connectionStater)
+	one.Secure, _ = nc.(exchange.ConnectionStater)
 	if !goesApart(nc) {
-		one.seen = nc
+		one.Seen = nc
 	}
 	if s.ConnState != nil && !leavesAtOnce(nc) && !one.announced() {
-		one.opened = s.state.engine.System().NewParker()
+		one.opened = s.state.Engine.System().NewParker()
 	}
-	if _, err := s.state.engine.AdoptWait(nc, nil, one); err != nil {
+	if _, err := s.state.Engine.AdoptWait(nc, nil, one); err != nil {
 		return err
 	}
 	if one.opened != nil {
@@ -222,11 +224,11 @@ func (s *Server) shake(tc *tls.Conn, f *front) {
 	if timeout == 0 {
 		timeout = ownHandshake
 	}
-	_ = tc.SetDeadline(st.engine.System().Now().Add(timeout))
+	_ = tc.SetDeadline(st.Engine.System().Now().Add(timeout))
 	st.shaking.add(tc)
-	st.conns.Add(1)
-	st.engine.System().Go(func() {
-		defer st.connGone()
+	st.Conns.Add(1)
+	st.Engine.System().Go(func() {
+		defer st.ConnGone()
 		defer st.shaking.remove(tc)
 		ok := false
 		defer func() {
@@ -292,3 +294,11 @@ func (s *Server) reportOf(nc net.Conn, state http.ConnState) {
 // serves. A protocol that a TLSConfig offers, and that has no server, ends the connection, as with
 // net/http.
 func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }
+
+func (s *Server) headerFailed(c *myriad.Conn, err error, times uint64) {
+	if times > 1 {
+		s.logf("http: connection of %v refused: %v (and %d more)", c.RemoteAddr(), err, times-1)
+		return
+	}
+	s.logf("http: connection of %v refused: %v", c.RemoteAddr(), err)
+}

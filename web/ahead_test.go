@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // fieldsOf is n bytes of field lines.
@@ -56,10 +58,10 @@ func TestLongestHead(t *testing.T) {
 // What is kept of a head that has no end yet takes no more than a head may have: beyond a megabyte
 // there is no pool of blocks.
 func TestRoomForAHead(t *testing.T) {
-	h := &conn{link: link{lane: &lane{st: &state{}}}}
-	h.lane.st.limits.HeadBytes = 1 << 20
+	h := &http1.Conn{Own: &http1.Lane{Protocol: &http1.Server{}}}
+	h.Own.Protocol.Limits.HeadBytes = 1 << 20
 	for n, want := range map[int]int{1000: 2000, 600_000: 1 << 20, 1 << 20: 1 << 20} {
-		if got := h.roomFor(n); got != want {
+		if got := h.RoomFor(n); got != want {
 			t.Errorf("for %d bytes of a head %d are taken, want %d", n, got, want)
 		}
 	}
@@ -71,7 +73,7 @@ func TestRoomForAHead(t *testing.T) {
 func TestPipelinesAreNotReadAhead(t *testing.T) {
 	const (
 		answers = 60
-		most    = maxAhead + 64<<10 // which is the read buffer
+		most    = http1.MaxAhead + 64<<10 // which is the read buffer
 	)
 	for name, request := range map[string]string{
 		"without a body": get + "\r\n",
@@ -81,13 +83,13 @@ func TestPipelinesAreNotReadAhead(t *testing.T) {
 		"without a body, 8 at once": get + "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			served, over := make(chan *conn), make(chan struct{})
+			served, over := make(chan *http1.Conn), make(chan struct{})
 			defer close(over)
 			s := &Server{Dispatch: DispatchPool,
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					io.Copy(io.Discard, r.Body)
 					select {
-					case served <- exchangeOf(w).carrier.(*h1stream).h:
+					case served <- exchangeOf(w).Carrier.(*http1.Stream).H:
 					case <-over:
 					}
 				})}
@@ -99,20 +101,20 @@ func TestPipelinesAreNotReadAhead(t *testing.T) {
 			go io.WriteString(c, strings.Repeat(request, 8<<20/len(request)))
 			kept := make(chan int)
 			for range answers {
-				var h *conn
-				for range maxChain { // of which a turn of the loop begins no more
+				var h *http1.Conn
+				for range http1.MaxChain { // of which a turn of the loop begins no more
 					select {
 					case h = <-served:
 					case <-time.After(hangs):
 						t.Fatal("nothing more is served")
 					}
 				}
-				for h.c.Loop().Do(func() {
-					if h.ahead == nil {
+				for h.C.Loop().Do(func() {
+					if h.Ahead == nil {
 						kept <- 0
 						return
 					}
-					kept <- h.ahead.block.Len() - h.ahead.used
+					kept <- h.Ahead.Block.Len() - h.Ahead.Used
 				}) != nil {
 				}
 				if n := <-kept; n > most {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/internal/lifetime"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A context that is derived from a request's, behind values of middleware too, costs no goroutine.
@@ -43,8 +43,8 @@ func TestDerivedContextsCostNoGoroutine(t *testing.T) {
 func TestContextAskedAfterItsEnd(t *testing.T) {
 	base, end := context.WithCancel(context.WithValue(t.Context(), userKey{}, "ann"))
 	defer end()
-	c := &requestContext{link: &link{from: &origin{base: base}}}
-	if c.end(); c.Err() != context.Canceled {
+	c := &exchange.RequestContext{Link: &exchange.Link{From: &exchange.Origin{Base: base}}}
+	if c.End(); c.Err() != context.Canceled {
 		t.Errorf("the error is %v", c.Err())
 	}
 	if <-c.Done(); c.Err() != context.Canceled || c.Value(userKey{}) != "ann" {
@@ -57,11 +57,11 @@ func TestContextHasTheErrorOfItsBase(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		base, end := context.WithTimeout(t.Context(), -1)
 		defer end()
-		c := &requestContext{link: &link{from: &origin{base: base}}}
+		c := &exchange.RequestContext{Link: &exchange.Link{From: &exchange.Origin{Base: base}}}
 		if asked {
 			<-c.Done()
 		}
-		if c.end(); c.Err() != context.DeadlineExceeded {
+		if c.End(); c.Err() != context.DeadlineExceeded {
 			t.Errorf("asked for its end before: %t: the error is %v", asked, c.Err())
 		}
 		if <-c.Done(); c.Err() != context.DeadlineExceeded {
@@ -73,8 +73,10 @@ func TestContextHasTheErrorOfItsBase(t *testing.T) {
 // A Stream's context that is asked for while the stream ends has ended afterwards, with OnClose's
 // error, and is the only one.
 func TestStreamContextAskedBesideTheEnd(t *testing.T) {
+	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), userKey{}, "ann"), "GET", "/", nil)
 	for range 20_000 {
-		s := &Stream{life: lifetime.Of(context.WithValue(t.Context(), userKey{}, "ann"))}
+		s := new(exchange.Stream)
+		s.KeepValues(r)
 		var asked [2]context.Context
 		var missing atomic.Int32
 		missing.Store(3)
@@ -87,7 +89,7 @@ func TestStreamContextAskedBesideTheEnd(t *testing.T) {
 		for i := range asked {
 			wg.Go(func() { pass(); asked[i] = s.Context() })
 		}
-		wg.Go(func() { pass(); s.lost(io.EOF) })
+		wg.Go(func() { pass(); s.Lost(io.EOF) })
 		wg.Wait()
 		for _, ctx := range asked {
 			if ctx != s.Context() || ctx.Err() == nil || context.Cause(ctx) != io.EOF {
@@ -102,17 +104,17 @@ func TestStreamContextAskedBesideTheEnd(t *testing.T) {
 // Behind the end it brings its values.
 func TestKeepValuesComesLate(t *testing.T) {
 	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), userKey{}, "ann"), "GET", "/", nil)
-	s := new(Stream)
+	s := new(exchange.Stream)
 	ctx := s.Context()
 	if s.KeepValues(r); s.Context() != ctx {
 		t.Error("KeepValues has changed a context that was given")
 	}
-	if s.lost(io.EOF); context.Cause(ctx) != io.EOF {
+	if s.Lost(io.EOF); context.Cause(ctx) != io.EOF {
 		t.Errorf("it ended with %v", context.Cause(ctx))
 	}
-	late := new(Stream)
-	late.lost(io.EOF)
-	late.lost(nil) // again: the first end counts
+	late := new(exchange.Stream)
+	late.Lost(io.EOF)
+	late.Lost(nil) // again: the first end counts
 	late.KeepValues(r)
 	if ctx := late.Context(); context.Cause(ctx) != io.EOF || ctx.Value(userKey{}) != "ann" {
 		t.Errorf("behind the end the cause is %v, the value %v", context.Cause(ctx), ctx.Value(userKey{}))

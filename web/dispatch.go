@@ -1,12 +1,11 @@
 package web
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
-	"github.com/myriad-go/myriad/workers"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // Dispatch chooses where a handler runs. The zero value is DispatchAuto. It is one type in web,
@@ -31,25 +30,6 @@ const (
 	// myriad.ErrOnLoop.
 	DispatchInline = dispatch.Inline
 )
-
-// inlineQueue is how many bytes may wait for a client whose next request is to run on the loop.
-const inlineQueue = 64 << 10
-
-// newDispatcher makes what runs the server's handlers. OverloadRefuse and OverloadPause count them
-// in st.load.
-func (s *Server) newDispatcher(st *state) *dispatch.Dispatcher {
-	return dispatch.New(dispatch.Config{
-		Mode: s.Dispatch,
-		Workers: workers.Config{
-			Workers: s.Workers, Queue: s.Queue,
-			OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
-		},
-		MaxQueued: inlineQueue,
-		MaxAway:   int(st.load.most),
-		AllBack:   st.wakeWaiters,
-		NoRoom:    func(t dispatch.Task) { st.noRoom(t.(task).base()) },
-	})
-}
 
 // Overload chooses what happens to requests while Server.Workers handlers run. Handlers that wait
 // for their own client, to send more of a body or to read more of an answer, do not count, or a few
@@ -85,15 +65,4 @@ func (o Overload) String() string {
 	return "Overload(" + strconv.Itoa(int(o)) + ")"
 }
 
-func (s *Server) checkOverload() error {
-	switch {
-	case s.Overload > OverloadPause:
-		return fmt.Errorf("web: Server.Overload is %v: use OverloadQueue, OverloadRefuse or OverloadPause", s.Overload)
-	case s.Workers < 0 || s.Queue < 0:
-		return fmt.Errorf("web: Server.Workers is %d and Server.Queue %d: they must not be negative", s.Workers,
-			s.Queue)
-	}
-	return nil
-}
-
-var _, _ pauser = (*myriad.Listener)(nil), (*gate)(nil)
+var _, _ exchange.Pauser = (*myriad.Listener)(nil), (*gate)(nil)

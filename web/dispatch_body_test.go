@@ -1,12 +1,17 @@
 package web
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/myriad-go/myriad"
 )
 
 // tellWhereRead is tellWhere with the whole body behind, or what was wrong with it.
@@ -68,5 +73,49 @@ func TestInlineWithBody(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Over HTTP/2 a request is dispatched when all that came with its head has been read, too, and one
+// whose stream has been reset by then is not.
+func TestInlineWithBodyOverHTTP2(t *testing.T) {
+	f := serveOn(t, &Server{Dispatch: DispatchInline, Protocols: plainHTTP2(),
+		Handler: http.HandlerFunc(tellWhereRead)}, myriad.Config{Loops: 1})
+	c, fr := rawHTTP2(t, f)
+	var batch bytes.Buffer
+	write := http2.NewFramer(&batch, nil)
+	openStream(write, 1, false)
+	openStream(write, 3, true)
+	write.WriteData(1, true, []byte("hello"))
+	openStream(write, 5, false)
+	write.WriteData(5, false, []byte("hel"))
+	openStream(write, 7, false)
+	write.WriteRSTStream(7, http2.ErrCodeCancel)
+	c.Write(batch.Bytes())
+	got := map[uint32]string{}
+	for len(got) < 2 {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatalf("after %v: %v", got, err)
+		}
+		if d, ok := frame.(*http2.DataFrame); ok {
+			got[d.StreamID] = string(d.Data())
+		}
+	}
+	if got[1] != `loop "hello"` || got[3] != `loop ""` {
+		t.Errorf("got %v", got)
+	}
+	fr.WriteData(5, true, []byte("lo"))
+	for got[5] == "" {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatalf("after %v: %v", got, err)
+		}
+		if d, ok := frame.(*http2.DataFrame); ok {
+			got[d.StreamID] = string(d.Data())
+		}
+	}
+	if got[5] != `pool "hello"` || len(got) != 3 {
+		t.Errorf("got %v", got)
 	}
 }

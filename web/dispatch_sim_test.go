@@ -14,6 +14,7 @@ import (
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file holds DispatchAuto against what docs/adr/0010 promises the neighbours of slow handlers,
@@ -59,7 +60,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 	c := &crowd{world: w}
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*given).out.Load().x.inline() {
+			if rw.(*exchange.Given).Out.Load().X.Inlined {
 				c.onLoop++
 			}
 			if r.Header.Get("Sleep") != "" {
@@ -205,7 +206,7 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	onLoop := 0
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*given).out.Load().x.inline() {
+			if rw.(*exchange.Given).Out.Load().X.Inlined {
 				onLoop++
 			}
 		})}
@@ -230,34 +231,6 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	}
 	w.Settle()
 	w.Check(t)
-}
-
-// Requests that have been handed to the pool together, of which one ends in a Stream, are all
-// answered, although the next behind it goes to the loop by itself.
-func TestChainGoesOnBehindStream(t *testing.T) {
-	ran := ""
-	st := calmStage(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ran += r.URL.Path
-		if exchangeOf(w).inline() {
-			ran += "!"
-		}
-		if r.URL.Path == "/stream" {
-			stream, err := Detached(w)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			stream.Close()
-		}
-	})})
-	p := st.Dial(st.at)
-	st.ask(p, 10*time.Millisecond, strings.Fields(strings.Repeat("/quick ", dispatch.QuickRow))...)
-	ran = ""
-	st.ask(p, 10*time.Millisecond, "/new", "/stream", "/quick", "/quick", "/newer")
-	if want := "/new/stream/quick!/quick!/newer"; ran != want {
-		t.Errorf("these ran, ! on the loop: %s, want %s", ran, want)
-	}
-	p.Close()
 }
 
 // Of a thousand routes, at full size, every one comes to the loop after its first calls, and those

@@ -17,6 +17,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // asker is a connection that asks and waits for each answer.
@@ -51,7 +52,7 @@ func (a *asker) answer() string {
 // where tells on which kind of goroutine the handler with that ResponseWriter runs. It takes next
 // to nothing of the time in which a handler is quick.
 func where(w http.ResponseWriter) string {
-	if r, err := responseOf(w); err == nil && r.x.inline() {
+	if r, err := exchange.ResponseOf(w); err == nil && r.X.Inlined {
 		return "loop"
 	}
 	return "pool"

@@ -151,10 +151,5 @@ func (s *EventStream) Comment(text string) error {
 // twice that, unless the client has something to read. It counts in milliseconds, up to 49 days. 0
 // or less: none is sent.
 func (s *EventStream) SetKeepAlive(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beat = uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
-	if !s.over {
-		s.sink.notify() // the loop sets the timer
-	}
+	s.inner().SetKeepAlive(d)
 }

@@ -9,20 +9,21 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/proxyproto"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // front opens connections: it is the handler that a listener gives them, and gives way to a conn of
 // their own.
 type front struct {
 	s      *Server
-	origin *origin
+	origin *exchange.Origin
 	set    chan struct{}  // closed when origin is set: a connection may come before its listener is known
 	tls    myriad.Handler // makes the handshake first; nil: no TLS
 	proxy  myriad.Handler // reads a PROXY header before that; nil: there is none
 }
 
 func newFront(s *Server) *front {
-	f := &front{s: s, origin: &origin{base: context.Background()}, set: make(chan struct{})}
+	f := &front{s: s, origin: &exchange.Origin{Base: context.Background()}, set: make(chan struct{})}
 	f.proxy = f.receiver()
 	return f
 }
@@ -30,14 +31,14 @@ func newFront(s *Server) *front {
 func (f *front) setBase(l net.Listener) {
 	defer close(f.set)
 	if f.s.ConnState == nil && f.s.ConnContext == nil {
-		f.origin.waiter = f
+		f.origin.Waiter = f
 	}
 	if f.s.BaseContext != nil {
-		if f.origin.base = f.s.BaseContext(l); f.origin.base == nil {
+		if f.origin.Base = f.s.BaseContext(l); f.origin.Base == nil {
 			panic("BaseContext returned a nil context")
 		}
 	}
-	f.origin.base = context.WithValue(f.origin.base, http.ServerContextKey, f.s.state.std)
+	f.origin.Base = context.WithValue(f.origin.Base, http.ServerContextKey, f.s.state.std)
 }
 
 // Opened gives the connection its own handler.
@@ -57,32 +58,32 @@ func (f *front) begin(c *myriad.Conn) {
 		f.greet(c)
 		return
 	}
-	f.open(c, f.contextOf(c))
+	f.open(c, f.contextOf(c), false, false)
 }
 
 // contextOf is the base context of nc.
 func (f *front) contextOf(nc net.Conn) context.Context {
 	if f.s.ConnContext == nil {
-		return f.origin.base
+		return f.origin.Base
 	}
-	base := f.s.ConnContext(f.origin.base, nc)
+	base := f.s.ConnContext(f.origin.Base, nc)
 	if base == nil {
 		panic("ConnContext returned nil")
 	}
 	return base
 }
 
-func (f *front) open(c *myriad.Conn, base context.Context) *conn {
-	h := &conn{link: link{c: c, lane: f.lane(c), from: f.originOf(base)}}
-	c.SetHandler(h, nil)
-	return h
+// open has a connection speak HTTP/1. secure: within TLS. greeted: ConnState was called for it.
+func (f *front) open(c *myriad.Conn, base context.Context, secure, greeted bool) {
+	ln := f.lane(c)
+	ln.h1.Open(exchange.Link{C: c, Lane: &ln.Lane, From: f.originOf(base), Secure: secure, Greeted: greeted})
 }
 
-func (f *front) originOf(base context.Context) *origin {
-	if base == f.origin.base {
+func (f *front) originOf(base context.Context) *exchange.Origin {
+	if base == f.origin.Base {
 		return f.origin
 	}
-	return &origin{base: base}
+	return &exchange.Origin{Base: base}
 }
 
 // Received is never reached: the handler changes in Opened.
@@ -124,9 +125,6 @@ func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
 	return (*strangeFront)(f)
 }
 
-// connectionStater is what tells Serve that a connection is one of TLS.
-type connectionStater interface{ ConnectionState() tls.ConnectionState }
-
 // goesApart reports whether the engine goes on with a connection under another net.Conn, because it
 // needs its descriptor alone.
 func goesApart(nc net.Conn) bool {
@@ -137,27 +135,17 @@ func goesApart(nc net.Conn) bool {
 	return leavesAtOnce(nc)
 }
 
-// An accepted is what a listener has given to Serve, as far as that is needed later on.
-type accepted struct {
-	seen   net.Conn         // what ConnState and ConnContext are given; nil: the engine's
-	secure connectionStater // nil: no TLS. What was negotiated is known when the first bytes have come.
-}
-
-// acceptedKey is where the base context of a connection has its *accepted, if there is something in
-// it.
-type acceptedKey struct{}
-
 // A front1 is the front of one adopted connection.
 type front1 struct {
 	*front
-	accepted
+	exchange.Accepted
 	own    context.Context // its base context, if ConnContext and ConnState have heard of it; else nil
 	opened driver.Parker   // of the goroutine that waits until ConnState has been called; nil: none does
 }
 
 // announced reports whether a PROXY header may come first: not on a net.Conn of the listener's own
 // kind, which may have read it, and not within TLS.
-func (f *front1) announced() bool { return f.proxy != nil && f.seen == nil && f.secure == nil }
+func (f *front1) announced() bool { return f.proxy != nil && f.Seen == nil && f.Secure == nil }
 
 // Opened gives the connection its own handler.
 func (f *front1) Opened(c *myriad.Conn) {
@@ -175,18 +163,17 @@ func (f *front1) begin(c *myriad.Conn) {
 		f.wake(c)
 		return
 	}
-	seen, base := f.seen, f.own
+	seen, base := f.Seen, f.own
 	if seen == nil {
 		seen = c
 	}
 	if base == nil {
 		base = f.contextOf(seen)
 	}
-	if f.seen != nil || f.secure != nil {
-		base = context.WithValue(base, acceptedKey{}, &f.accepted)
+	if f.Seen != nil || f.Secure != nil {
+		base = context.WithValue(base, exchange.AcceptedKey{}, &f.Accepted)
 	}
-	h := f.open(c, base)
-	h.secure, h.greeted = f.secure != nil, f.own != nil
+	f.open(c, base, f.Secure != nil, f.own != nil)
 	f.wake(c)
 }
 
@@ -201,7 +188,7 @@ func (f *front1) wake(c *myriad.Conn) {
 func (f *front1) Closed(c *myriad.Conn, err error) {
 	f.ended(c, err, !f.announced())
 	if f.own != nil {
-		f.s.reportOf(f.seen, http.StateClosed)
+		f.s.reportOf(f.Seen, http.StateClosed)
 	}
 	if f.opened != nil {
 		f.opened.Unpark()
@@ -216,18 +203,10 @@ func (f *front) receiver() myriad.Handler {
 	}
 	return proxyproto.Options{
 		Trusted: s.ProxyProtocol,
-		Timeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, headTimeout),
+		Timeout: exchange.FirstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, exchange.HeadTimeout),
 		Failed:  s.headerFailed,
 		Closed:  func(c *myriad.Conn, _ error) { f.lane(c).endGreeting(c) },
 	}.Handler((*announcedFront)(f))
-}
-
-func (s *Server) headerFailed(c *myriad.Conn, err error, times uint64) {
-	if times > 1 {
-		s.logf("http: connection of %v refused: %v (and %d more)", c.RemoteAddr(), err, times-1)
-		return
-	}
-	s.logf("http: connection of %v refused: %v", c.RemoteAddr(), err)
 }
 
 // announcedFront opens connections whose PROXY header has come, or that need none.
@@ -271,12 +250,12 @@ func (ln *lane) expect(c *myriad.Conn, one *front1) {
 			ln.greeted = greeting{}
 		}
 		ln.greeted[c] = one
-		ln.st.conns.Add(1)
+		ln.st.Conns.Add(1)
 	}
 	switch {
-	case ln.aborted:
+	case ln.Aborted:
 		c.Abort(http.ErrServerClosed)
-	case ln.drained:
+	case ln.Drained:
 		c.Loop().Later(func() { ln.hasten(c) })
 	}
 }
@@ -285,14 +264,14 @@ func (ln *lane) expect(c *myriad.Conn, one *front1) {
 func (ln *lane) endGreeting(c *myriad.Conn) {
 	if _, ok := ln.greeted[c]; ok {
 		delete(ln.greeted, c)
-		ln.st.connGone()
+		ln.st.ConnGone()
 	}
 }
 
 // hasten gives a connection no more time to come to HTTP than it has there for its first request.
 func (ln *lane) hasten(c *myriad.Conn) {
 	if _, ok := ln.greeted[c]; ok {
-		c.SetTimer(min(newConnGrace, firstOf(ln.s.handshakeTimeout(), newConnGrace)))
+		c.SetTimer(min(exchange.NewConnGrace, exchange.FirstOf(ln.s.handshakeTimeout(), exchange.NewConnGrace)))
 	}
 }
 
@@ -301,8 +280,7 @@ type securedFront front
 
 func (f *securedFront) Opened(c *myriad.Conn) {
 	<-f.set
-	h := (*front)(f).open(c, (*front)(f).contextOf(c))
-	h.secure, h.greeted = true, true
+	(*front)(f).open(c, (*front)(f).contextOf(c), true, true)
 }
 
 // Received is never reached: the handler changes in Opened.
@@ -317,8 +295,10 @@ type muxedFront front
 func (f *muxedFront) Opened(c *myriad.Conn) {
 	<-f.set
 	g := (*front)(f)
-	h := &h2conn{link: link{c: c, lane: g.lane(c), from: g.originOf(g.contextOf(c)), secure: true, greeted: true}}
-	c.SetHandler(h, nil)
+	ln := g.lane(c)
+	ln.st.http2.Open(exchange.Link{
+		C: c, Lane: &ln.Lane, From: g.originOf(g.contextOf(c)), Secure: true, Greeted: true,
+	})
 }
 
 // Received is never reached: the handler changes in Opened.
@@ -336,34 +316,14 @@ func (*strangeFront) Received(*myriad.Conn, []byte) {}
 
 func (f *strangeFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
 
-// Wake implements myriad.Waker.
+// Wake implements myriad.Waker: all that hibernate speak HTTP/1.
 func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
-	waits := rest(c.HibernatedAs())
-	phase, state := phaseIdle, http.StateIdle
-	if waits == beforeAny {
-		phase, state = phaseNew, http.StateNew
-	}
-	h := f.rouse(c, last, phase, state)
-	h.phase, h.state = phase, uint8(state) // last was of another connection
-	h.posted, h.blank = waits == afterPost || waits == afterPadding, 0
-	if waits == afterPadding {
-		h.blank = paddingLen
-	}
-	return h
-}
-
-func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state http.ConnState) *conn {
-	h, ok := last.(*conn)
-	if !ok {
-		h = &conn{link: link{c: c, lane: f.lane(c), from: f.origin, state: uint8(state)}, phase: waits}
-	}
-	h.lane.stay(h)
-	return h
+	return f.lane(c).h1.Wake(c, last, f.origin)
 }
 
 // wakeAll ends the hibernation of all connections of the lane.
 func (ln *lane) wakeAll() {
-	ln.loop.WakeAll(func(w myriad.Waker) bool {
+	ln.Loop.WakeAll(func(w myriad.Waker) bool {
 		f, ok := w.(*front)
 		return ok && f.s == ln.s
 	})

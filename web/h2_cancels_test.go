@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // framesUntil reads frames until stop says so, and answers PINGs. It fails at the connection's end.
@@ -70,11 +72,11 @@ func TestHTTP2AllButOneAreCancelled(t *testing.T) {
 	next := uint32(3)
 	for range 20 {
 		begun := next
-		for range maxStreams - 1 {
+		for range muxed.MaxStreams - 1 {
 			openStream(fr, next, true)
 			next += 2
 		}
-		within(t, "all handlers run", func() bool { return running.Load() == maxStreams })
+		within(t, "all handlers run", func() bool { return running.Load() == muxed.MaxStreams })
 		for id := begun; id < next; id += 2 {
 			fr.WriteRSTStream(id, http2.ErrCodeCancel)
 		}
@@ -158,7 +160,7 @@ func TestHTTP2CancelsByDeadline(t *testing.T) {
 		}
 		<-r.Context().Done()
 	})})
-	ended := figuresOf(f.state.engine)["connections ended for floods"]
+	ended := figuresOf(f.state.Engine)["connections ended for floods"]
 	var healthy sync.WaitGroup
 	for name, c := range clients {
 		healthy.Go(func() {
@@ -184,7 +186,7 @@ func TestHTTP2CancelsByDeadline(t *testing.T) {
 	}
 	close(release)
 	healthy.Wait()
-	if n := figuresOf(f.state.engine)["connections ended for floods"] - ended; n != 0 {
+	if n := figuresOf(f.state.Engine)["connections ended for floods"] - ended; n != 0 {
 		t.Errorf("%d connections were ended", n)
 	}
 }

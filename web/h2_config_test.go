@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // The fields of HTTP2Config have their effect. internal/mux tests each one on simulated time.
@@ -80,7 +82,7 @@ func TestHTTP2ProhibitedCipherSuites(t *testing.T) {
 // all streams.
 func TestHTTP2ConnWindow(t *testing.T) {
 	for _, c := range []struct{ window, streams, want int }{
-		{64 << 10, 8, 64 << 10}, {1 << 20, 8, 1 << 20}, {64 << 10, 250, 250 * streamWindow / 8},
+		{64 << 10, 8, 64 << 10}, {1 << 20, 8, 1 << 20}, {64 << 10, 250, 250 * muxed.StreamWindow / 8},
 	} {
 		f, _ := serveHTTP2(t, &Server{HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: c.window,
 			MaxConcurrentStreams: c.streams}})

@@ -14,6 +14,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/h2"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // muxedFields are a request of Chromium, which enters most of them into the table of the server's
@@ -104,11 +105,11 @@ func TestHTTP2ConnectionDozes(t *testing.T) {
 	const conns = 300
 	awake, dozing := idleHeap(t, conns, 500*time.Millisecond), idleHeap(t, conns, 2*time.Second)
 	t.Logf("a connection that dozes takes %d bytes less than one that is awake; an h2conn has %d", awake-dozing,
-		reflect.TypeFor[h2conn]().Size())
+		reflect.TypeFor[muxed.Conn]().Size())
 	if awake-dozing < 3000 {
 		t.Errorf("an idle connection takes %d bytes, and %d when it dozes", awake, dozing)
 	}
-	if size := reflect.TypeFor[h2conn]().Size(); size > 256 {
+	if size := reflect.TypeFor[muxed.Conn]().Size(); size > 256 {
 		t.Errorf("an h2conn has %d bytes, at most 256 are allowed", size)
 	}
 }

@@ -35,7 +35,7 @@ func TestHTTP2ClientCloses(t *testing.T) {
 	}
 	c.Close()
 	<-ended
-	within(t, "the connection is gone", func() bool { return f.state.conns.Load() == 0 })
+	within(t, "the connection is gone", func() bool { return f.state.Conns.Load() == 0 })
 }
 
 // What a handler's Read fails with, when its client has reset the stream, is an http2.StreamError

@@ -112,7 +112,7 @@ func TestHTTP2Floods(t *testing.T) {
 					ran.Add(1)
 					<-release
 				})})
-			before := figuresOf(f.state.engine)
+			before := figuresOf(f.state.Engine)
 			_, fr := rawHTTP2(t, f)
 			go func() {
 				for id := uint32(1); id < 1<<16 && tt.flood(fr, id) == nil; id += 2 {
@@ -126,7 +126,7 @@ func TestHTTP2Floods(t *testing.T) {
 			if n := ran.Load(); n > 2*most {
 				t.Errorf("%d handlers have run", n)
 			}
-			after := figuresOf(f.state.engine)
+			after := figuresOf(f.state.Engine)
 			if n := after["connections ended for floods"] - before["connections ended for floods"]; n != 1 {
 				t.Errorf("%d connections ended for floods", n)
 			}

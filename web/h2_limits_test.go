@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/myriad-go/myriad"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // The writer of an HTTP/2 request has what net/http's has, without Hijack; what needs a connection
@@ -28,7 +29,7 @@ func TestHTTP2Surface(t *testing.T) {
 		upgrade := Upgrade(w, nil, nil)
 		w.Header().Set("Connection", "keep-alive")
 		w.Header().Set("Upgrade", "x")
-		fmt.Fprint(w, hijacks, pushes, flushes, errors.Is(err, http.ErrNotSupported), upgrade == errNoUpgrade)
+		fmt.Fprint(w, hijacks, pushes, flushes, errors.Is(err, http.ErrNotSupported), upgrade == muxed.ErrNoUpgrade)
 	}, func(t *testing.T, f *fixture, c *http.Client) {
 		resp, err := c.Get(f.url("/"))
 		if got := mustBody(t, resp, err); got != "false false true true true" {
@@ -125,7 +126,7 @@ func TestHTTP2RunningHandlersCount(t *testing.T) {
 	}
 	close(release)
 	client.Close() // or the server waits for that, for seconds
-	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
+	within(t, "nothing is counted", func() bool { return f.state.Conns.Load() == 0 })
 	if p, n := peak.Load(), ran.Load(); p > 2*most || n > 2*most {
 		t.Errorf("%d handlers have run at a time, %d altogether", p, n)
 	}
@@ -157,12 +158,12 @@ func TestHTTP2UnreadBody(t *testing.T) {
 		p, _ := io.ReadAll(resp.Body)
 		answered <- string(p)
 	}()
-	within(t, "the window is used up", func() bool { return sent.Load() >= streamWindow })
+	within(t, "the window is used up", func() bool { return sent.Load() >= muxed.StreamWindow })
 	for range 20 { // on the same connection
 		resp, err := c.Get(f.url("/"))
 		mustBody(t, resp, err)
 	}
-	if n := sent.Load(); n > streamWindow+64<<10 { // and what the client's own buffer holds
+	if n := sent.Load(); n > muxed.StreamWindow+64<<10 { // and what the client's own buffer holds
 		t.Errorf("the client has sent %d bytes", n)
 	}
 	close(release)
@@ -239,12 +240,12 @@ func TestHTTP2Deadlines(t *testing.T) {
 			t.Errorf("a late body: %q", got)
 		}
 		end.Close()
-		late := figuresOf(f.state.engine)["streams reset for late answers"]
+		late := figuresOf(f.state.Engine)["streams reset for late answers"]
 		if resp, err := c.Get(f.url("/write")); err == nil {
 			t.Errorf("a late answer: %v", resp.Status)
 			resp.Body.Close()
 		}
-		if n := figuresOf(f.state.engine)["streams reset for late answers"]; n == late {
+		if n := figuresOf(f.state.Engine)["streams reset for late answers"]; n == late {
 			t.Errorf("%d late answers are counted, as before", n)
 		}
 		resp, err = c.Get(f.url("/"))
@@ -371,5 +372,20 @@ func TestHTTP2Events(t *testing.T) {
 			t.Error(err)
 		}
 		b.Close()
+	}
+}
+
+// Requests that the pool has no room for are answered, and leave no stream behind: the connection
+// goes on.
+func TestHTTP2RefusedRequestsLeaveNoStream(t *testing.T) {
+	const most = 5
+	f, clients := serveHTTP2(t, &Server{Dispatch: DispatchPool, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: most},
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })})
+	f.state.Tasks.UsePool(refusing{f.state.Tasks.PoolOf(f.Engine.System()), func() {}})
+	for i := range 4 * most {
+		resp, err := clients["x/net"].Post(f.url("/"), "text/plain", strings.NewReader("body"))
+		if mustBody(t, resp, err); resp.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("request %d: %s", i, resp.Status)
+		}
 	}
 }

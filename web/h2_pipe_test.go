@@ -20,6 +20,8 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/hpack"
 	"github.com/myriad-go/myriad/internal/mux"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	muxed "github.com/myriad-go/myriad/web/internal/http2"
 )
 
 // An echoPipe sends back what it receives. It reads nothing while it has no room, and ends its side
@@ -209,7 +211,7 @@ func TestTunnelRefused(t *testing.T) {
 				err = Tunnel(w, h)
 			}
 			return err
-		}, errHandlerOver.Error()},
+		}, exchange.ErrHandlerOver.Error()},
 		"GET": {nil, ErrNoTunnel.Error()},
 	} {
 		failed := make(chan error, 1)
@@ -322,7 +324,7 @@ var tunnelCalls = map[string]struct {
 	}, []string{"opened", "closed"}, io.ErrNoProgress},
 	"too large": {func(call string, p *Pipe) {
 		if call == "opened" {
-			if _, err := p.Write(make([]byte, maxPipeWrite+1)); !errors.Is(err, myriad.ErrTooLarge) {
+			if _, err := p.Write(make([]byte, muxed.MaxPipeWrite+1)); !errors.Is(err, myriad.ErrTooLarge) {
 				panic(err)
 			}
 			p.Close()

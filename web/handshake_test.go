@@ -231,7 +231,7 @@ func TestShutdownDuringHandshakes(t *testing.T) {
 	t.Parallel()
 	f := serveShaken(t, &Server{Handler: describe}, &tls.Config{})
 	silent := dial(t, f)
-	for f.state.conns.Load() == 0 {
+	for f.state.Conns.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	late := make(chan error, 1)
@@ -297,7 +297,7 @@ func beginHandshakes(t *testing.T, f *fixture, n int) {
 	for range n {
 		dial(t, f)
 	}
-	for f.state.conns.Load() < int64(n) {
+	for f.state.Conns.Load() < int64(n) {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // spoiler answers with what it was asked, and spoils what it was given.
@@ -49,9 +51,9 @@ func TestCachedFields(t *testing.T) {
 		"PUT /9 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\nX-A: 1\r\nX-A: 2\r\n\r\nabc",
 		"PUT /10 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 		"GET http://other/11 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 2\r\n\r\n",
-		"GET /12 HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("x", maxCachedBytes) + "\r\n\r\n",
-		"GET /13 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxCachedFields) + "\r\n",
-		"GET /14 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxCachedFields+1) + "\r\n",
+		"GET /12 HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("x", http1.MaxCachedBytes) + "\r\n\r\n",
+		"GET /13 HTTP/1.1\r\nHost: h\r\n" + manyFields(http1.MaxCachedFields) + "\r\n",
+		"GET /14 HTTP/1.1\r\nHost: h\r\n" + manyFields(http1.MaxCachedFields+1) + "\r\n",
 	}
 	// At the usual size each request comes first in a third of the runs, and in each run behind
 	// others.
@@ -93,7 +95,7 @@ func TestCachedLines(t *testing.T) {
 	mux := http.NewServeMux()
 	var again atomic.Int32
 	mux.HandleFunc("GET /{path}", func(w http.ResponseWriter, r *http.Request) {
-		if w.(*given).out.Load().x.lane.head.LineCached {
+		if w.(*exchange.Given).Out.Load().X.Carrier.(*http1.Stream).H.Own.Head.LineCached {
 			again.Add(1)
 		}
 		fmt.Fprint(w, r.Method, r.URL, r.RequestURI, r.PathValue("path"))
@@ -115,13 +117,14 @@ func TestCachedLines(t *testing.T) {
 
 // Long fields are not cached, nor are fields of a length that came once.
 func TestHeadCacheIsBounded(t *testing.T) {
-	var k headCache
+	var k http1.HeadCache
 	for _, tc := range []struct {
 		length int
 		again  bool
-	}{{maxCachedBytes, false}, {maxCachedBytes, true}, {maxCachedBytes + 1, false}, {maxCachedBytes + 1, false},
+	}{{http1.MaxCachedBytes, false}, {http1.MaxCachedBytes, true}, {http1.MaxCachedBytes + 1, false},
+		{http1.MaxCachedBytes + 1, false},
 		{2, false}, {3, false}, {3, true}} {
-		if got := k.worthCaching(strings.Repeat("x", tc.length)); got != tc.again {
+		if got := k.WorthCaching(strings.Repeat("x", tc.length)); got != tc.again {
 			t.Errorf("%d bytes are worth caching: %v", tc.length, got)
 		}
 	}

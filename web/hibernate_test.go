@@ -16,6 +16,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // A sleeping fixture has a server of which one connection for each loop stays awake, and clients
@@ -77,7 +78,7 @@ func TestHibernation(t *testing.T) {
 			m := manySleepers(t, n, &Server{Handler: http.HandlerFunc(whoAsks), Dispatch: d})
 			within(t, "all but one hibernate", func() bool { return m.hibernating() == n-1 })
 			awake := make(chan int)
-			m.state.lanes[0].loop.Post(func() { awake <- len(m.state.lanes[0].awake) })
+			m.state.lanes[0].Loop.Post(func() { awake <- len(m.state.lanes[0].Awake) })
 			if got := <-awake; got != 1 {
 				t.Errorf("the lane has %d conns", got)
 			}
@@ -102,13 +103,16 @@ func TestHibernation(t *testing.T) {
 					}
 				}
 			}
-			if err := m.Shutdown(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range m.readers {
+			ended := make(chan error, 1)
+			go func() { ended <- m.Shutdown(context.Background()) }()
+			for i, r := range m.readers {
 				if _, err := r.ReadByte(); err != io.EOF {
 					t.Errorf("after Shutdown: %v", err)
 				}
+				m.conns[i].Close() // or the server waits for that
+			}
+			if err := <-ended; err != nil {
+				t.Fatal(err)
 			}
 		})
 	}
@@ -143,7 +147,7 @@ func TestNewcomersHibernate(t *testing.T) {
 		for _, c := range m.conns {
 			c.Close()
 		}
-		within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
+		within(t, "the server counts none", func() bool { return m.state.Conns.Load() == 0 })
 	})
 	t.Run("are late", func(t *testing.T) {
 		t.Parallel()
@@ -156,14 +160,34 @@ func TestNewcomersHibernate(t *testing.T) {
 		m.Close()
 		m.allEnd(t)
 	})
-	t.Run("Shutdown", func(t *testing.T) {
-		t.Parallel()
-		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
-		if err := m.Shutdown(t.Context()); err != nil {
-			t.Error(err)
+}
+
+// Shutdown gives them the time in which a request may still come, and ends them.
+func TestShutdownOfHibernatingNewcomers(t *testing.T) {
+	const clients = 300
+	s := &Server{Handler: http.HandlerFunc(whoAsks), mostAwake: 1}
+	w, first := slow(t, s)
+	peers := []*sim.Peer{first}
+	for len(peers) < clients {
+		peers = append(peers, w.Dial(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}))
+	}
+	if w.RunFor(time.Second); s.Engine.Stats().Hibernating != clients-1 {
+		t.Fatalf("%d connections hibernate", s.Engine.Stats().Hibernating)
+	}
+	began := w.Now()
+	if err := s.Shutdown(atLength(t)); err != nil {
+		t.Error(err)
+	}
+	if took := w.Now().Sub(began); took < exchange.NewConnGrace-time.Second ||
+		took > exchange.NewConnGrace+time.Second {
+		t.Errorf("Shutdown took %v", took)
+	}
+	w.RunFor(time.Second)
+	for i, p := range peers {
+		if !p.Ended() || p.Count() > 0 {
+			t.Fatalf("connection %d has ended: %v, with %q", i, p.Ended(), p.Received())
 		}
-		m.allEnd(t)
-	})
+	}
 }
 
 // allEnd reads the end of every connection, before which nothing comes.
@@ -320,33 +344,6 @@ func waitsAfterLateAnswer(t *testing.T, limit time.Duration) bool {
 	return true
 }
 
-// A connection whose answer is not sent yet when it begins to wait does not hibernate. Its timer is
-// that of the answer, and the waker would take it for that of an idle connection.
-func TestHibernationLeavesAnswersAlone(t *testing.T) {
-	const limit = 10 * time.Second
-	w, awake := slow(t, &Server{Dispatch: DispatchInline, WriteTimeout: limit, mostAwake: 1,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/unbounded" {
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-			}
-		})})
-	w.RunFor(time.Second)
-	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
-	bounded, unbounded := w.Dial(addr), w.Dial(addr)
-	unbounded.Write([]byte("GET /unbounded HTTP/1.1\r\nHost: h\r\n\r\n"))
-	w.RunFor(time.Second)
-	bounded.Write([]byte(get + end))
-	w.RunFor(time.Second)
-	unbounded.Write([]byte("GET")) // wakes, with what the other has left if that hibernates
-	w.RunFor(2 * limit)
-	for name, p := range map[string]*sim.Peer{"waiting for its first request": awake, "bounded": bounded,
-		"unbounded": unbounded} {
-		if p.Ended() {
-			t.Errorf("the connection that is %s has ended, with %q", name, p.Received())
-		}
-	}
-}
-
 // Callers that see the net.Conns of connections find them unchanged.
 func TestHibernationNeedsNobodyElse(t *testing.T) {
 	var mu sync.Mutex
@@ -386,7 +383,7 @@ func TestHibernationEnds(t *testing.T) {
 		"IdleTimeout": func(*sleeping) {},
 		"keep-alives": func(m *sleeping) { m.SetKeepAlivesEnabled(false) },
 		"Close":       func(m *sleeping) { m.Close() },
-		"engine":      func(m *sleeping) { m.Engine.Shutdown(context.Background()) },
+		"engine":      func(m *sleeping) { go m.Engine.Shutdown(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Server{Handler: http.HandlerFunc(whoAsks)}
@@ -401,12 +398,13 @@ func TestHibernationEnds(t *testing.T) {
 			if end(m); name != "IdleTimeout" && m.hibernating() > 0 {
 				within(t, "none hibernates", func() bool { return m.hibernating() == 0 })
 			}
-			for _, r := range m.readers {
+			for i, r := range m.readers {
 				if _, err := r.ReadByte(); err == nil || strings.Contains(err.Error(), "timeout") {
 					t.Errorf("the client reads %v", err)
 				}
+				m.conns[i].Close() // or the server waits for that
 			}
-			within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
+			within(t, "the server counts none", func() bool { return m.state.Conns.Load() == 0 })
 		})
 	}
 }
@@ -444,7 +442,10 @@ func TestUpgradeThenPanic(t *testing.T) {
 		for i := range others {
 			m.get(t, i, "/")
 		}
-		within(t, "the server counts the others", func() bool { return m.state.conns.Load() == int64(others) })
+		within(t, "the server counts the others", func() bool { return m.state.Conns.Load() == int64(others) })
+		for _, c := range m.conns {
+			c.Close() // or the server waits for that
+		}
 		if err := m.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -478,26 +479,6 @@ func TestHibernationKeepsEmptyLines(t *testing.T) {
 					}
 				}
 			}
-		}
-	}
-}
-
-// A client that has posted hibernates although it has sent a CRLF behind the body, as some do
-// always.
-func TestHibernationBehindALineTooMany(t *testing.T) {
-	for _, pieces := range [][]string{{"abc"}, {"abc\r\n"}, {"abc", "\r\n"}} {
-		s := &Server{Dispatch: DispatchInline, mostAwake: 1, Handler: http.NotFoundHandler()}
-		w, first := slow(t, s)
-		first.Write([]byte(get + end)) // and stays awake
-		w.RunFor(time.Second)
-		client := w.Dial(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80})
-		client.Write([]byte(post + "Content-Length: 3\r\n\r\n"))
-		for _, piece := range pieces {
-			client.Write([]byte(piece))
-			w.RunFor(time.Second)
-		}
-		if n := s.Engine.Stats().Hibernating; n != 1 {
-			t.Errorf("%q: %d connections hibernate", pieces, n)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // largeOnes is clients of one loop whose heads or trailers are large and not complete.
@@ -27,12 +28,12 @@ func sendLarge(t *testing.T, begin string) *largeOnes {
 		io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, len(r.Header.Get("X-Long"))+len(r.Trailer.Get("X-Long")))
 	})}, myriad.Config{Loops: 1})
-	m := &largeOnes{t, f.state.lanes[0], f, make([]net.Conn, mostLarge+mostWaiting)}
+	m := &largeOnes{t, f.state.lanes[0], f, make([]net.Conn, http1.MostLarge+mostWaiting)}
 	for i := range m.clients {
 		m.clients[i] = dial(t, f)
 		go io.WriteString(m.clients[i], begin+"X-Long: "+strings.Repeat("x", largeField))
 	}
-	m.until(mostLarge, mostWaiting)
+	m.until(http1.MostLarge, mostWaiting)
 	return m
 }
 
@@ -42,22 +43,22 @@ const largeField = 200 << 10
 func (m *largeOnes) until(growing, waiting int) {
 	m.Helper()
 	within(m.T, fmt.Sprintf("%d large heads grow and %d wait", growing, waiting), func() (yes bool) {
-		m.look(func() { yes = m.large.growing == growing && len(m.large.waiting) == waiting })
+		m.look(func() { yes = m.h1.Large.Growing == growing && len(m.h1.Large.Waiting) == waiting })
 		return yes
 	})
 }
 
 func (m *largeOnes) look(f func()) {
 	looked := make(chan struct{})
-	m.lane.loop.Post(func() { defer close(looked); f() })
+	m.lane.Loop.Post(func() { defer close(looked); f() })
 	<-looked
 }
 
 // kept is how many bytes are kept of the heads that wait.
 func (m *largeOnes) kept() (n int) {
 	m.look(func() {
-		for _, h := range m.large.waiting {
-			n += h.ahead.block.Len()
+		for _, h := range m.h1.Large.Waiting {
+			n += h.Ahead.Block.Len()
 		}
 	})
 	return n
@@ -71,7 +72,7 @@ func TestLargeHeadsTakeTurns(t *testing.T) {
 	for name, begin := range largeBegins {
 		t.Run(name, func(t *testing.T) {
 			m := sendLarge(t, begin)
-			if n, most := m.kept(), mostWaiting*(freeHead+64<<10); n > most { // which is the read buffer
+			if n, most := m.kept(), mostWaiting*(http1.FreeHead+64<<10); n > most { // which is the read buffer
 				t.Errorf("%d bytes are kept of heads that wait, want %d at most", n, most)
 			}
 			for _, c := range m.clients {
@@ -103,7 +104,7 @@ func TestLargeHeadsLeave(t *testing.T) {
 			for waiting := mostWaiting - 1; waiting >= 0; waiting-- {
 				resetConn(m.clients[len(m.clients)-1])
 				m.clients = m.clients[:len(m.clients)-1]
-				m.until(mostLarge, waiting)
+				m.until(http1.MostLarge, waiting)
 			}
 			for _, c := range m.clients {
 				resetConn(c)

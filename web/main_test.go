@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ type fixture struct {
 }
 
 // poolOf is the pool of a server on sockets.
-func poolOf(st *state) *workers.Pool { return st.tasks.PoolOf(st.engine.System()).(*workers.Pool) }
+func poolOf(st *state) *workers.Pool { return st.Tasks.PoolOf(st.Engine.System()).(*workers.Pool) }
 
 // serve runs s until the test ends.
 func serve(t testing.TB, s *Server) *fixture { return serveOn(t, s, myriad.Config{Loops: 2}) }
@@ -128,6 +129,7 @@ func raw(t testing.TB, f *fixture, request string, fin bool) string {
 	if err != nil {
 		t.Errorf("after %d bytes: %v", len(answer), err)
 	}
+	c.Close() // or the server waits for that
 	return string(answer)
 }
 
@@ -146,3 +148,17 @@ func mustBody(t testing.TB, r *http.Response, err error) string {
 
 // quiet is for simulations, where faults are the rule.
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+const (
+	get     = "GET / HTTP/1.1\r\nHost: h\r\n"
+	post    = "POST / HTTP/1.1\r\nHost: h\r\n"
+	chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
+)
+
+// statusOf is the status of the first answer.
+func statusOf(answer string) string {
+	if fields := strings.Fields(answer); len(fields) > 1 {
+		return fields[1]
+	}
+	return ""
+}

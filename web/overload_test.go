@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // blocker is a handler that waits, except for /quick, and hijacks for /hijack.
@@ -159,7 +160,7 @@ func TestOverloadRefuse(t *testing.T) {
 		}
 	}
 	io.ReadAll(hijacked.r)
-	for f.state.load.n.Load() > 0 {
+	for f.state.Load.N.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if got := send(t, f, "/slow").answer(); got != "/slow" {
@@ -197,12 +198,12 @@ func TestOverloadPause(t *testing.T) {
 			b.await(t, 1)
 			io.WriteString(two.c, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
 			for paused := false; !paused; time.Sleep(time.Millisecond) {
-				f.state.load.mu.Lock()
-				paused = f.state.load.paused
-				f.state.load.mu.Unlock()
+				f.state.Load.Mu.Lock()
+				paused = f.state.Load.Paused
+				f.state.Load.Mu.Unlock()
 			}
 			onLoop(t, f, func() {}) // the loop has come to the pause
-			before := f.state.conns.Load()
+			before := f.state.Conns.Load()
 			var late []*asker
 			for range 5 {
 				a := dial()
@@ -214,7 +215,7 @@ func TestOverloadPause(t *testing.T) {
 			if foreign {
 				allowed = 1 // which Accept was waiting for
 			}
-			if n := f.state.conns.Load(); n > before+allowed {
+			if n := f.state.Conns.Load(); n > before+allowed {
 				t.Errorf("%d connections were accepted while the server was paused", n-before)
 			}
 			close(b.release)
@@ -242,4 +243,60 @@ func TestOverloadChecked(t *testing.T) {
 			t.Errorf("%v, Workers %d, Queue %d: %v", s.Overload, s.Workers, s.Queue, err)
 		}
 	}
+}
+
+// A widened is an executor that counts how many more tasks it has been told to run.
+type widened struct {
+	driver.Executor
+	by int
+}
+
+func (w *widened) Widen(n int) { w.by += n }
+
+// widen makes the handlers of a server run on a widened.
+func (s *stage) widen(of *Server) *widened {
+	w := &widened{Executor: s.Executor()}
+	of.state.Tasks.UsePool(w)
+	return w
+}
+
+// While a handler waits for its client, one more handler may run: one, even if several of its
+// goroutines wait. While a handler waits for its turn behind another one, none more may run.
+func TestWaitingHandlersDoNotCount(t *testing.T) {
+	var st *stage
+	s := &Server{Dispatch: DispatchPool, PipelineDepth: 2,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				w.Write(make([]byte, 4<<20))
+				return
+			}
+			st.Go(func() { r.Body.Read(make([]byte, 1)) })
+			io.ReadFull(r.Body, make([]byte, 4))
+			st.wait(2 * time.Millisecond)
+			io.Copy(io.Discard, r.Body)
+		})}
+	st = calmStage(t, s)
+	pool := st.widen(s)
+	p := st.Dial(st.at)
+	step := func(what, more string, want int) {
+		p.Write([]byte(more))
+		if st.RunFor(time.Millisecond); pool.by != want {
+			t.Errorf("%s: there is room for %d more, want %d", what, pool.by, want)
+		}
+	}
+	step("two goroutines wait for the body", post+"Content-Length: 10\r\n\r\n", 1)
+	step("one waits for it", "abc", 1)
+	step("none waits", "de", 0)
+	st.RunFor(10 * time.Millisecond)
+	step("it waits again", "", 1)
+	step("the request is answered", "fghij", 0)
+	p.StopReading()
+	step("an answer is not read, and one waits behind it", strings.Repeat(get+"\r\n", 2), 1)
+	p.Resume()
+	st.RunFor(time.Second)
+	step("all is read", "", 0)
+	if got := len(answers(t, string(p.Received()))); got != 3 {
+		t.Errorf("%d answers, want 3", got)
+	}
+	p.Close()
 }

@@ -16,18 +16,20 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // These are about moments: the loop does something for an exchange exactly where its handler's
 // goroutine stands.
 
-func exchangeOf(w http.ResponseWriter) *exchange { return w.(*given).out.Load().x }
+func exchangeOf(w http.ResponseWriter) *exchange.Exchange { return w.(*exchange.Given).Out.Load().X }
 
 // turnOf runs f on the loop of x, when it has looked at what x wants, and returns after that.
-func turnOf(x *exchange, f func()) {
+func turnOf(x *exchange.Exchange, f func()) {
 	for _, g := range []func(){func() {}, f} { // a request of one turn is done in the next
 		done := make(chan struct{})
-		x.lane.loop.Post(func() { g(); close(done) })
+		x.Lane.Loop.Post(func() { g(); close(done) })
 		<-done
 	}
 }
@@ -35,17 +37,17 @@ func turnOf(x *exchange, f func()) {
 // A detour is a carrier with which something else happens before a head or a refusal, or instead of
 // it.
 type detour struct {
-	carrier
+	exchange.Carrier
 	before func() error
 	after  func()
 }
 
-func (d *detour) head(next []byte, last bool) error {
-	return d.around(func() error { return d.carrier.head(next, last) })
+func (d *detour) SendHead(next []byte, last bool) error {
+	return d.around(func() error { return d.Carrier.SendHead(next, last) })
 }
 
-func (d *detour) refuse(status int, reason string) error {
-	return d.around(func() error { return d.carrier.refuse(status, reason) })
+func (d *detour) Refuse(status int, reason string) error {
+	return d.around(func() error { return d.Carrier.Refuse(status, reason) })
 }
 
 func (d *detour) around(f func() error) error {
@@ -83,12 +85,12 @@ func holdingServer(hold func(), s *Server) *Server {
 // A request of a chain that is late before its handler begins is run, or the connection would never
 // end.
 func TestChainOfALateRequest(t *testing.T) {
-	var next *exchange
-	late := func() { next.out.lose(os.ErrDeadlineExceeded) }
+	var next *exchange.Exchange
+	late := func() { next.Out.Lose(os.ErrDeadlineExceeded) }
 	f := serve(t, holdingServer(late, &Server{Dispatch: DispatchPool, WriteTimeout: time.Hour,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/first" {
-				next = &exchangeOf(w).carrier.(*h1stream).chain.exchange
+				next = &exchangeOf(w).Carrier.(*http1.Stream).Chain.Exchange
 				r.Context().Done()
 			}
 			io.WriteString(w, r.URL.Path)
@@ -109,11 +111,11 @@ func TestHijackOfALateAndLostRequest(t *testing.T) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 			w.WriteHeader(http.StatusEarlyHints)
-			if err := exchangeOf(w).out.lostErr(); err != os.ErrDeadlineExceeded {
+			if err := exchangeOf(w).Out.LostErr(); err != os.ErrDeadlineExceeded {
 				t.Errorf("not late: %v", err)
 			}
 			close(ready)
-			for ctx := &exchangeOf(w).given.ctx; !ctx.isLost(); {
+			for ctx := &exchangeOf(w).Given.Ctx; !ctx.IsLost(); {
 				time.Sleep(time.Millisecond)
 			}
 			_, _, err := w.(http.Hijacker).Hijack()
@@ -140,15 +142,15 @@ func TestHijackOfALateAndLostRequest(t *testing.T) {
 // begins.
 func TestContinueWaitsForRoom(t *testing.T) {
 	for _, answered := range []bool{false, true} {
-		begun, settled, free := make(chan *exchange), make(chan struct{}), make(chan struct{})
+		begun, settled, free := make(chan *exchange.Exchange), make(chan struct{}), make(chan struct{})
 		f := serveOn(t, &Server{Dispatch: DispatchPool,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				x := exchangeOf(w)
 				held := make(chan struct{})
-				x.lane.loop.Post(func() { close(held); <-free }) // so that nothing leaves
+				x.Lane.Loop.Post(func() { close(held); <-free }) // so that nothing leaves
 				<-held
 				w.WriteHeader(http.StatusEarlyHints)
-				x.conn().SetWriteLimit(1)
+				x.Conn().SetWriteLimit(1)
 				read := make(chan string)
 				go func() {
 					body, err := io.ReadAll(r.Body)
@@ -159,9 +161,9 @@ func TestContinueWaitsForRoom(t *testing.T) {
 					refusedTwice(x)
 					w.WriteHeader(http.StatusOK)
 					within(t, "the body itself is waited for", func() bool {
-						x.body.mu.Lock()
-						defer x.body.mu.Unlock()
-						return x.body.away != nil
+						x.Body.Mu.Lock()
+						defer x.Body.Mu.Unlock()
+						return x.Body.Away != nil
 					})
 					close(settled)
 				}
@@ -202,17 +204,17 @@ func TestContinueWaitsForRoom(t *testing.T) {
 
 // refusedTwice returns when something has been refused for want of room, and again when a call
 // waited for it.
-func refusedTwice(x *exchange) {
-	for x.lane.st.engine.Stats().Full < 2 {
+func refusedTwice(x *exchange.Exchange) {
+	for x.Lane.Server.Engine.Stats().Full < 2 {
 		runtime.Gosched()
 	}
 }
 
 // waitsForRoom reports whether the handler of x waits for room, or is about to.
-func waitsForRoom(x *exchange) bool {
-	x.out.mu.Lock()
-	defer x.out.mu.Unlock()
-	return x.out.seldom != nil && x.out.seldom.room != nil
+func waitsForRoom(x *exchange.Exchange) bool {
+	x.Out.Mu.Lock()
+	defer x.Out.Mu.Unlock()
+	return x.Out.Seldom != nil && x.Out.Seldom.Room != nil
 }
 
 // A refusing executor takes nothing, and does something first.
@@ -224,12 +226,12 @@ type refusing struct {
 func (e refusing) TryGoAll([]func()) int { e.before(); return 0 }
 
 // refusingServer refuses all requests: before is called with each, on the loop.
-func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
+func refusingServer(t *testing.T, before func(x *exchange.Exchange)) *fixture {
 	f := serveOn(t, &Server{Dispatch: DispatchPool}, myriad.Config{Loops: 1})
 	set, ln := make(chan struct{}), f.state.lanes[0]
-	ln.loop.Post(func() {
-		pool := f.state.tasks.PoolOf(f.Engine.System())
-		f.state.tasks.UsePool(refusing{pool, func() { before(&ln.awake[0].(*conn).x.exchange) }})
+	ln.Loop.Post(func() {
+		pool := f.state.Tasks.PoolOf(f.Engine.System())
+		f.state.Tasks.UsePool(refusing{pool, func() { before(&ln.Awake[0].(*http1.Conn).X.Exchange) }})
 		close(set)
 	})
 	receive(t, set)
@@ -240,15 +242,18 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 // without it.
 func TestRefusedOfALostClient(t *testing.T) {
 	t.Parallel()
-	f := refusingServer(t, func(x *exchange) { x.carrier.(*h1stream).connectionLost(io.ErrUnexpectedEOF, nil) })
+	f := refusingServer(t, func(x *exchange.Exchange) {
+		x.Carrier.(*http1.Stream).ConnectionLost(io.ErrUnexpectedEOF,
+			nil)
+	})
 	raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false)
-	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
+	within(t, "nothing is counted", func() bool { return f.state.Conns.Load() == 0 })
 }
 
 // A connection that has no room for the refusal ends without it.
 func TestRefusedWithoutRoom(t *testing.T) {
-	f := refusingServer(t, func(x *exchange) {
-		x.carrier = &detour{carrier: x.carrier, before: func() error { return myriad.ErrFull }}
+	f := refusingServer(t, func(x *exchange.Exchange) {
+		x.Carrier = &detour{Carrier: x.Carrier, before: func() error { return myriad.ErrFull }}
 	})
 	if got := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); got != "" {
 		t.Errorf("got %q", got)
@@ -299,7 +304,7 @@ func TestUpgradeHeadComesFirst(t *testing.T) {
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			c := x.conn()
+			c := x.Conn()
 			c.SetWriteLimit(1)
 			c.Write(make([]byte, before)) // there is no room for the head
 			go func() {
@@ -307,7 +312,7 @@ func TestUpgradeHeadComesFirst(t *testing.T) {
 				for !waitsForRoom(x) {
 					runtime.Gosched()
 				}
-				x.carrier.notify() // as a deadline does
+				x.Carrier.Notify() // as a deadline does
 				turnOf(x, func() {})
 				c.SetWriteLimit(0)
 			}()
@@ -328,7 +333,7 @@ func TestUpgradeHeadComesFirst(t *testing.T) {
 // An upgrade waits for its turn: what takes the connection over before does not find the new
 // handler on it.
 func TestUpgradeBehindATakeover(t *testing.T) {
-	behind, upgraded := make(chan *exchange, 1), make(chan error, 1)
+	behind, upgraded := make(chan *exchange.Exchange, 1), make(chan error, 1)
 	f := serve(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/upgrade" {
@@ -367,7 +372,7 @@ func TestDetachedTooLate(t *testing.T) {
 				return
 			}
 			x := exchangeOf(w)
-			x.carrier = &detour{carrier: x.carrier, after: func() { x.out.lose(os.ErrDeadlineExceeded) }}
+			x.Carrier = &detour{Carrier: x.Carrier, after: func() { x.Out.Lose(os.ErrDeadlineExceeded) }}
 			if _, err := Detached(w); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("Detached: %v", err)
 			}
@@ -391,10 +396,10 @@ func TestDetachedOutlivesTheDeadline(t *testing.T) {
 			}
 			x := exchangeOf(w)
 			turnOf(x, func() {
-				x.writeBy = 1
+				x.WriteBy = 1
 				s.Write([]byte("text"))
-				h := x.carrier.(*h1stream)
-				h.h.deadlinePassed(h)
+				h := x.Carrier.(*http1.Stream)
+				h.H.DeadlinePassed(h)
 			})
 			s.Close()
 		})})

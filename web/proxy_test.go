@@ -20,6 +20,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/proxyproto"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 var (
@@ -253,7 +254,7 @@ func TestShutdownBeforeProxyHeader(t *testing.T) {
 		p.Write([]byte(header))
 		w.RunFor(20 * time.Second)
 		got := string(p.Received())
-		if header != "" && !strings.HasSuffix(got, toldText) || took == 0 || took > newConnGrace+time.Second {
+		if header != "" && !strings.HasSuffix(got, toldText) || took == 0 || took > exchange.NewConnGrace+time.Second {
 			t.Errorf("%d bytes of header: answered %q, Shutdown took %v", len(header), got, took)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // keeper keeps what it is given of each request, and says what it finds.
@@ -171,12 +173,12 @@ type lateComer struct {
 	t     *testing.T
 	mu    sync.Mutex
 	late  []http.ResponseWriter
-	seen  map[*response]bool
+	seen  map[*exchange.Response]bool
 	again int // requests whose response was an earlier one's
 }
 
 func (l *lateComer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := w.(*given).out.Load()
+	out := w.(*exchange.Given).Out.Load()
 	w.Header().Set("X-Path", r.URL.Path)
 	l.mu.Lock()
 	if l.seen[out] {
@@ -193,7 +195,7 @@ func (l *lateComer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // misuse does what is not allowed with w, unless its handler is still there.
 func (l *lateComer) misuse(w http.ResponseWriter) {
-	if out := w.(*given).out.Load(); out != nil {
+	if out := w.(*exchange.Given).Out.Load(); out != nil {
 		return // the loop, or a goroutine of the pool, is about to part with it
 	}
 	for name, try := range map[string]func() error{
@@ -225,7 +227,7 @@ func (l *lateComer) misuse(w http.ResponseWriter) {
 func TestLateComersHarmNobody(t *testing.T) {
 	t.Parallel()
 	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
-		l := &lateComer{t: t, seen: map[*response]bool{}}
+		l := &lateComer{t: t, seen: map[*exchange.Response]bool{}}
 		s.Handler, s.ErrorLog = l, log.New(io.Discard, "", 0)
 		f := serve(t, s)
 		var clients sync.WaitGroup
@@ -279,12 +281,12 @@ func TestRemoteAddrOfClientsInTurn(t *testing.T) {
 			for _, c := range clients {
 				c.Close()
 			}
-			for s.state.conns.Load() > 0 {
+			for s.state.Conns.Load() > 0 {
 				runtime.Gosched()
 			}
 			for i, ln := range s.state.lanes {
 				told := make(chan bool)
-				if err := ln.loop.Do(func() { told <- ln.asked == nil && ln.address == "" }); err != nil || !<-told {
+				if err := ln.Loop.Do(func() { told <- ln.Asked == nil && ln.Address == "" }); err != nil || !<-told {
 					t.Errorf("loop %d remembers a client that has gone (%v)", i, err)
 				}
 			}

@@ -18,16 +18,14 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/internal/h1"
-	"github.com/myriad-go/myriad/internal/mux"
-	"github.com/myriad-go/myriad/internal/pace"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
+	"github.com/myriad-go/myriad/web/internal/http2"
+	"github.com/myriad-go/myriad/workers"
 )
 
-// maxFields bounds the header fields of one request, which is answered with 431 above it.
-const maxFields = 1024
-
-// headSlack is what net/http adds to MaxHeaderBytes.
-const headSlack = 4 << 10
+// inlineQueue is how many bytes may wait for a client whose next request is to run on the loop.
+const inlineQueue = 64 << 10
 
 // Server serves HTTP on an engine's loops. Fields that http.Server has mean the same here; they
 // must not change once the server serves. The zero value works.
@@ -167,27 +165,22 @@ type Server struct {
 
 // state is what a server has once it serves.
 type state struct {
-	engine    *myriad.Engine
-	began     time.Time
-	limits    h1.Limits
-	protocols http.Protocols       // that are served
-	mux       mux.Config           // of HTTP/2 connections
-	figures   *figures             // of them
-	window    int32                // of their streams
-	lanes     []*lane              // by loop
-	tasks     *dispatch.Dispatcher // runs handlers
-	load      load
-	misled    pace.Reports // TLS clients on a port without TLS
-	shaking   shaking      // *tls.Conns in their handshake
-	given     shaking      // and those that a function of TLSNextProto has
-	std       *http.Server // for http.ServerContextKey
-	clock     clock
-	spare     sync.Pool    // of h1streams that are done with
-	fronts    sync.Pool    // of those that are not used again: h1encoder.front
-	conns     atomic.Int64 // open connections
-	serving   atomic.Int64 // Serves that have not returned
-	mu        sync.Mutex
-	waiters   []driver.Parker // of Shutdown
+	exchange.Server
+	http1   http1.Server
+	http2   http2.Server
+	lanes   []*lane      // by loop
+	shaking shaking      // *tls.Conns in their handshake
+	given   shaking      // and those that a function of TLSNextProto has
+	std     *http.Server // for http.ServerContextKey
+}
+
+// A lane is a server's state on one loop, and owned by that loop.
+type lane struct {
+	exchange.Lane
+	h1      http1.Lane
+	s       *Server
+	st      *state
+	greeted greeting // connections that have not come to HTTP: PROXY headers, TLS handshakes
 }
 
 // listening is one Serve call.
@@ -252,7 +245,7 @@ func (s *Server) Listen(network, addr string) (*Listener, error) {
 }
 
 func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
-	inner, err := s.state.engine.Listen(network, addr, front)
+	inner, err := s.state.Engine.Listen(network, addr, front)
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return nil, op // says all, as from net/http
 	}
@@ -260,7 +253,7 @@ func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 		return nil, fmt.Errorf("web: %w", err)
 	}
 	l := &listening{stop: func() error {
-		s.state.load.remove(inner)
+		s.state.Load.Remove(inner)
 		_ = inner.Close() // its engine may have done so: it fails with nothing else
 		return nil
 	}, done: make(chan struct{})}
@@ -271,7 +264,7 @@ func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 		}
 	}()
 	front.setBase(listenerView{inner})
-	s.state.load.add(inner)
+	s.state.Load.Add(inner)
 	if tracked = s.track(l); !tracked {
 		return nil, http.ErrServerClosed
 	}
@@ -318,29 +311,66 @@ func (s *Server) newState() (*state, error) {
 			return nil, fmt.Errorf("web: %w", err)
 		}
 	}
-	if s.PipelineDepth < 0 || s.PipelineDepth > maxDepth {
-		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: use 0 to %d", s.PipelineDepth, maxDepth)
+	if s.PipelineDepth < 0 || s.PipelineDepth > http1.MaxDepth {
+		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: use 0 to %d", s.PipelineDepth, http1.MaxDepth)
 	}
 	head := s.MaxHeaderBytes
 	if head <= 0 {
 		head = http.DefaultMaxHeaderBytes
 	}
-	head = min(head, h1.MaxHeadBytes) + headSlack
-	st := &state{
-		engine: engine,
-		began:  engine.System().Now(),
-		limits: h1.Limits{HeadBytes: head, LineBytes: head, Fields: maxFields},
-		std:    s.standard(),
+	most := exchange.OrDefault(s.Workers, workers.DefaultWorkers)
+	st := &state{std: s.standard(), Server: exchange.Server{
+		Settings: s.settings(), Engine: engine, Began: engine.System().Now(),
+	}}
+	st.Load.Init(exchange.Overload(s.Overload), most)
+	st.Tasks = dispatch.New(dispatch.Config{
+		Mode: s.Dispatch,
+		Workers: workers.Config{
+			Workers: s.Workers, Queue: s.Queue,
+			OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
+		},
+		MaxQueued: inlineQueue,
+		MaxAway:   most,
+		AllBack:   st.WakeWaiters,
+		NoRoom:    func(t dispatch.Task) { st.NoRoom(t.(exchange.Task).Base()) },
+	})
+	p := s.protocols()
+	st.http2.Init(&st.Server, s.HTTP2, head, s.Tunnels)
+	st.http1 = http1.Server{
+		Shared: &st.Server, Limits: http1.HeadLimits(head), Speaks: p.HTTP1(),
+		OverTLS: s.speaksHTTP2(), Unencrypted: p.UnencryptedHTTP2(), Become: st.http2.Take,
 	}
-	s.configureHTTP2(st)
-	st.load.init(s)
-	st.tasks = s.newDispatcher(st)
 	mux, _ := s.handler().(*http.ServeMux)
 	for _, l := range engine.Loops() {
-		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l, tasks: st.tasks.On(l), routes: routes{mux: mux}})
+		ln := &lane{s: s, st: st}
+		ln.Lane = exchange.Lane{
+			Server: &st.Server, Loop: l, Tasks: st.Tasks.On(l), Routes: exchange.Routes{Mux: mux},
+			Arrived: ln.endGreeting,
+		}
+		ln.h1 = http1.Lane{Lane: &ln.Lane, Protocol: &st.http1}
+		st.lanes = append(st.lanes, ln)
 	}
 	return st, nil
 }
+
+// settings are what requests and their connections need of s.
+func (s *Server) settings() exchange.Settings {
+	awake := s.mostAwake
+	if awake <= 0 {
+		awake = mostAwake
+	}
+	return exchange.Settings{
+		ReadTimeout: s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
+		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout,
+		MaxBodyBytes: s.MaxBodyBytes, PipelineDepth: s.PipelineDepth, Queue: s.Queue,
+		ReuseRequests: s.ReuseRequests, Dispatch: s.Dispatch, ConnState: s.ConnState,
+		HasValues: s.BaseContext != nil || s.ConnContext != nil, MostAwake: awake,
+		HandlerOf: s.handlerOf, Logf: s.logf, NoAlive: &s.noAlive, Closing: &s.closing,
+	}
+}
+
+// mostAwake is how many connections of a lane may be awake while they wait.
+const mostAwake = 1024
 
 // standard is the *http.Server that handlers find under http.ServerContextKey: the same settings,
 // never served.
@@ -388,7 +418,7 @@ func (s *Server) SetKeepAlivesEnabled(on bool) {
 		return
 	}
 	for _, ln := range st.lanes {
-		ln.loop.Post(ln.closeIdle)
+		ln.Loop.Post(ln.closeIdle)
 	}
 }
 
@@ -413,6 +443,17 @@ func (s *Server) handlerOf(r *http.Request) http.Handler {
 		return generalOptions{}
 	}
 	return s.handler()
+}
+
+func (s *Server) checkOverload() error {
+	switch {
+	case s.Overload > OverloadPause:
+		return fmt.Errorf("web: Server.Overload is %v: use OverloadQueue, OverloadRefuse or OverloadPause", s.Overload)
+	case s.Workers < 0 || s.Queue < 0:
+		return fmt.Errorf("web: Server.Workers is %d and Server.Queue %d: they must not be negative", s.Workers,
+			s.Queue)
+	}
+	return nil
 }
 
 func (s *Server) logf(format string, args ...any) {
@@ -446,23 +487,6 @@ func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) configureHTTP2(st *state) {
-	st.protocols = s.protocols()
-	head := s.MaxHeaderBytes
-	if head <= 0 {
-		head = http.DefaultMaxHeaderBytes
-	}
-	const overhead = 10 * 32 // net/http adds it for ten fields as HPACK counts them
-	st.figures = st.engine.Shared(figuresKey{}, newFigures).(*figures)
-	st.mux = mux.Config{
-		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: st.engine.System().Now,
-		Connect: s.Tunnels, HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
-		Counters: &st.figures.Counters, Log: mux.NewLog(func(f mux.Fault) { s.logf("http: %v", f) }),
-	}
-	st.mux.Take(s.HTTP2)
-	st.window = int32(st.mux.Window)
-}
-
 // protocols are those that are served.
 func (s *Server) protocols() (p http.Protocols) {
 	if s.Protocols != nil {
@@ -479,24 +503,6 @@ func (s *Server) speaksHTTP2() bool {
 	return p.HTTP2() && s.TLSNextProto["h2"] == nil
 }
 
-const (
-	// maxStreams is how many requests of a connection may be open: see Server.HTTP2.
-	maxStreams = 250
-	// streamWindow is how much of a request's body may wait for its handler.
-	streamWindow = 64 << 10
-)
-
-func (s *Server) awakeConns() int {
-	if s.mostAwake > 0 {
-		return s.mostAwake
-	}
-	return mostAwake
-}
-
-// newConnGrace is how long Shutdown lets a connection live on which no request has begun: one may
-// be on its way.
-const newConnGrace = 5 * time.Second
-
 // Shutdown stops listening, closes idle connections, and lets every request that has begun be
 // answered. It returns when all connections have closed, all handlers have returned, and every
 // Serve is about to return; then with the first error of closing the listeners. If ctx ends before,
@@ -509,16 +515,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if st == nil {
 		return failed
 	}
-	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
+	st.shaking.end(st.Engine.System().Now().Add(exchange.NewConnGrace))
 	// The second time, because the loop that accepted may have handed connections to others until
 	// it came to this in the first.
 	for range 2 {
 		st.drain()
-		if err := st.waitQuiet(ctx); err != nil {
+		if err := st.WaitQuiet(ctx); err != nil {
 			return err
 		}
 	}
-	st.tasks.Close() // handlers that have hijacked their connection may still run
+	st.Tasks.Close() // handlers that have hijacked their connection may still run
 	return failed
 }
 
@@ -526,9 +532,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // and so to those that waited to be opened.
 func (st *state) drain() {
 	for _, ln := range st.lanes {
-		st.conns.Add(1)
-		if !ln.loop.Post(func() { ln.drain(); st.connGone() }) {
-			st.connGone()
+		st.Conns.Add(1)
+		if !ln.Loop.Post(func() { ln.drain(); st.ConnGone() }) {
+			st.ConnGone()
 		}
 	}
 }
@@ -542,10 +548,10 @@ func (s *Server) Close() error {
 		return failed
 	}
 	for _, ln := range st.lanes {
-		ln.loop.Post(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
+		ln.Loop.Post(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
 	}
 	st.shaking.cut()
-	st.tasks.Close()
+	st.Tasks.Close()
 	return failed
 }
 
@@ -570,7 +576,7 @@ func (s *Server) stopListening() (st *state, failed error) {
 func (s *Server) runOnShutdown(st *state) {
 	start := driver.Process{}.Go
 	if st != nil {
-		start = st.engine.System().Go
+		start = st.Engine.System().Go
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -579,81 +585,34 @@ func (s *Server) runOnShutdown(st *state) {
 	}
 }
 
-// waitQuiet returns when the last connection has gone, the last handler without one, the last that
-// has kept a loop's goroutine, and the last Serve.
-func (st *state) waitQuiet(ctx context.Context) error {
-	p := st.engine.System().NewParker()
-	st.mu.Lock()
-	st.waiters = append(st.waiters, p)
-	st.mu.Unlock()
-	defer st.forget(p)
-	stop := context.AfterFunc(ctx, p.Unpark)
-	defer stop()
-	for st.conns.Load() > 0 || st.tasks.Away() != 0 || st.serving.Load() > 0 {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		p.Park()
-	}
-	return nil
-}
-
-// connGone wakes each Shutdown that waits for the last connection.
-func (st *state) connGone() {
-	if st.conns.Add(-1) == 0 {
-		st.wakeWaiters()
-	}
-}
-
-// serveOver wakes them for the last Serve.
-func (st *state) serveOver() {
-	if st.serving.Add(-1) == 0 {
-		st.wakeWaiters()
-	}
-}
-
-func (st *state) forget(waiter driver.Parker) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.waiters = slices.DeleteFunc(st.waiters, func(p driver.Parker) bool { return p == waiter })
-}
-
-func (st *state) wakeWaiters() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, p := range st.waiters {
-		p.Unpark()
-	}
-}
-
 // drain begins an orderly end: connections that wait for a request go now, the others after their
 // answer.
 func (ln *lane) drain() {
-	ln.drained = true
+	ln.Drained = true
 	for c := range ln.greeted {
 		ln.hasten(c)
 	}
 	ln.wakeAll()
-	for _, h := range slices.Clone(ln.awake) {
-		h.shut()
+	for _, h := range slices.Clone(ln.Awake) {
+		h.Shut()
 	}
 }
 
 // closeIdle closes the connections that wait for another request.
 func (ln *lane) closeIdle() {
 	ln.wakeAll()
-	for _, h := range slices.Clone(ln.awake) {
-		h.closeIdle()
+	for _, h := range slices.Clone(ln.Awake) {
+		h.CloseIdle()
 	}
 }
 
 func (ln *lane) abort() {
-	ln.drained, ln.aborted = true, true
+	ln.Drained, ln.Aborted = true, true
 	for c := range ln.greeted {
 		c.Abort(http.ErrServerClosed)
 	}
 	ln.wakeAll()
-	for _, h := range ln.awake {
-		h.known().c.Abort(http.ErrServerClosed)
+	for _, h := range ln.Awake {
+		h.Known().C.Abort(http.ErrServerClosed)
 	}
 }

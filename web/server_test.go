@@ -42,27 +42,6 @@ func eachDispatch(t *testing.T, f func(t *testing.T, d Dispatch)) {
 	}
 }
 
-func TestGetAndKeepAlive(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d Dispatch) {
-		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprintf(w, "%s %s from %s", r.Method, r.URL.Path, r.Header.Get("X-Who"))
-		})})
-		c := dial(t, f) // an http.Client takes another one if its writer is held up
-		in := bufio.NewReader(c)
-		for i := range 5 {
-			fmt.Fprintf(c, "GET /p%d HTTP/1.1\r\nHost: h\r\nX-Who: me\r\n\r\n", i)
-			r, err := http.ReadResponse(in, nil)
-			if got, want := mustBody(t, r, err), fmt.Sprintf("GET /p%d from me", i); got != want {
-				t.Fatalf("got %q, want %q", got, want)
-			}
-			if r.ContentLength < 0 || r.Header.Get("Date") == "" ||
-				r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
-				t.Fatalf("head %v, length %d", r.Header, r.ContentLength)
-			}
-		}
-	})
-}
-
 func TestBodies(t *testing.T) {
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(w, r.Body)
@@ -112,36 +91,6 @@ func TestEverySplit(t *testing.T) {
 	}
 }
 
-func TestPipeliningKeepsOrder(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d Dispatch) {
-		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.WriteString(w, r.URL.Path+"\n")
-		})})
-		var in, want strings.Builder
-		for i := range 200 {
-			last := ""
-			if i == 199 {
-				last = "Connection: close\r\n"
-			}
-			fmt.Fprintf(&in, "GET /%d HTTP/1.1\r\nHost: h\r\n%s\r\n", i, last)
-			fmt.Fprintf(&want, "/%d\n", i)
-		}
-		answers := raw(t, f, in.String(), false)
-		r := bufio.NewReader(strings.NewReader(answers))
-		var got strings.Builder
-		for range 200 {
-			resp, err := http.ReadResponse(r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			io.Copy(&got, resp.Body)
-		}
-		if got.String() != want.String() {
-			t.Fatalf("got %q", got.String())
-		}
-	})
-}
-
 // A client that pipelines far more than its connection's queue holds, and reads slowly, gets
 // everything.
 func TestPipeliningBeyondTheQueue(t *testing.T) {
@@ -163,44 +112,6 @@ func TestPipeliningBeyondTheQueue(t *testing.T) {
 	})
 }
 
-func TestAmbiguousIsRefused(t *testing.T) {
-	f := serve(t, &Server{MaxHeaderBytes: 4096, MaxBodyBytes: 1000,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			t.Errorf("the handler was called for %s %s", r.Method, r.URL)
-		})})
-	for _, c := range []struct {
-		name, request string
-		status        int
-	}{
-		{"both lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" +
-			"\r\n", 400},
-		{"two lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400},
-		{"bare LF", "GET / HTTP/1.1\nHost: h\n\n", 400},
-		{"obs-fold", "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n", 400},
-		{"space before colon", "GET / HTTP/1.1\r\nHost : h\r\n\r\n", 400},
-		{"no host", "GET / HTTP/1.1\r\n\r\n", 400},
-		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
-		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello TLS\r\n\r\n", 400},
-		{"unknown coding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
-		{"version", "GET / HTTP/3.0\r\nHost: h\r\n\r\n", 505},
-		{"preface with fields", "PRI * HTTP/2.0\r\nHost: h\r\n\r\nSM\r\n\r\n", 505},
-		{"large head", "GET / HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", 9000), 431},
-		{"long target", "GET /" + strings.Repeat("x", 9000), 414},
-		{"large body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n", 413},
-		{"expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", 417},
-		{"bad escape", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", 400},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			answer := raw(t, f, c.request, true)
-			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) ||
-				!strings.Contains(answer, "Connection: close\r\n") {
-				t.Errorf("got %q, want %s", answer, want)
-			}
-		})
-	}
-}
-
 // The 400 must arrive although the client is still sending when the server closes.
 func TestRefusalReachesASender(t *testing.T) {
 	f := serve(t, &Server{Handler: http.NotFoundHandler()})
@@ -218,69 +129,6 @@ func TestRefusalReachesASender(t *testing.T) {
 	answer, err := io.ReadAll(c)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
 		t.Fatalf("got %q, %v", answer, err)
-	}
-}
-
-func TestHead(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "twelve bytes")
-	})})
-	answer := raw(t, f, "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false)
-	if !strings.Contains(answer, "Content-Length: 12\r\n") || !strings.HasSuffix(answer, "\r\n\r\n") {
-		t.Fatalf("got %q", answer)
-	}
-}
-
-func TestExpectContinue(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/unread" {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		io.Copy(w, r.Body)
-	})})
-	c := dial(t, f)
-	r := bufio.NewReader(c)
-	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
-	if line, err := r.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
-		t.Fatalf("got %q, %v", line, err)
-	}
-	r.ReadString('\n')
-	io.WriteString(c, "abc")
-	resp, err := http.ReadResponse(r, nil)
-	if got := mustBody(t, resp, err); got != "abc" {
-		t.Fatalf("got %q", got)
-	}
-	// The same connection: a handler that does not read must not invite the body, and ends the
-	// connection.
-	io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
-	resp, err = http.ReadResponse(r, nil)
-	if mustBody(t, resp, err); resp.StatusCode != 403 || !resp.Close {
-		t.Fatalf("got %v, close %v", resp.Status, resp.Close)
-	}
-}
-
-func TestHTTP10(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/stream" {
-			w.(http.Flusher).Flush()
-		}
-		io.WriteString(w, r.Proto)
-	})})
-	for _, c := range []struct{ request, has, hasNot string }{
-		{"GET / HTTP/1.0\r\n\r\n", "Connection: close|Content-Length: 8", "keep-alive"},
-		{"GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "HTTP/1.0 200", "chunked"},
-		{"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n", "Connection: keep-alive", "chunked"},
-	} {
-		answer := raw(t, f, c.request, false)
-		for has := range strings.SplitSeq(strings.ReplaceAll(c.has, "Connection: close|", ""), "|") {
-			if !strings.Contains(answer, has) {
-				t.Errorf("%q: got %q without %q", c.request, answer, has)
-			}
-		}
-		if strings.Contains(answer, c.hasNot) {
-			t.Errorf("%q: got %q with %q", c.request, answer, c.hasNot)
-		}
 	}
 }
 
@@ -385,71 +233,6 @@ func TestContextEndsWithTheClient(t *testing.T) {
 	c.Close()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
-	}
-}
-
-func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "had %d", len(p))
-	})})
-	answer := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nabcd", true)
-	if !strings.HasSuffix(answer, "had 4") {
-		t.Fatalf("got %q", answer)
-	}
-}
-
-func TestTimeouts(t *testing.T) {
-	const short = 50 * time.Millisecond
-	t.Run("head", func(t *testing.T) {
-		f := serve(t, &Server{ReadHeaderTimeout: short})
-		if answer := inTime(t, f, "GET / HTTP/1.1\r\nHo"); !strings.HasPrefix(answer, "HTTP/1.1 408 ") {
-			t.Errorf("got %q", answer)
-		}
-	})
-	t.Run("idle", func(t *testing.T) {
-		f := serve(t, &Server{IdleTimeout: short, ReadHeaderTimeout: time.Minute, Handler: http.NotFoundHandler()})
-		if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); !strings.HasPrefix(answer,
-			"HTTP/1.1 404 ") {
-			t.Errorf("got %q", answer)
-		}
-	})
-	t.Run("body", func(t *testing.T) {
-		got := make(chan error, 1)
-		f := serve(t, &Server{ReadTimeout: short,
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, err := io.ReadAll(r.Body)
-				got <- err
-			})})
-		if answer := inTime(t, f,
-			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab"); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
-			t.Fatalf("got %q", answer)
-		}
-		if err := <-got; err == nil || !err.(net.Error).Timeout() {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// inTime is what is answered to a request that has come before the server's time was over: a client
-// may be held up in front of it, and then it is let go without a word.
-func inTime(t *testing.T, f *fixture, request string) (answer string) {
-	for tries := 0; answer == "" && tries < 100; tries++ {
-		answer = raw(t, f, request, false)
-	}
-	return answer
-}
-
-func TestUnreadBodyKeepsTheConnection(t *testing.T) {
-	f := serve(t, &Server{Handler: http.NotFoundHandler()})
-	c := dial(t, f)
-	in := bufio.NewReader(c)
-	for i := range 3 {
-		io.WriteString(c, post+"Content-Length: 102400\r\n\r\n"+strings.Repeat("x", 100<<10))
-		r, err := http.ReadResponse(in, nil)
-		if mustBody(t, r, err); r.Close {
-			t.Fatalf("request %d with a body of 100 KiB ends the connection", i)
-		}
 	}
 }
 

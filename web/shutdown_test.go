@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 var dispatches = []Dispatch{DispatchPool, DispatchInline, DispatchAuto}
@@ -130,11 +131,11 @@ func TestShutdownFindsWhatComesLate(t *testing.T) {
 	ln := f.state.lanes[0]
 	within(t, "the loop knows of the end", func() bool {
 		knows := make(chan bool)
-		ln.loop.Post(func() { knows <- ln.drained })
+		ln.Loop.Post(func() { knows <- ln.Drained })
 		return <-knows
 	})
 	held, free := make(chan struct{}), make(chan struct{})
-	ln.loop.Post(func() { close(held); <-free })
+	ln.Loop.Post(func() { close(held); <-free })
 	<-held
 	close(l.release)
 	if err := <-served; err != http.ErrServerClosed {
@@ -150,6 +151,7 @@ func TestShutdownFindsWhatComesLate(t *testing.T) {
 	if answer, err := io.ReadAll(client); err != nil || !strings.HasSuffix(string(answer), "in time") {
 		t.Errorf("got %q, %v", answer, err)
 	}
+	client.Close() // or the server waits for that
 	if err := <-ended; err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
@@ -313,9 +315,9 @@ func TestShutdownThatGivesUp(t *testing.T) {
 			t.Errorf("Shutdown: %v", err)
 		}
 	}
-	f.state.mu.Lock()
-	left := len(f.state.waiters)
-	f.state.mu.Unlock()
+	f.state.Mu.Lock()
+	left := len(f.state.Waiters)
+	f.state.Mu.Unlock()
 	if left != 0 {
 		t.Errorf("%d are still to be told", left)
 	}
@@ -370,3 +372,5 @@ func TestShutdownBesideABlockedLoop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+var _ myriad.Stopper = (*http1.Conn)(nil)

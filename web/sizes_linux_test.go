@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // These tests run the server in a process of its own, so that what it takes can be read off its
@@ -30,7 +32,7 @@ const (
 // A conn must fit the allocator's size class of 80 bytes. That of 96 is also the class of much that
 // a TLS handshake throws away: conns among it keep pages that are nearly empty, 300 bytes for each.
 func TestConnIsSmall(t *testing.T) {
-	if size := reflect.TypeFor[conn]().Size(); size > 80 {
+	if size := reflect.TypeFor[http1.Conn]().Size(); size > 80 {
 		t.Errorf("a conn has %d bytes, at most 80 are allowed", size)
 	}
 }

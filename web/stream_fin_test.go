@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -115,5 +117,54 @@ func TestRequestsBehindTheLastStreamEnd(t *testing.T) {
 	}
 	if err := s.Shutdown(t.Context()); err != nil { // it waits for the handler
 		t.Error(err)
+	}
+}
+
+// However a client goes away, its stream is told once.
+func TestStreamsOfFleetingClients(t *testing.T) {
+	var mu sync.Mutex
+	open := 0
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Detached(w)
+		if err != nil {
+			return
+		}
+		mu.Lock()
+		open++
+		mu.Unlock()
+		s.OnClose(func(error) {
+			mu.Lock()
+			open--
+			mu.Unlock()
+		})
+	})})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 300 {
+				c, err := net.Dial("tcp", f.addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+				if i%2 == 0 {
+					c.(*net.TCPConn).SetLinger(0)
+				}
+				c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	for f.Engine.Stats().Conns > 0 || f.state.Conns.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := poolOf(f.state).Close(t.Context()); err != nil { // every handler has returned
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if open != 0 {
+		t.Errorf("%d streams were not told", open)
 	}
 }

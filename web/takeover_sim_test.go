@@ -16,9 +16,19 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is how a connection leaves HTTP, in fake time.
+
+// A recorder keeps what it receives, to the end of its connection.
+type recorder struct {
+	got []byte
+}
+
+func (k *recorder) Opened(*myriad.Conn)               {}
+func (k *recorder) Received(_ *myriad.Conn, p []byte) { k.got = append(k.got, p...) }
+func (k *recorder) Closed(*myriad.Conn, error)        {}
 
 // A taker is a handler that takes its connection over, and keeps what it receives.
 type taker struct {
@@ -58,7 +68,7 @@ func (k *taker) hijack(w http.ResponseWriter) {
 		return
 	}
 	defer nc.Close()
-	if n := exchangeOf(w).lane.st.load.n.Load(); n != 0 {
+	if n := exchangeOf(w).Lane.Server.Load.N.Load(); n != 0 {
 		k.t.Errorf("%d handlers count when the only one has hijacked its connection", n)
 	}
 	io.WriteString(nc, switching)
@@ -72,7 +82,7 @@ func (k *taker) hijack(w http.ResponseWriter) {
 // then on no timeout of the server and no call of the ResponseWriter acts on it, and Shutdown does
 // not wait for it.
 func TestTakenOver(t *testing.T) {
-	const ahead = 3 * maxBodyBuffer // more than is read ahead
+	const ahead = 3 * exchange.MaxBodyBuffer // more than is read ahead
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
 		for _, upgrade := range []bool{true, false} {
 			t.Run(fmt.Sprint(d, ", upgrade ", upgrade), func(t *testing.T) {
@@ -96,7 +106,7 @@ func TestTakenOver(t *testing.T) {
 				if want := "[new active hijacked]"; fmt.Sprint(st.states) != want {
 					t.Errorf("states %v, want %s", st.states, want)
 				}
-				if n := s.state.conns.Load(); n != 0 {
+				if n := s.state.Conns.Load(); n != 0 {
 					t.Errorf("%d connections count", n)
 				}
 				p.CloseWrite()
@@ -126,7 +136,7 @@ func TestHijackThatFails(t *testing.T) {
 		st := newStage(t, w, w, &Server{Dispatch: d,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _, failed = http.NewResponseController(w).Hijack()
-			})}, 0)
+			})}, myriad.Config{})
 		p := st.Dial(st.at)
 		st.ask(p, time.Second, "/")
 		want := driver.ErrUnsupported
@@ -138,51 +148,6 @@ func TestHijackThatFails(t *testing.T) {
 		}
 		p.Close()
 	}
-}
-
-// Hijack first sends what the handler has written. It fails after the handler has returned, and
-// after the client has gone.
-func TestHijackBehindAnAnswer(t *testing.T) {
-	var st *stage
-	var late http.ResponseWriter
-	var failed error
-	st = calmStage(t, &Server{Dispatch: DispatchPool,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch r.URL.Path {
-			case "/answer":
-				w.Header().Set("Content-Length", "5")
-				io.WriteString(w, "first")
-				nc, _, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				io.WriteString(nc, " second")
-				nc.Close()
-			case "/late":
-				late = w
-			case "/gone":
-				st.wait(10 * time.Millisecond)
-				_, _, failed = http.NewResponseController(w).Hijack()
-			}
-		})})
-	p, q, r := st.Dial(st.at), st.Dial(st.at), st.Dial(st.at)
-	st.ask(p, time.Second, "/answer")
-	if got := string(p.Received()); !strings.HasSuffix(got, "\r\n\r\nfirst second") || !p.Ended() {
-		t.Errorf("got %q; the connection has ended: %v", got, p.Ended())
-	}
-	st.ask(q, time.Second, "/late")
-	if _, _, err := http.NewResponseController(late).Hijack(); err == nil || q.Ended() {
-		t.Errorf("Hijack behind the handler: %v; the connection has ended: %v", err, q.Ended())
-	}
-	st.ask(r, time.Millisecond, "/gone")
-	r.Reset()
-	if st.RunFor(time.Second); failed == nil {
-		t.Error("Hijack of a lost connection has succeeded")
-	}
-	p.Close()
-	q.Close()
-	r.Close()
 }
 
 // A lifeCounter counts how often its connection is opened and closed.
@@ -218,7 +183,7 @@ func TestUpgradeOfALostConnection(t *testing.T) {
 					}
 					failed = Upgrade(w, []byte(switching), e)
 					if when == 0 {
-						exchangeOf(w).conn().Abort(net.ErrClosed)
+						exchangeOf(w).Conn().Abort(net.ErrClosed)
 					}
 				})})
 			peer = st.Dial(st.at)

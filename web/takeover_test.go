@@ -17,6 +17,8 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // shout speaks after an upgrade: it answers in capitals.
@@ -223,11 +225,11 @@ func TestDetachedHearsTheClientGo(t *testing.T) {
 
 // A client that ends its side before the handler detaches has left in order, too.
 func TestDetachedAfterTheClientHasGone(t *testing.T) {
-	entered, gone, closed := make(chan *conn, 1), make(chan struct{}), make(chan error, 1)
+	entered, gone, closed := make(chan *http1.Conn, 1), make(chan struct{}), make(chan error, 1)
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			own, _ := responseOf(w)
-			entered <- own.x.carrier.(*h1stream).h
+			own, _ := exchange.ResponseOf(w)
+			entered <- own.X.Carrier.(*http1.Stream).H
 			<-gone
 			s, err := Detached(w)
 			if err != nil {
@@ -241,7 +243,7 @@ func TestDetachedAfterTheClientHasGone(t *testing.T) {
 	h := receive(t, entered)
 	c.(*net.TCPConn).CloseWrite()
 	for ended := false; !ended; {
-		h.lane.loop.Post(func() { ended = h.ended; entered <- h })
+		h.Lane.Loop.Post(func() { ended = h.FIN; entered <- h })
 		receive(t, entered)
 	}
 	close(gone)
@@ -399,28 +401,9 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	mustBody(t, resp, err)
+	c.Close() // or the server waits for that
 	if err := receive(t, down); err != nil {
 		t.Error(err)
-	}
-}
-
-// A hijacked connection whose client waits for 100 Continue belongs to the hijacker: a read of the
-// body no longer writes that on it.
-func TestHijackRefusesContinue(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		nc, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nc.Close()
-		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != http.ErrHijacked {
-			t.Errorf("Read behind Hijack: %d, %v", n, err)
-		}
-		io.WriteString(nc, "mine")
-	})})
-	if got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", false); got != "mine" {
-		t.Errorf("the client has got %q", got)
 	}
 }
 
@@ -431,7 +414,7 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 	w, peer := slow(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			c, system := x.conn(), x.lane.st.engine.System()
+			c, system := x.Conn(), x.Lane.Server.Engine.System()
 			c.SetWriteLimit(before / 2)
 			c.Write(make([]byte, before))
 			refused, read := system.NewParker(), system.NewParker()
@@ -443,7 +426,7 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 				read.Unpark()
 			})
 			refused.Park()
-			if x.lane.st.engine.Stats().Full == 0 {
+			if x.Lane.Server.Engine.Stats().Full == 0 {
 				t.Error("there was room for 100 Continue")
 			}
 			nc, _, err := http.NewResponseController(w).Hijack()
@@ -461,5 +444,34 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 	w.RunFor(2 * time.Second)
 	if n := peer.Count(); n != before {
 		t.Errorf("the client has got %d bytes of %d: ...%.100q", n, before, peer.Received()[before:])
+	}
+}
+
+// A call for a connection that has gone fails at once.
+func TestTakeoverOfALostConnection(t *testing.T) {
+	began, took := make(chan bool, 3), make(chan error, 3)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began <- true
+		<-r.Context().Done()
+		switch r.URL.Path {
+		case "/hijack":
+			_, _, err := w.(http.Hijacker).Hijack()
+			took <- err
+		case "/upgrade":
+			took <- Upgrade(w, []byte(switching), &shout{make(chan struct{}), make(chan error, 1)})
+		case "/detach":
+			_, err := Detached(w)
+			took <- err
+		}
+	})})
+	for _, path := range []string{"/hijack", "/upgrade", "/detach"} {
+		c := dial(t, f)
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)
+		<-began // no handler begins for a client that has gone
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+		if err := <-took; err == nil {
+			t.Errorf("%s: no error", path)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/tlsloop"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // ListenAndServeTLS listens on Addr (":https" if it is empty) and serves HTTPS until Shutdown or
@@ -159,16 +160,7 @@ func (s *Server) handshakeTimeout() (shortest time.Duration) {
 }
 
 func (s *Server) handshakeFailed(c *myriad.Conn, err error, times uint64) {
-	s.logHandshake(c.RemoteAddr(), reasonOf(fromBelow(c, err)), times)
-}
-
-// logHandshake logs the last of so many handshakes that have failed, in the words of net/http.
-func (s *Server) logHandshake(remote net.Addr, reason string, times uint64) {
-	if times > 1 {
-		s.logf("http: TLS handshake error from %v: %v (and %d more)", remote, reason, times-1)
-		return
-	}
-	s.logf("http: TLS handshake error from %v: %v", remote, reason)
+	s.state.LogHandshake(c.RemoteAddr(), reasonOf(fromBelow(c, err)), times)
 }
 
 // fromBelow is err as package tls has it of a net.Conn, if it came from below the handshake. What a
@@ -179,7 +171,7 @@ func fromBelow(c *myriad.Conn, err error) error {
 	_, ofConn := err.(*net.OpError)
 	late := !ofConn && errors.Unwrap(err) == os.ErrDeadlineExceeded // as tlsloop says it
 	if numbered || late || err == myriad.ErrClosed || err == http.ErrServerClosed {
-		return netError(c, "read", err)
+		return exchange.NetError(c, "read", err)
 	}
 	return err
 }
@@ -228,8 +220,8 @@ func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, base contex
 	st := f.s.state
 	delete(f.lane(c).greeted, c)
 	st.given.add(tc)
-	st.engine.System().Go(func() {
-		defer st.connGone()
+	st.Engine.System().Go(func() {
+		defer st.ConnGone()
 		f.s.speak(serve, tc, base)
 		if report := f.s.ConnState; report != nil {
 			report(c, http.StateClosed)

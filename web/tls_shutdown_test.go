@@ -17,6 +17,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // greetings is a server with connections in their handshake: one that has said nothing, and one in
@@ -133,7 +134,7 @@ func TestShutdownHastensHandshakes(t *testing.T) {
 	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
-	if took := w.Now().Sub(began); took < newConnGrace || took > newConnGrace+2*time.Second {
+	if took := w.Now().Sub(began); took < exchange.NewConnGrace || took > exchange.NewConnGrace+2*time.Second {
 		t.Errorf("Shutdown took %v", took)
 	}
 	if err := engine.Shutdown(atLength(t)); err != nil {
@@ -179,8 +180,8 @@ func TestHelloAndGone(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
-	if err := f.Shutdown(ctx); err != nil || f.state.conns.Load() != 0 {
-		t.Errorf("Shutdown: %v; %d connections are still counted", err, f.state.conns.Load())
+	if err := f.Shutdown(ctx); err != nil || f.state.Conns.Load() != 0 {
+		t.Errorf("Shutdown: %v; %d connections are still counted", err, f.state.Conns.Load())
 	}
 }
 
@@ -277,7 +278,7 @@ func TestShutdownInMidHandshakes(t *testing.T) {
 		cancel()
 		close(stop)
 		wg.Wait()
-		if n := f.state.conns.Load(); err != nil || n != 0 {
+		if n := f.state.Conns.Load(); err != nil || n != 0 {
 			t.Errorf("round %d: Shutdown: %v; %d connections are still counted", round, err, n)
 		}
 		for patience := 20_000; open.Load() != 0; patience-- { // those of TLSNextProto are not Shutdown's

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 type userKey struct{}
@@ -79,7 +81,8 @@ func TestStreamContextEndsWithClose(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 	}
-	if late := (&Stream{told: true}); late.Context().Err() == nil {
+	late := new(exchange.Stream)
+	if late.Lost(nil); late.Context().Err() == nil {
 		t.Error("the first context of a stream that has ended has not")
 	}
 }

@@ -1,7 +1,7 @@
 // Command mutate measures how much the short tests of a package notice. It makes one small mistake
 // at a time in the package's files, runs the tests, and prints each mistake that they let pass.
 //
-//	go run ./tools/mutate [-run regexp] [-most 1s] [-at file.go:12,file.go:40] web/h1_next.go ...
+//	go run ./tools/mutate [-run regexp] [-most 1s] [-at file.go:12,file.go:40] web/internal/http1/conn.go ...
 //
 // The mistakes are:
 //
@@ -35,7 +35,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("mutate: ")
 	run := flag.String("run", ".", "only the tests that match this `regexp`")
-	at := flag.String("at", "", "only the mistakes in these `lines`, as in h1_next.go:75,h1_next.go:90")
+	at := flag.String("at", "", "only the mistakes in these `lines`, as in conn.go:75,conn.go:90")
 	most := flag.Duration("most", time.Hour, "only the tests that take no longer than this `time` without a mistake")
 	flag.Parse()
 	if flag.NArg() == 0 {

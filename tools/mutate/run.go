@@ -43,6 +43,9 @@ var elsewhere = map[string][]string{
 	"server/push/doors/mercure":    {"server/push"},
 	"server/push/doors/redis":      {"server/push"},
 	"server/push/doors/sse":        {"server/push"},
+	"web/internal/exchange":        {"web"},
+	"web/internal/http1":           {"web"},
+	"web/internal/http2":           {"web"},
 }
 
 // build makes the binaries: that of the package itself, and those of also. Mistakes that do not
