@@ -74,7 +74,11 @@ const (
 	stageEnded                  // the transport has ended
 )
 
-const notInWheel = -1
+// The places of a session in no slot of the wheel.
+const (
+	notInWheel = -1
+	inSweep    = -2 // its tick is about to set it again
+)
 
 // The flags of a session.
 const (

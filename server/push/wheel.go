@@ -12,7 +12,7 @@ type wheel struct {
 	slots    [wheelSlots][]*Session
 	next     int64 // the next slot for sweep, counted from 1970
 	size     int
-	due      []*Session // used by sweep; reused
+	due      []*Session // those of the sweep that runs, also while they are in no slot; reused
 	sweeping sync.Mutex
 }
 
@@ -46,7 +46,8 @@ func (w *wheel) remove(s *Session) {
 }
 
 func (w *wheel) unlink(s *Session) {
-	if s.slot == notInWheel {
+	if s.slot < 0 {
+		s.slot = notInWheel
 		return
 	}
 	list := w.slots[s.slot]
@@ -67,7 +68,9 @@ func (w *wheel) sweep(now time.Time) {
 	for _, s := range w.take(now) {
 		s.tick(now)
 	}
+	w.mu.Lock()
 	clear(w.due)
+	w.mu.Unlock()
 }
 
 // take empties the slots that have passed and returns their sessions.
@@ -80,7 +83,7 @@ func (w *wheel) take(now time.Time) []*Session {
 	for ; w.next <= end; w.next++ {
 		slot := &w.slots[w.next%wheelSlots]
 		for _, s := range *slot {
-			s.slot = notInWheel
+			s.slot = inSweep
 		}
 		w.due = append(w.due, *slot...)
 		w.size -= len(*slot)
@@ -97,6 +100,11 @@ func (w *wheel) all() []*Session {
 	list := make([]*Session, 0, w.size)
 	for _, slot := range w.slots {
 		list = append(list, slot...)
+	}
+	for _, s := range w.due {
+		if s != nil && s.slot == inSweep {
+			list = append(list, s)
+		}
 	}
 	return list
 }
