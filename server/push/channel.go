@@ -405,7 +405,7 @@ func (e *noticeEncoder) tell(m *member) {
 		made = &Message{payload, f.Share(payload)}
 		e.made[m.s.formID] = made
 	}
-	m.s.Offer(made) // if its queue is full, the next publication handles that
+	m.s.tell(e.name, made)
 }
 
 func (e *noticeEncoder) release() {

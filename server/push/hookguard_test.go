@@ -81,13 +81,23 @@ func (c *deskClock) advance(d time.Duration) {
 // deskBus knows which channels have receivers.
 type deskBus struct {
 	*membus.Bus
-	mu       sync.Mutex
-	channels []string
+	mu        sync.Mutex
+	channels  []string
+	receivers []bus.Receiver
+}
+
+// lose tells the receivers of a channel that they may have missed publications.
+func (b *deskBus) lose(channel string) {
+	for i, name := range b.channels {
+		if name == channel {
+			b.receivers[i].Lost(name)
+		}
+	}
 }
 
 func (b *deskBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	b.mu.Lock()
-	b.channels = append(b.channels, t.Name)
+	b.channels, b.receivers = append(b.channels, t.Name), append(b.receivers, r)
 	b.mu.Unlock()
 	return b.Bus.Subscribe(ctx, t, r)
 }
@@ -97,7 +107,7 @@ func (b *deskBus) Unsubscribe(channel string, r bus.Receiver) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i := slices.Index(b.channels, channel); i >= 0 {
-		b.channels = slices.Delete(b.channels, i, i+1)
+		b.channels, b.receivers = slices.Delete(b.channels, i, i+1), slices.Delete(b.receivers, i, i+1)
 	}
 }
 
@@ -122,7 +132,7 @@ func newDesk(t *testing.T, c push.Config) *desk {
 	return d
 }
 
-// A deskTransport records what its client gets. If full is set, it has no room.
+// A deskTransport records what its client gets. queued is how many bytes seem to wait for it.
 type deskTransport struct {
 	sent   []string
 	queued int
@@ -249,7 +259,7 @@ func TestHooksThatPanic(t *testing.T) {
 		s.Ended()
 		if len(d.bus.channels) > 0 {
 			t.Errorf("%s: the bus has receivers of %q behind the end of the only client", hook, d.bus.channels)
-			d.bus.channels = nil
+			d.bus.channels, d.bus.receivers = nil, nil
 		}
 	}
 	// nothing is left of the channel either, whose subscription has failed

@@ -213,7 +213,7 @@ func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
 		ttl = s.node.ttl(ends)
 	}
 	if push := s.form().Refreshed(ttl); push != nil {
-		s.Offer(&Message{Payload: push}) // if its queue is full, the next publication handles that
+		s.tell("", &Message{Payload: push})
 	}
 	return true
 }

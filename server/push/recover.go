@@ -180,7 +180,7 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 		if push == nil || m.server {
 			others = append(others, m)
 		} else if m.s.evict(m) {
-			m.s.Offer(&Message{Payload: push})
+			m.s.tell(ch.name, &Message{Payload: push})
 			told++
 		}
 	}
@@ -215,7 +215,7 @@ func (s *Session) tellLost(name string) {
 		s.Disconnect(DisconnectInsufficientState)
 		return
 	}
-	s.Offer(&Message{Payload: push})
+	s.tell(name, &Message{Payload: push})
 }
 
 // A Window keeps what a receiver receives while its joining clients read the history: it joins the

@@ -209,6 +209,15 @@ func (s *Session) TooSlow(channel string, size int) {
 		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.node.limits.Queue)
 }
 
+// tell queues news of the client's subscriptions or of its connection. If there is no room, the
+// client would not know what it has, so it is disconnected as slow. "" stands for the connection.
+// A caller may hold a channel's lock.
+func (s *Session) tell(channel string, m *Message) {
+	if s.Offer(m) == OfferFull {
+		s.TooSlow(channel, len(m.Payload))
+	}
+}
+
 // tick does what is due, and sets the wheel to the next deadline.
 func (s *Session) tick(now time.Time) {
 	reason, todo := s.due(now.UnixNano())
@@ -300,10 +309,7 @@ func (s *Session) deadline() int64 {
 }
 
 func (s *Session) ping() {
-	ping := s.form().pings
-	if s.Offer(ping) == OfferFull {
-		s.TooSlow("", len(ping.Payload))
-	}
+	s.tell("", s.form().pings)
 }
 
 // Disconnect closes the connection for that reason. It returns false if it was already closing. It

@@ -256,9 +256,7 @@ func (s *Session) end(name string, why Unsubscription) bool {
 		s.Disconnect(DisconnectForced)
 		return true
 	}
-	if s.Offer(&Message{Payload: push}) == OfferFull {
-		s.TooSlow("", len(push))
-	}
+	s.tell(name, &Message{Payload: push})
 	return true
 }
 
@@ -407,7 +405,7 @@ func (s *Session) subscribeByServer(name string, w SubscribeCommand) (told bool,
 	w.server = true
 	err = s.Subscribe(name, w, func(hello Welcome) {
 		push := s.form().Subscribed(name, hello)
-		s.Offer(&Message{Payload: push}) // if its queue is full, the next publication handles that
+		s.tell(name, &Message{Payload: push})
 	})
 	return err == nil, err
 }
