@@ -125,7 +125,12 @@ func newDesk(t *testing.T, c push.Config) *desk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Shutdown(context.Background()); err != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		if t.Failed() { // it may have left sessions
+			cancel()
+		}
+		if err := d.Shutdown(ctx); err != nil && !t.Failed() {
 			t.Error(err)
 		}
 	})

@@ -21,8 +21,8 @@ func (c *sweepTransport) Send(m *push.Message) error {
 	return c.deskTransport.Send(m)
 }
 
-// Whoever acts on all clients, as Shutdown, Disconnect and Connections do, reaches those, too, whose
-// pings and deadlines are being looked at.
+// Shutdown, Disconnect and Connections act on all clients, also on those that are due in the sweep
+// that runs.
 func TestAllClientsAreFoundDuringASweep(t *testing.T) {
 	const clients = 300
 	d := newDesk(t, push.Config{Timing: push.Timing{Ping: time.Second}})

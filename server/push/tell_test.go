@@ -44,7 +44,8 @@ func TestNewsForAFullQueue(t *testing.T) {
 		},
 		"unsubscribed": func(d *desk, s *push.Session) { d.bus.lose("a") },
 		"subscribed": func(d *desk, s *push.Session) {
-			if n, err := d.Subscribe(ctx, push.Target{Client: s.ID()}, "b", push.SubscribeOptions{}); n != 1 || err != nil {
+			if n, err := d.Subscribe(ctx, push.Target{Client: s.ID()}, "b", push.SubscribeOptions{}); n != 1 ||
+				err != nil {
 				t.Errorf("subscribed: %d, %v", n, err)
 			}
 		},
