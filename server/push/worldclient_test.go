@@ -84,6 +84,7 @@ func (s *subscription) from(at push.Position) {
 
 // got checks a publication that has been received, given its id.
 func (s *subscription) got(id int, at push.Position) {
+	s.w.pushes++
 	l := s.w.bus.log(s.channel)
 	i, ok := l.index[id]
 	switch {
@@ -629,6 +630,7 @@ func (c *socketClient) pong() {
 
 func (c *socketClient) pushed(s *said) {
 	w, p := c.w, s.Push
+	w.pushes++
 	if c.id == "" {
 		w.fail("%s got a push before the answer to connect", c.name)
 	}
@@ -951,8 +953,12 @@ func (c *socketClient) isQuiet() bool {
 	if c.gone || c.w.stopping {
 		return c.peer == nil || len(c.asked) == 0
 	}
-	return c.peer != nil && c.id != "" && c.peer.Unsent() == 0 &&
-		!slices.ContainsFunc(c.asked, func(one command) bool { return one.kind != "refresh" })
+	return c.peer != nil && c.id != "" && c.peer.Unsent() == 0 && !c.unanswered()
+}
+
+// unanswered reports whether a command waits for its answer. A refresh is sent all the time.
+func (c *socketClient) unanswered() bool {
+	return slices.ContainsFunc(c.asked, func(one command) bool { return one.kind != "refresh" })
 }
 
 // read has the client read, or not.

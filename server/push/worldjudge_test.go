@@ -398,8 +398,11 @@ func (w *world) reload() {
 	}
 }
 
-// judge checks what must be true when nothing is under way.
+// judge waits until nothing is under way, and checks what must be true then.
 func (w *world) judge() {
+	if !w.settle() {
+		return
+	}
 	w.judgePublications()
 	w.judgeSubscriptions()
 	w.judgePresence()
