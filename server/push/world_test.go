@@ -680,6 +680,7 @@ func (w *world) end() {
 	if err := w.await(func() error { return w.server.Shutdown(ctx) }); err != nil {
 		w.fail("server: %v", err)
 	}
+	w.pass(5 * time.Second) // the last bytes are on their way
 	for _, c := range w.clients {
 		c.checkShutdown()
 	}

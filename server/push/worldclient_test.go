@@ -160,6 +160,12 @@ type socketClient struct {
 	proto bool
 	seeks bool // it asks for deltas
 
+	stream  bool     // it reads a response, and sends its commands by requests
+	secret  string   // of its session, then
+	waiting []string // commands that wait for the request before to be answered
+	sending bool
+	body    []byte // of the response: what is not a whole line yet
+
 	peer     *sim.Peer // nil: not connected
 	in       []byte
 	upgraded bool
@@ -196,9 +202,9 @@ type said struct {
 		Message string
 	}
 	Connect *struct {
-		Client string
-		TTL    int
-		Subs   map[string]*saidSubscribed
+		Client, Session string
+		TTL             int
+		Subs            map[string]*saidSubscribed
 	}
 	Subscribe     *saidSubscribed
 	Unsubscribe   *struct{}
@@ -292,6 +298,9 @@ func (w *world) newSocket(n int) *socketClient {
 	c := &socketClient{w: w, name: fmt.Sprintf("socket %d", n), user: w.user(), proto: w.random.IntN(3) == 0,
 		seeks: w.random.IntN(2) == 0, silent: w.random.IntN(12) == 0, careless: w.random.IntN(4) == 0,
 		subs: map[string]*subscription{}}
+	if !c.proto {
+		c.stream = w.random.IntN(4) == 0
+	}
 	return c
 }
 
@@ -303,12 +312,15 @@ func (c *socketClient) open() {
 	for _, s := range c.subs {
 		s.live, s.asked = false, false
 	}
+	c.secret, c.waiting, c.sending, c.body = "", nil, false, nil
 	path := "/connection/websocket"
 	if c.proto {
 		path += "?format=protobuf"
 	}
-	c.peer.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"))
+	if !c.stream {
+		c.peer.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"))
+	}
 	token := ""
 	if w.o.tokens {
 		c.tokenEnd = w.Now().Add(w.o.tokenLife).Truncate(time.Second)
@@ -318,7 +330,7 @@ func (c *socketClient) open() {
 		}
 		token = w.sign(claims)
 	}
-	w.note("%s opens %v, as %s", c.name, c.proto, c.user)
+	w.note("%s opens, as %s; Protobuf %v, a stream %v", c.name, c.user, c.proto, c.stream)
 	frame := []string{c.command("connect", "", fmt.Sprintf(`"connect":{"token":%q}`, token))}
 	for _, name := range sortedKeys(c.subs) {
 		if s := c.subs[name]; s.server || !s.wanted {
@@ -330,7 +342,71 @@ func (c *socketClient) open() {
 			frame = append(frame, c.subscribeCommand(c.subs[name]))
 		}
 	}
+	if c.stream {
+		body := strings.Join(frame, "\n")
+		c.peer.Write(fmt.Appendf(nil,
+			"POST /connection/http_stream HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s",
+			len(body), body))
+		return
+	}
 	c.send(frame...)
+}
+
+// emulate sends what waits, unless a request is under way: requests may overtake each other.
+func (c *socketClient) emulate() {
+	if c.sending || len(c.waiting) == 0 || c.secret == "" {
+		return
+	}
+	body, err := json.Marshal(map[string]string{"session": c.secret, "data": c.waiting[0]})
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	c.waiting, c.sending = c.waiting[1:], true
+	mine := c.peer
+	c.w.call("emulation", "/emulation", string(body), func(status int, answer string) {
+		if c.peer != mine {
+			return // it has connected again
+		}
+		if c.sending = false; status == 204 {
+			c.emulate()
+			return
+		}
+		if status != 404 && status != 503 {
+			c.w.fail("%s: a request was answered %d %s", c.name, status, answer)
+		}
+		c.lose(fmt.Sprintf("a request was answered %d", status))
+	}, func() {
+		if c.peer == mine {
+			c.lose("a request was lost")
+		}
+	})
+}
+
+// lines takes the lines of a response.
+func (c *socketClient) lines() {
+	for c.peer != nil {
+		size, rest, found := bytes.Cut(c.in, []byte("\r\n"))
+		n, err := strconv.ParseUint(string(size), 16, 32)
+		if !found || err == nil && len(rest) < int(n)+2 {
+			return
+		}
+		if err != nil {
+			c.w.fail("%s got the chunk %q", c.name, size)
+			return
+		}
+		c.body, c.in = append(c.body, rest[:n]...), rest[n+2:]
+		for c.peer != nil {
+			line, after, found := bytes.Cut(c.body, []byte("\n"))
+			if !found {
+				break
+			}
+			c.body = after
+			c.say(line)
+		}
+		if n == 0 && c.peer != nil {
+			c.lose("the response has ended")
+		}
+	}
 }
 
 func sortedKeys[T any](m map[string]T) (list []string) {
@@ -392,6 +468,11 @@ func (s *subscription) begin0() {
 
 // send sends commands in one message.
 func (c *socketClient) send(commands ...string) {
+	if c.stream {
+		c.waiting = append(c.waiting, strings.Join(commands, "\n"))
+		c.emulate()
+		return
+	}
 	if c.proto {
 		var all []byte
 		for _, text := range commands {
@@ -452,7 +533,11 @@ func (c *socketClient) step() {
 	c.in = append(c.in, c.peer.TakeReceived()...)
 	if !c.upgraded {
 		head, rest, found := bytes.Cut(c.in, []byte("\r\n\r\n"))
-		if found && !bytes.HasPrefix(head, []byte("HTTP/1.1 101 ")) {
+		want := "HTTP/1.1 101 "
+		if c.stream {
+			want = "HTTP/1.1 200 "
+		}
+		if found && !bytes.HasPrefix(head, []byte(want)) {
 			line, _, _ := strings.Cut(string(head), "\r\n")
 			if !c.w.maySay(line) {
 				c.w.fail("%s was answered %q", c.name, line)
@@ -464,7 +549,10 @@ func (c *socketClient) step() {
 			c.in, c.upgraded = rest, true
 		}
 	}
-	for c.upgraded && c.peer != nil {
+	if c.upgraded && c.stream {
+		c.lines()
+	}
+	for c.upgraded && !c.stream && c.peer != nil {
 		op, payload, rest, ok := serverFrame(c.in)
 		if !ok {
 			break
@@ -621,6 +709,10 @@ func (c *socketClient) say(line []byte) {
 }
 
 func (c *socketClient) pong() {
+	if c.stream {
+		c.send("{}")
+		return
+	}
 	if c.proto {
 		c.peer.Write(clientFrame(2, []byte{0}))
 		return
@@ -631,11 +723,13 @@ func (c *socketClient) pong() {
 func (c *socketClient) pushed(s *said) {
 	w, p := c.w, s.Push
 	w.pushes++
-	if c.id == "" {
+	if c.id == "" && p.Disconnect == nil {
 		w.fail("%s got a push before the answer to connect", c.name)
 	}
 	sub := c.subs[p.Channel]
 	switch {
+	case p.Disconnect != nil:
+		c.closedWith(p.Disconnect.Code, "")
 	case p.Refresh != nil:
 		c.tokenEnd = time.Time{}
 		if p.Refresh.TTL > 0 {
@@ -835,7 +929,11 @@ func (c *socketClient) replied(s *said, line []byte) {
 		if s.Connect == nil {
 			break
 		}
-		c.id = s.Connect.Client
+		c.id, c.secret = s.Connect.Client, s.Connect.Session
+		if c.stream != (c.secret != "") {
+			w.fail("%s has the session %q", c.name, c.secret)
+		}
+		c.emulate()
 		for _, name := range sortedKeys(s.Connect.Subs) {
 			before, sub := c.subs[name], w.newSubscription(c.name, name)
 			c.subs[name], sub.server = sub, true

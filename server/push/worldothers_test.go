@@ -403,6 +403,7 @@ func (r *redisClient) lose(why string) {
 	r.peer.Close()
 	r.peer, r.backAt, r.asked, r.ready = nil, r.w.Now().Add(time.Duration(r.w.random.IntN(2000))*time.Millisecond),
 		nil, false
+	r.numbers = nil
 	clear(r.subs)
 }
 
@@ -635,6 +636,9 @@ func (c *httpCall) step() bool {
 // wholeAnswer returns an answer with a Content-Length, once all of it has come.
 func wholeAnswer(in []byte) (status int, body string, ok bool) {
 	head, body, _ := strings.Cut(string(in), "\r\n\r\n")
+	if strings.HasPrefix(head, "HTTP/1.1 204") {
+		return 204, "", true
+	}
 	_, rest, _ := strings.Cut(strings.ToLower(head), "content-length: ")
 	length, _, _ := strings.Cut(rest, "\r\n")
 	n, err := strconv.Atoi(length)
