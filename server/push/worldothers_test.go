@@ -208,7 +208,8 @@ func (r *eventClient) step() {
 			for _, s := range r.subs {
 				s.confirmed()
 				s.recovers = r.lastID != "" && !r.mercure || s.recovers
-				if r.mercure && r.lastID != "" {
+				if l := w.o.config.Limits; r.mercure && r.lastID != "" && l.HistoryBytes == 0 &&
+					l.HistoryChannels == 0 {
 					s.maybe = 0 // it continues
 				}
 			}
