@@ -75,6 +75,8 @@ type world struct {
 	addr   *web.Listener
 	redis  *resp.Server
 	redisA myriadAddr
+	other  *worldNode // a second node; nil: there is none, or it has been shut down
+	shut   bool       // it has been shut down, or is about to be
 
 	hooks   worldHooks
 	clients []*socketClient
@@ -92,6 +94,29 @@ type world struct {
 	usedKeys  []string       // of idempotent publications
 	stopping  bool
 	trace     []string // what has happened, for a failed test
+}
+
+// A worldNode is a second node on the same bus.
+type worldNode struct {
+	server *push.Server
+	web    *web.Server
+	addr   *web.Listener
+}
+
+// api returns one of the nodes: they answer the same.
+func (w *world) api() *push.Server {
+	if w.other != nil && w.random.IntN(2) == 0 {
+		return w.other.server
+	}
+	return w.server
+}
+
+// node returns the address of one of the nodes.
+func (w *world) node() myriadAddr {
+	if w.other != nil && !w.shut && w.random.IntN(2) == 0 {
+		return w.other.addr.Addr()
+	}
+	return w.addr.Addr()
 }
 
 // myriadAddr is the address of a listener.
@@ -116,6 +141,7 @@ type worldOptions struct {
 	panics     bool
 	reload     bool
 	looseRates bool
+	two        bool // there are two nodes
 }
 
 const worldSecret = "a secret that is long enough for HS256"
@@ -178,6 +204,7 @@ func drawWorld(r *rand.Rand) (o worldOptions) {
 			AddressSubscriptions: rate(), UserPublications: rate(), AddressPublications: rate(), UserCommands: rate(),
 			AddressCommands: rate(), AddressCalls: rate()}
 	}
+	o.two = chance(30)
 	o.slowHooks, o.badHooks, o.panics = chance(30), chance(40), chance(30)
 	if o.tokens || chance(60) {
 		o.slowHooks, o.badHooks, o.panics = false, false, false
@@ -325,6 +352,9 @@ func openWorld(t *testing.T, seed uint64, o worldOptions) *world {
 	if w.addr, err = w.web.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
+	if o.two {
+		w.other = w.openOther(c, log)
+	}
 	w.redis = redis.Listener(w.server, w.engine)
 	l, err := w.redis.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -332,6 +362,39 @@ func openWorld(t *testing.T, seed uint64, o worldOptions) *world {
 	}
 	w.redisA = l.Addr()
 	return w
+}
+
+// openOther opens the second node.
+func (w *world) openOther(c push.Config, log *slog.Logger) *worldNode {
+	w.t.Helper()
+	c.Node, c.Random = "other", rand.NewChaCha8([32]byte{3})
+	c.Doors = doors.All(doors.Config{Mercure: mercure.Config{Anonymous: true}})
+	n := new(worldNode)
+	var err error
+	if n.server, err = push.New(c); err != nil {
+		w.t.Fatal(err)
+	}
+	n.web = &web.Server{Handler: n.server, Engine: w.engine, ErrorLog: w.web.ErrorLog}
+	if n.addr, err = n.web.Listen("tcp", "127.0.0.1:0"); err != nil {
+		w.t.Fatal(err)
+	}
+	w.bus.nodes = 2
+	return n
+}
+
+// shutOther shuts the second node down. Its clients go to the first one.
+func (w *world) shutOther() {
+	w.note("the other node shuts down")
+	w.shut = true
+	n := w.other
+	ctx := context.Background()
+	if err := w.await(func() error { return n.server.Shutdown(ctx) }); err != nil {
+		w.fail("the other node: %v", err)
+	}
+	w.other = nil
+	if err := n.web.Shutdown(ctx); err != nil {
+		w.fail("the other node: %v", err)
+	}
 }
 
 // worldLog writes the server's log into the world's trace.
@@ -450,6 +513,10 @@ func (w *world) awaitWorkers() {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Microsecond) {
 		s := w.server.Workers().Stats()
 		busy := s.Running + s.Queued
+		if w.other != nil {
+			more := w.other.server.Workers().Stats()
+			busy += more.Running + more.Queued
+		}
 		if busy <= int(w.hooks.waiting.Load()) {
 			return
 		}
@@ -545,6 +612,8 @@ type worldBus struct {
 	*membus.Bus
 	w *world
 
+	nodes int // that have not closed it, if there are several
+
 	mu        sync.Mutex
 	logs      map[string]*channelLog
 	receivers map[receiverKey]*worldReceiver
@@ -553,6 +622,18 @@ type worldBus struct {
 type receiverKey struct {
 	channel string
 	r       bus.Receiver
+}
+
+// Close closes the bus for the last node.
+func (b *worldBus) Close() error {
+	b.mu.Lock()
+	b.nodes--
+	last := b.nodes <= 0
+	b.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return b.Bus.Close()
 }
 
 // A channelLog has all publications of a channel in the order in which its subscribers get them.
@@ -671,6 +752,9 @@ func (w *world) end() {
 	if err := w.await(func() error { return w.redis.Shutdown(ctx) }); err != nil {
 		w.fail("redis: %v", err)
 	}
+	if w.other != nil {
+		w.shutOther()
+	}
 	if w.random.IntN(2) == 0 {
 		w.server.Drain()
 		if err := w.server.Publish(ctx, "1", []byte("1")); !errors.Is(err, push.ErrDraining) {
@@ -706,6 +790,7 @@ func (w *world) await(f func() error) error {
 			return err
 		default:
 			w.pass(tick)
+			time.Sleep(10 * time.Microsecond) // f's goroutine is not of this world, and needs a processor
 		}
 	}
 	return errors.New("it does not end")

@@ -164,6 +164,7 @@ type socketClient struct {
 	secret  string   // of its session, then
 	waiting []string // commands that wait for the request before to be answered
 	sending bool
+	to      myriadAddr
 	body    []byte // of the response: what is not a whole line yet
 
 	peer     *sim.Peer // nil: not connected
@@ -307,7 +308,7 @@ func (w *world) newSocket(n int) *socketClient {
 // open connects, and subscribes again to what the client had.
 func (c *socketClient) open() {
 	w := c.w
-	c.peer, c.in, c.upgraded, c.id, c.asked, c.stopped = w.Dial(w.addr.Addr()), nil, false, "", nil, false
+	c.peer, c.in, c.upgraded, c.id, c.asked, c.stopped = w.Dial(c.address()), nil, false, "", nil, false
 	c.closed, c.tokenEnd, c.opened = "", time.Time{}, w.Now()
 	for _, s := range c.subs {
 		s.live, s.asked = false, false
@@ -352,6 +353,12 @@ func (c *socketClient) open() {
 	c.send(frame...)
 }
 
+// address chooses a node, to which requests of the same client go, too.
+func (c *socketClient) address() myriadAddr {
+	c.to = c.w.node()
+	return c.to
+}
+
 // emulate sends what waits, unless a request is under way: requests may overtake each other.
 func (c *socketClient) emulate() {
 	if c.sending || len(c.waiting) == 0 || c.secret == "" {
@@ -363,7 +370,7 @@ func (c *socketClient) emulate() {
 	}
 	c.waiting, c.sending = c.waiting[1:], true
 	mine := c.peer
-	c.w.call("emulation", "/emulation", string(body), func(status int, answer string) {
+	c.w.callTo(c.to, "emulation", "/emulation", string(body), func(status int, answer string) {
 		if c.peer != mine {
 			return // it has connected again
 		}
@@ -575,7 +582,7 @@ func (c *socketClient) step() {
 func (w *world) maySay(line string) bool {
 	switch {
 	case strings.HasPrefix(line, "HTTP/1.1 503"):
-		return w.stopping
+		return w.stopping || w.shut
 	case strings.HasPrefix(line, "HTTP/1.1 429"):
 		return w.server != nil && w.o.config.Rates != (push.Rates{})
 	}
@@ -596,7 +603,8 @@ func (c *socketClient) lose(why string) {
 // checkEnd checks that the connection does not outlive its token.
 func (c *socketClient) checkEnd() {
 	w := c.w
-	if c.tokenEnd.IsZero() || c.stopped || c.id == "" || w.o.faults.MaxDelay >= 0 || w.o.hooked() {
+	if c.tokenEnd.IsZero() || w.stopping || w.shut || c.stopped || c.id == "" || w.o.faults.MaxDelay >= 0 ||
+		w.o.hooked() {
 		return
 	}
 	if late := w.Now().Sub(c.tokenEnd); late > w.server.Timing().Refresh+5*time.Second {
@@ -660,7 +668,7 @@ func (c *socketClient) closedWith(code int, reason string) {
 	may := false
 	switch code {
 	case 3001:
-		may = w.stopping
+		may = w.stopping || w.shut
 	case 3005:
 		may = w.o.tokens || w.hooks.expires || w.hooks.expired[c.id]
 	case 3008:

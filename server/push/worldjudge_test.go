@@ -107,7 +107,7 @@ func (w *world) operate() {
 	case 9:
 		w.batch()
 	case 10:
-		err := w.server.RemoveHistory(ctx, name)
+		err := w.api().RemoveHistory(ctx, name)
 		w.note("RemoveHistory %s: %s", name, describe(err))
 		if err == nil {
 			w.forgotten[name] = len(w.bus.log(name).list)
@@ -118,12 +118,12 @@ func (w *world) operate() {
 			return
 		}
 		o := push.SubscribeOptions{}
-		if at, err := w.server.History(ctx, name, push.Query{}); err == nil && at.Top.Offset > 2 &&
+		if at, err := w.api().History(ctx, name, push.Query{}); err == nil && at.Top.Offset > 2 &&
 			w.random.IntN(2) == 0 {
 			at.Top.Offset -= 2
 			o.Since = &at.Top
 		}
-		n, err := w.server.Subscribe(ctx, push.Target{Client: c.id}, name, o)
+		n, err := w.api().Subscribe(ctx, push.Target{Client: c.id}, name, o)
 		w.note("the API subscribes %s to %s after %v: %d %s", c.name, name, o.Since, n, describe(err))
 		w.expectError(err, push.ErrLimitExceeded.Code, push.ErrAlreadySubscribed.Code, push.ErrUnrecoverable.Code)
 	case 13:
@@ -131,11 +131,11 @@ func (w *world) operate() {
 		if c.id == "" {
 			return
 		}
-		n, err := w.server.Unsubscribe(ctx, push.Target{User: c.user, Client: c.id}, name)
+		n, err := w.api().Unsubscribe(ctx, push.Target{User: c.user, Client: c.id}, name)
 		w.note("the API unsubscribes %s of %s from %s: %d %s", c.name, c.user, name, n, describe(err))
 	case 14:
 		t := push.Target{User: w.user()}
-		n, err := w.server.Disconnect(ctx, t, []push.Disconnect{{}, {Code: 4000, Reason: "come back"},
+		n, err := w.api().Disconnect(ctx, t, []push.Disconnect{{}, {Code: 4000, Reason: "come back"},
 			{Code: 4500, Reason: "stay away"}}[w.random.IntN(3)])
 		w.note("the API disconnects %s: %d %s", t.User, n, describe(err))
 		w.expectError(err)
@@ -152,7 +152,7 @@ func (w *world) operate() {
 			o = push.RefreshOptions{Expired: true}
 		}
 		w.hooks.expired[c.id] = true
-		n, err := w.server.Refresh(ctx, push.Target{Client: c.id}, o)
+		n, err := w.api().Refresh(ctx, push.Target{Client: c.id}, o)
 		w.note("the API refreshes %s: %+v: %d %s", c.name, o, n, describe(err))
 		w.expectError(err)
 	case 16:
@@ -168,6 +168,10 @@ func (w *world) operate() {
 		w.idempotent(name)
 	case 19:
 		w.versioned(name)
+	case 21:
+		if w.other != nil && w.random.IntN(4) == 0 {
+			w.shutOther()
+		}
 	case 20:
 		if !w.o.tokens && !w.o.hooked() {
 			id := w.newID()
@@ -209,7 +213,7 @@ func (w *world) publish(name string) {
 	if w.random.IntN(3) == 0 {
 		o.Tags = map[string]string{"k": []string{"x", "y"}[w.random.IntN(2)]}
 	}
-	at, err := w.server.PublishWith(ctx, name, []byte(data), o)
+	at, err := w.api().PublishWith(ctx, name, []byte(data), o)
 	w.note("publish %d to %s at %v: %s", id, name, at, describe(err))
 	if err != nil {
 		w.fail("publish to %s: %v", name, err)
@@ -228,7 +232,7 @@ func (w *world) publish(name string) {
 func (w *world) broadcast() {
 	id := w.newID()
 	names := []string{"1", "a:1", "b:2", "c:3"}[:1+w.random.IntN(4)]
-	all, err := w.server.Broadcast(context.Background(), names, []byte(w.data(id)), push.PublishOptions{})
+	all, err := w.api().Broadcast(context.Background(), names, []byte(w.data(id)), push.PublishOptions{})
 	w.note("broadcast %d to %q: %s", id, names, describe(err))
 	if err != nil || len(all) != len(names) {
 		w.fail("broadcast: %v %v", all, err)
@@ -325,13 +329,13 @@ func (w *world) idempotent(name string) {
 	ctx := context.Background()
 	id, again := w.newID(), w.newID()
 	o := push.PublishOptions{IdempotencyKey: fmt.Sprintf("key %d", id)}
-	at, err := w.server.PublishWith(ctx, name, []byte(w.data(id)), o)
+	at, err := w.api().PublishWith(ctx, name, []byte(w.data(id)), o)
 	if err != nil {
 		w.fail("publish with a key: %v", err)
 		return
 	}
 	w.accept(id, name)
-	if twice, err := w.server.PublishWith(ctx, name, []byte(w.data(again)), o); err != nil || twice != at {
+	if twice, err := w.api().PublishWith(ctx, name, []byte(w.data(again)), o); err != nil || twice != at {
 		w.fail("publish again with a key: %v %v, first at %v", twice, err, at)
 	}
 	w.refused[again] = name
@@ -343,7 +347,7 @@ func (w *world) versioned(name string) {
 	id, older := w.newID(), w.newID()
 	number := uint64(w.lastID)
 	o := push.PublishOptions{Version: &push.Version{Number: number, Epoch: "v"}}
-	at, err := w.server.PublishWith(ctx, name, []byte(w.data(id)), o)
+	at, err := w.api().PublishWith(ctx, name, []byte(w.data(id)), o)
 	if w.rules(name).HistorySize == 0 {
 		w.refused[id] = name
 		var answer push.Error
@@ -358,7 +362,7 @@ func (w *world) versioned(name string) {
 	}
 	w.accept(id, name)
 	o.Version = &push.Version{Number: number - 1, Epoch: "v"}
-	if twice, err := w.server.PublishWith(ctx, name, []byte(w.data(older)), o); err != nil || twice != at {
+	if twice, err := w.api().PublishWith(ctx, name, []byte(w.data(older)), o); err != nil || twice != at {
 		w.fail("publish an older version: %v %v, the newer at %v", twice, err, at)
 	}
 	w.refused[older] = name
@@ -384,6 +388,9 @@ func (w *world) reload() {
 		c.Rates = push.Rates{}
 	}
 	err := w.server.Reload(c)
+	if w.other != nil {
+		err = errors.Join(err, w.other.server.Reload(c))
+	}
 	w.note("reload: %s", describe(err))
 	if err != nil {
 		w.fail("reload: %v", err)
@@ -461,8 +468,16 @@ func (w *world) subscriptions() (all []*subscription) {
 
 // figure returns a figure of /metrics.
 func (w *world) figure(name string) int {
+	sum := w.figureOf(w.server, name)
+	if w.other != nil {
+		sum += w.figureOf(w.other.server, name)
+	}
+	return sum
+}
+
+func (w *world) figureOf(s *push.Server, name string) int {
 	rec := httptest.NewRecorder()
-	w.server.Admin().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	s.Admin().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	m := regexp.MustCompile(`(?m)^` + name + ` ([0-9.e+]+)$`).FindStringSubmatch(rec.Body.String())
 	if m == nil {
 		w.fail("no figure %s", name)
@@ -506,7 +521,7 @@ func (w *world) wrongPresence() (wrong []string) {
 			}
 		}
 	}
-	list, err := w.server.Channels(ctx, "")
+	list, err := w.api().Channels(ctx, "")
 	if err != nil {
 		w.fail("channels: %v", err)
 	}
@@ -520,7 +535,7 @@ func (w *world) wrongPresence() (wrong []string) {
 		}
 	}
 	for name := range counts {
-		p, err := w.server.Presence(ctx, name)
+		p, err := w.api().Presence(ctx, name)
 		switch {
 		case !w.rules(name).Presence:
 			w.expectCode(err, push.ErrNotAvailable.Code)
@@ -546,16 +561,19 @@ func (w *world) wrongPresence() (wrong []string) {
 		}
 		wrong = append(wrong, w.wrongNotices(name, ids)...)
 	}
-	nodes, err := w.server.Nodes(ctx)
-	if err != nil || len(nodes) != 1 {
+	nodes, err := w.api().Nodes(ctx)
+	if err != nil || len(nodes) != w.nodes() {
 		w.fail("nodes: %v %v", nodes, err)
 		return wrong
 	}
-	sum := 0
+	sum, subscriptions := 0, 0
+	for _, n := range nodes {
+		subscriptions += n.Subscriptions
+	}
 	for _, n := range counts {
 		sum += n
 	}
-	if nodes[0].Subscriptions != sum || nodes[0].Channels != len(counts) {
+	if subscriptions != sum || len(nodes) == 1 && nodes[0].Channels != len(counts) {
 		note("%d subscriptions of %d channels, and the server counts %d of %d", sum, len(counts),
 			nodes[0].Subscriptions,
 			nodes[0].Channels)
@@ -594,12 +612,12 @@ func (w *world) judgeAnswers() {
 	name, user := w.channel(), w.user()
 	q := push.Query{Limit: w.random.IntN(6) - 1, Reverse: w.random.IntN(3) == 0}
 	ask := map[string]any{"channel": name, "limit": q.Limit, "reverse": q.Reverse}
-	if h, err := w.server.History(ctx, name, push.Query{}); err == nil && w.random.IntN(2) == 0 {
+	if h, err := w.api().History(ctx, name, push.Query{}); err == nil && w.random.IntN(2) == 0 {
 		h.Top.Offset = uint64(w.random.IntN(int(h.Top.Offset) + 2))
 		q.Since = &h.Top
 		ask["since"] = map[string]any{"offset": h.Top.Offset, "epoch": h.Top.Epoch}
 	}
-	compare(w, "history", ask, func() (push.History, error) { return w.server.History(ctx, name, q) },
+	compare(w, "history", ask, func() (push.History, error) { return w.api().History(ctx, name, q) },
 		func(h push.History, got struct {
 			Publications []struct {
 				Offset uint64
@@ -618,7 +636,7 @@ func (w *world) judgeAnswers() {
 			return same
 		})
 	compare(w, "presence_stats", map[string]any{"channel": name},
-		func() (push.Presence, error) { return w.server.PresenceStats(ctx, name) },
+		func() (push.Presence, error) { return w.api().PresenceStats(ctx, name) },
 		func(p push.Presence, got struct {
 			Clients int `json:"num_clients"`
 			Users   int `json:"num_users"`
@@ -626,7 +644,7 @@ func (w *world) judgeAnswers() {
 			return got.Clients == p.Count && got.Users == p.Users
 		})
 	compare(w, "presence", map[string]any{"channel": name},
-		func() (push.Presence, error) { return w.server.Presence(ctx, name) },
+		func() (push.Presence, error) { return w.api().Presence(ctx, name) },
 		func(p push.Presence, got struct {
 			Presence map[string]struct{ User string }
 		}) bool {
@@ -638,7 +656,7 @@ func (w *world) judgeAnswers() {
 			return same
 		})
 	compare(w, "channels", map[string]any{"pattern": "a:*"},
-		func() ([]push.ChannelInfo, error) { return w.server.Channels(ctx, "a:*") },
+		func() ([]push.ChannelInfo, error) { return w.api().Channels(ctx, "a:*") },
 		func(list []push.ChannelInfo, got struct {
 			Channels map[string]struct {
 				Clients int `json:"num_clients"`
@@ -651,7 +669,7 @@ func (w *world) judgeAnswers() {
 			return same
 		})
 	compare(w, "connections", map[string]any{"user": user},
-		func() ([]push.ConnectionInfo, error) { return w.server.Connections(ctx, user) },
+		func() ([]push.ConnectionInfo, error) { return w.api().Connections(ctx, user) },
 		func(list []push.ConnectionInfo, got struct {
 			Connections map[string]struct{ Transport, Protocol, User string }
 		}) bool {
@@ -730,15 +748,26 @@ func (w *world) checkHistory(name string, q push.Query, h push.History) {
 	}
 }
 
+// nodes returns how many nodes answer. A bus within the process goes on asking one that was shut
+// down.
+func (w *world) nodes() int {
+	if w.o.two {
+		return 2
+	}
+	return 1
+}
+
 // nothingIsLeft checks that the server keeps nothing of clients that are gone.
 func (w *world) nothingIsLeft() {
-	nodes, err := w.server.Nodes(context.Background())
-	if err != nil || len(nodes) != 1 {
+	nodes, err := w.api().Nodes(context.Background())
+	if err != nil || len(nodes) != w.nodes() {
 		w.fail("nodes: %v %v", nodes, err)
 		return
 	}
-	if n := nodes[0]; n.Clients != 0 || n.Subscriptions != 0 || n.Channels != 0 {
-		w.fail("everybody has gone, and the server has %+v", n)
+	for _, n := range nodes {
+		if n.Clients != 0 || n.Subscriptions != 0 || n.Channels != 0 {
+			w.fail("everybody has gone, and the server has %+v", n)
+		}
 	}
 	if n := w.figure("myriad_connections"); n != 0 {
 		w.fail("everybody has gone, and the metrics have %d connections", n)

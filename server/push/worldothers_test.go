@@ -150,7 +150,7 @@ func (w *world) newEvents(n int) *eventClient {
 
 func (r *eventClient) connect() {
 	w := r.w
-	r.peer, r.in, r.chunks, r.open, r.over, r.stopped, r.refused = w.Dial(w.addr.Addr()), nil, nil, false, false,
+	r.peer, r.in, r.chunks, r.open, r.over, r.stopped, r.refused = w.Dial(w.node()), nil, nil, false, false,
 		false, false
 	path := "/events?"
 	if r.mercure {
@@ -603,6 +603,11 @@ type httpCall struct {
 
 // call sends a request. done gets the answer; if the network loses it, lost is called.
 func (w *world) call(what, path, body string, done func(status int, body string), lost func()) {
+	w.callTo(w.node(), what, path, body, done, lost)
+}
+
+// callTo is call for one node.
+func (w *world) callTo(node myriadAddr, what, path, body string, done func(status int, body string), lost func()) {
 	c := &httpCall{w: w, what: what, done: done, lost: lost,
 		wire: fmt.Sprintf("POST %s HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", path,
 			len(body), body)}
@@ -610,7 +615,7 @@ func (w *world) call(what, path, body string, done func(status int, body string)
 		c.wire = strings.Replace(c.wire, "Content-Length",
 			"Content-Type: application/x-www-form-urlencoded\r\nContent-Length", 1)
 	}
-	c.peer = w.Dial(w.addr.Addr())
+	c.peer = w.Dial(node)
 	c.peer.Write([]byte(c.wire))
 	w.calls = append(w.calls, c)
 }
@@ -625,6 +630,7 @@ func (c *httpCall) step() bool {
 	}
 	if c.peer.Ended() || c.peer.Closed() {
 		if !c.peer.Faulted() && c.w.o.faults.Reset < 0 && c.w.o.faults.Dial < 0 && c.w.o.faults.Accept < 0 &&
+			!c.w.shut &&
 			!c.w.stopping {
 			c.w.fail("%s: the connection ended with %q: %v", c.what, c.in, c.peer.Err())
 		}
