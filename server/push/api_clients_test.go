@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -57,7 +59,7 @@ func TestRefreshAPI(t *testing.T) {
 	if got := ts.call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	ann.wantClosed(t, "expired", DisconnectExpired)
+	ann.wantClosed(t, "expired", answer.DisconnectExpired)
 	soon := ts.clock.Now().Add(time.Minute).Unix()
 	got := ts.call("refresh", `{"user":"bob","expire_at":`+fmt.Sprint(soon)+`}`)
 	if got != `{"result":{"num_clients":1}}` {
@@ -66,5 +68,5 @@ func TestRefreshAPI(t *testing.T) {
 	ts.clock.advance(80 * time.Second)
 	bob.wantOpen(t, "before the time to bring a token is over")
 	ts.clock.advance(10 * time.Second)
-	bob.wantClosed(t, "afterwards", DisconnectExpired)
+	bob.wantClosed(t, "afterwards", answer.DisconnectExpired)
 }

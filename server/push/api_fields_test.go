@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
 )
 
@@ -262,7 +264,7 @@ func TestEntityTags(t *testing.T) {
 		`"b"`: false, `W/"b"`: false, `"a`: false, `"aa"`: false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("If-None-Match", header)
-		if HasETag(r, "a") != want {
+		if answer.HasETag(r, "a") != want {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -116,5 +118,5 @@ func TestRefreshAPIEndsAtOnce(t *testing.T) {
 	ann.take()
 	ann.wantOpen(t, "after the end of its token")
 	ts.call("refresh", `{"user":"ann","expire_at":1800007199}`)
-	ann.wantClosed(t, "a second ago", DisconnectExpired)
+	ann.wantClosed(t, "a second ago", answer.DisconnectExpired)
 }

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // The tests in this file do what an attacker with a connection may try. Each names what bounds it.
@@ -47,7 +49,7 @@ func TestAttackDeepJSON(t *testing.T) {
 	} {
 		c := n.connected()
 		c.frame([]byte(command))
-		c.wantClosed(t, command[:20], DisconnectBadRequest)
+		c.wantClosed(t, command[:20], answer.DisconnectBadRequest)
 	}
 }
 
@@ -72,7 +74,7 @@ func TestAttackFilters(t *testing.T) {
 	}
 	p := protobufClient(n)
 	p.frame(append(binary.AppendUvarint(nil, uint64(len(nested))), nested...))
-	p.wantClosed(t, "a deep filter in Protobuf", DisconnectBadRequest)
+	p.wantClosed(t, "a deep filter in Protobuf", answer.DisconnectBadRequest)
 }
 
 // protobufClient opens a connection in Protobuf and connects it.
@@ -89,17 +91,17 @@ func TestAttackManyCommands(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected()
 	c.frame([]byte(strings.Repeat("{\"id\":2,\"ping\":{}}\n", 10_000)))
-	c.wantClosed(t, "JSON", DisconnectBadRequest)
+	c.wantClosed(t, "JSON", answer.DisconnectBadRequest)
 	if got := c.take(); len(got) != 1 || strings.Count(got[0], "\n") >= n.limits.Commands {
 		t.Errorf("%d messages", len(got))
 	}
 	p := protobufClient(n)
 	p.frame(bytes.Repeat([]byte("\x04\x08\x02\x5a\x00"), 10_000))
-	p.wantClosed(t, "Protobuf", DisconnectBadRequest)
+	p.wantClosed(t, "Protobuf", answer.DisconnectBadRequest)
 	// pongs, which have no answer, are bounded in the same way: only one is due
 	p = protobufClient(n)
 	p.frame(make([]byte, 10_000))
-	p.wantClosed(t, "pongs", DisconnectBadRequest)
+	p.wantClosed(t, "pongs", answer.DisconnectBadRequest)
 }
 
 // Lengths that lie do not allocate: a Protobuf length is compared with the frame first.
@@ -113,7 +115,7 @@ func TestAttackLengths(t *testing.T) {
 		} {
 			p := protobufClient(n)
 			p.frame([]byte(frame))
-			p.wantClosed(t, "a length that lies", DisconnectBadRequest)
+			p.wantClosed(t, "a length that lies", answer.DisconnectBadRequest)
 			p.hangUp()
 		}
 	})

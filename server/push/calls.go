@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
@@ -361,11 +363,6 @@ func (s *Server) Unsubscribe(ctx context.Context, t Target, channel string) (int
 	return s.node.countAll(ctx, "unsubscribe", op)
 }
 
-// maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
-const maxReason = 123
-
-const BadDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
-
 // Disconnect closes connections, and returns how many. The zero Disconnect is 3503 "force
 // disconnect", after which clients do not reconnect; any other has a code of 3000 to 4999 and a
 // reason of at most 123 bytes.
@@ -375,10 +372,10 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 		return 0, err
 	}
 	if why == (Disconnect{}) {
-		why = DisconnectForced
+		why = answer.DisconnectForced
 	}
-	if !why.isValid() {
-		return 0, badCall(BadDisconnect)
+	if !why.IsValid() {
+		return 0, badCall(answer.BadDisconnect)
 	}
 	op.Code, op.Reason = why.Code, why.Reason
 	return s.node.countAll(ctx, "disconnect", op)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -96,14 +98,14 @@ func TestCalls(t *testing.T) {
 	if h, err := ts.History(ctx, "news", Query{Limit: -1}); err != nil || len(h.Publications) != 0 || h.Top != at {
 		t.Errorf("a removed history: %+v, %v", h, err)
 	}
-	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{4001, "bye"}); err != nil || n != 1 {
+	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{Code: 4001, Reason: "bye"}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	bob.wantClosed(t, "with a code", Disconnect{4001, "bye"})
+	bob.wantClosed(t, "with a code", Disconnect{Code: 4001, Reason: "bye"})
 	if n, err := ts.Disconnect(ctx, Target{User: "ann"}, Disconnect{}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	ann.wantClosed(t, "without a code", DisconnectForced)
+	ann.wantClosed(t, "without a code", answer.DisconnectForced)
 }
 
 // A call that cannot be followed fails with an Error that says why, and has no effect.
@@ -156,8 +158,8 @@ func TestCallsAreChecked(t *testing.T) {
 		"expired":                {subscribe(SubscribeOptions{ExpireAt: 1}), 107},
 		"recovery":               {subscribe(recovering), 107},
 		"unsubscribe from none":  {counted(ts.Unsubscribe(ctx, ann, "")), 107},
-		"code":                   {counted(ts.Disconnect(ctx, ann, Disconnect{1000, ""})), 107},
-		"reason":                 {counted(ts.Disconnect(ctx, ann, Disconnect{4000, reason})), 107},
+		"code":                   {counted(ts.Disconnect(ctx, ann, Disconnect{Code: 1000, Reason: ""})), 107},
+		"reason":                 {counted(ts.Disconnect(ctx, ann, Disconnect{Code: 4000, Reason: reason})), 107},
 		"refresh in nanoseconds": {counted(ts.Refresh(ctx, ann, RefreshOptions{ExpireAt: 1 << 60})), 107},
 	} {
 		var got Error
@@ -184,7 +186,7 @@ func TestConnectHookHasValues(t *testing.T) {
 		Connect: func(ctx context.Context, _ Caller, _ ConnectRequest) (ConnectAnswer, error) {
 			user, _ := ctx.Value(key{}).(string)
 			if user == "" {
-				return ConnectAnswer{}, Disconnect{4501, "log in first"}
+				return ConnectAnswer{}, Disconnect{Code: 4501, Reason: "log in first"}
 			}
 			return ConnectAnswer{User: user}, ctx.Err()
 		},
@@ -249,11 +251,11 @@ func TestConnectHookHasValuesBySocket(t *testing.T) {
 // A hook's Disconnect that no close frame can carry still ends the connection.
 func TestDisconnectsThatCannotBeSent(t *testing.T) {
 	for _, tt := range []struct{ given, want Disconnect }{
-		{Disconnect{}, DisconnectForced},
-		{Disconnect{12, ""}, DisconnectServerError},
-		{Disconnect{5000, "x"}, DisconnectServerError},
-		{Disconnect{4001, strings.Repeat("r", 124)}, DisconnectServerError},
-		{Disconnect{4001, "bye"}, Disconnect{4001, "bye"}},
+		{Disconnect{}, answer.DisconnectForced},
+		{Disconnect{Code: 12, Reason: ""}, answer.DisconnectServerError},
+		{Disconnect{Code: 5000, Reason: "x"}, answer.DisconnectServerError},
+		{Disconnect{Code: 4001, Reason: strings.Repeat("r", 124)}, answer.DisconnectServerError},
+		{Disconnect{Code: 4001, Reason: "bye"}, Disconnect{Code: 4001, Reason: "bye"}},
 	} {
 		refuse := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
 			return ConnectAnswer{}, tt.given

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
@@ -127,7 +129,7 @@ func (n *node) disconnectHere(op operation) (count int) {
 // unsubscribeHere ends subscriptions. The code tells client libraries not to resubscribe.
 func (n *node) unsubscribeHere(op operation) (count int) {
 	for _, one := range n.chosen(op) {
-		if one.end(op.Channel, unsubscribedByServer) {
+		if one.end(op.Channel, answer.UnsubscribedByServer) {
 			count++
 		}
 	}
@@ -176,7 +178,7 @@ func (n *node) refreshHere(op operation) (count int) {
 	}
 	over := !op.Never && !ends.After(n.clock.Now())
 	for _, one := range n.chosen(op) {
-		if over && one.Disconnect(DisconnectExpired) || !over && one.refreshByServer(ends, op.Info) {
+		if over && one.Disconnect(answer.DisconnectExpired) || !over && one.refreshByServer(ends, op.Info) {
 			count++
 		}
 	}

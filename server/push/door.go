@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 )
 
@@ -54,7 +56,7 @@ type Form interface {
 	Subscribed(channel string, hello Welcome) []byte
 	// Unsubscribed encodes that the server has ended a subscription. nil: the form cannot say so,
 	// and the server ends the connection.
-	Unsubscribed(channel string, why Unsubscription) []byte
+	Unsubscribed(channel string, why answer.Unsubscription) []byte
 	// Refreshed encodes that the connection ends in ttl seconds, or never if ttl is 0. nil: clients
 	// of this form are not told.
 	Refreshed(ttl uint32) []byte
@@ -75,7 +77,7 @@ func (QuietForm) Notice(string, bus.Notice) []byte { return nil }
 
 func (QuietForm) Subscribed(string, Welcome) []byte { return nil }
 
-func (QuietForm) Unsubscribed(string, Unsubscription) []byte { return nil }
+func (QuietForm) Unsubscribed(string, answer.Unsubscription) []byte { return nil }
 
 func (QuietForm) Refreshed(uint32) []byte { return nil }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
@@ -57,7 +59,7 @@ func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 		}
 		if err != nil {
 			session.Ended()
-			push.RefuseByHook(w, err)
+			answer.RefuseByHook(w, err)
 			return
 		}
 		stream, err := s.Detach(w)

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file decides who may use the server over HTTP: who has a key, and which web pages.
@@ -61,12 +63,13 @@ func (s *Server) ForOperator(next http.HandlerFunc) http.HandlerFunc {
 		case s.IsOperator(r):
 			next(w, r)
 		case s.operatorKey() == nil:
-			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
+			answer.WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
 				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
 					"--api-key")
 		default:
 			s.node.refusedRequest(RefusedKey, r)
-			WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code, "the header X-API-Key is missing or wrong")
+			answer.WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
+				"the header X-API-Key is missing or wrong")
 		}
 	}
 }
@@ -296,7 +299,7 @@ func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Ha
 		h.Add("Vary", "Origin")
 		if !v.allowed {
 			refused(r)
-			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
+			answer.WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
 				"pages of the origin "+v.foreign+" are not allowed here: see --allowed-origin")
 			return
 		}
@@ -359,4 +362,19 @@ func (o origins) vouches(r *http.Request) bool {
 		return false
 	}
 	return o.judgeOrigin(page.Scheme+"://"+page.Host, r.Host).named
+}
+
+// plainBodies answers 415 to a body with a content coding, which no door decodes (RFC 9110
+// §15.5.16). Messages of gRPC have a compression of their own.
+func plainBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			w.Header().Set("Accept-Encoding", "identity")
+			answer.WriteError(w, http.StatusUnsupportedMediaType, ErrBadRequest.Code,
+				fmt.Sprintf("the content encoding %q is not served: send the body as it is", coding))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/web"
 )
@@ -286,7 +288,7 @@ func (s *Session) refreshByHook() {
 	case err != nil:
 		s.node.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
 	case a.Expired || s.node.isPast(a.ExpireAt):
-		s.Disconnect(DisconnectExpired)
+		s.Disconnect(answer.DisconnectExpired)
 	default:
 		s.refreshed(a)
 	}

@@ -49,7 +49,7 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	}
 	t.Cleanup(func() {
 		for _, stream := range ts.streams {
-			stream.Close(Disconnect{3000, "connection closed"})
+			stream.Close(Disconnect{Code: 3000, Reason: "connection closed"})
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -227,7 +227,7 @@ func TestEvents(t *testing.T) {
 	if one.isClosed() {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
-	one.Close(Disconnect{3000, "connection closed"})
+	one.Close(Disconnect{Code: 3000, Reason: "connection closed"})
 	waitFor(t, "the session to end", func() bool { return ts.node.count.connections.Load() == 1 })
 }
 

@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -40,9 +42,6 @@ var (
 
 // maxID bounds Publication.ID, in bytes.
 const maxID = 256
-
-// ErrDraining is returned by Publish while the server shuts down.
-var ErrDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
 
 // A node is the part of a server below HTTP: sessions, channels, bus and time.
 type node struct {
@@ -339,7 +338,7 @@ func (n *node) refuse(ctx context.Context) error {
 func (n *node) drain(ctx context.Context) error {
 	_ = n.refuse(ctx) // if publications still run then, ctx has ended
 	list := n.wheel.all()
-	if err := n.spread(ctx, len(list), func(i int) { list[i].Disconnect(DisconnectShutdown) }); err != nil {
+	if err := n.spread(ctx, len(list), func(i int) { list[i].Disconnect(answer.DisconnectShutdown) }); err != nil {
 		return err
 	}
 	n.checkGone()

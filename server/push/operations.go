@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file holds what doors can do with a session, besides subscribing (subscription.go). An
@@ -27,10 +29,10 @@ var ErrNoToken = errors.New("push: connect has no token, and the server requires
 // client can only disconnect.
 func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	if s.IsConnected() {
-		return Grant{}, errors.Join(DisconnectBadRequest, errConnectedTwice)
+		return Grant{}, errors.Join(answer.DisconnectBadRequest, errConnectedTwice)
 	}
 	if s.IsRefused() {
-		return Grant{}, errors.Join(DisconnectBadRequest, errRefused)
+		return Grant{}, errors.Join(answer.DisconnectBadRequest, errRefused)
 	}
 	g, err := s.node.authenticate(r.Token)
 	if errors.Is(err, ErrNoToken) && s.node.hooks.Connect != nil {
@@ -54,12 +56,12 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 		s.Refused(RefusedUnknownKey, err)
 		return g, ErrInternal
 	case errors.Is(err, ErrNoToken):
-		return g, errors.Join(DisconnectBadRequest, err) // as a centrifuge server that requires a token
+		return g, errors.Join(answer.DisconnectBadRequest, err) // as a centrifuge server that requires a token
 	case err != nil:
-		return g, errors.Join(DisconnectInvalidToken, err)
+		return g, errors.Join(answer.DisconnectInvalidToken, err)
 	}
 	if err := s.node.addPersonal(&g); err != nil {
-		return g, errors.Join(DisconnectInvalidToken, err)
+		return g, errors.Join(answer.DisconnectInvalidToken, err)
 	}
 	if s.node.mayConnectNow(g.User) > 0 {
 		s.refuseConnect()
@@ -71,7 +73,7 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageEnded { // while a hook was asked
-		return g, errors.Join(DisconnectStale, errGone)
+		return g, errors.Join(answer.DisconnectStale, errGone)
 	}
 	s.setConnected(g)
 	return g, nil
@@ -103,16 +105,16 @@ func (s *Session) MustBeConnected() error {
 	defer s.mu.Unlock()
 	switch s.stage {
 	case stageNew:
-		return errors.Join(DisconnectBadRequest, errNotConnected)
+		return errors.Join(answer.DisconnectBadRequest, errNotConnected)
 	case stageRefused:
-		return errors.Join(DisconnectBadRequest, errRefused)
+		return errors.Join(answer.DisconnectBadRequest, errRefused)
 	}
 	return nil
 }
 
 // Refuse disconnects with the reason in err, and logs the whole error.
 func (s *Session) Refuse(err error) {
-	reason := DisconnectServerError
+	reason := answer.DisconnectServerError
 	errors.As(err, &reason)
 	if errors.As(err, new(hookRefusal)) { // which was counted
 		s.Disconnect(reason)
@@ -124,7 +126,7 @@ func (s *Session) Refuse(err error) {
 		why = RefusedNoToken
 	case errors.Is(err, errTokenExpired):
 		why = RefusedExpired
-	case reason == DisconnectInvalidToken:
+	case reason == answer.DisconnectInvalidToken:
 		why = RefusedToken
 	}
 	s.Refused(why, err)
@@ -141,7 +143,7 @@ func (s *Session) Pong() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pongBy == 0 {
-		return errors.Join(DisconnectBadRequest, errPong)
+		return errors.Join(answer.DisconnectBadRequest, errPong)
 	}
 	s.pongBy = 0
 	return nil // a tick for the old deadline finds nothing due
@@ -156,16 +158,16 @@ func (s *Session) Refresh(token string) (ttl uint32, err error) {
 	g, err := s.node.authenticate(token)
 	switch {
 	case errors.Is(err, errTokenExpired):
-		return 0, errors.Join(DisconnectExpired, err)
+		return 0, errors.Join(answer.DisconnectExpired, err)
 	case errors.Is(err, errKeyNotYetKnown):
 		s.Refused(RefusedUnknownKey, err)
 		return 0, ErrInternal
 	case errors.Is(err, ErrNoToken):
-		return 0, errors.Join(DisconnectBadRequest, err)
+		return 0, errors.Join(answer.DisconnectBadRequest, err)
 	case err != nil:
-		return 0, errors.Join(DisconnectInvalidToken, err)
+		return 0, errors.Join(answer.DisconnectInvalidToken, err)
 	case g.User != s.User():
-		return 0, errors.Join(DisconnectInvalidToken, errOtherUser)
+		return 0, errors.Join(answer.DisconnectInvalidToken, errOtherUser)
 	}
 	s.Renew(g)
 	if g.Ends.IsZero() {
@@ -276,7 +278,7 @@ func (s *Session) RPC(method string, data []byte) ([]byte, error) {
 // Message calls Config.Message.
 func (s *Session) Message(data []byte) error {
 	if s.node.onMessage == nil {
-		return DisconnectNotAvailable
+		return answer.DisconnectNotAvailable
 	}
 	s.node.onMessage(context.Background(), s.caller(), data)
 	return nil

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -82,12 +84,13 @@ func TestPersonalChannels(t *testing.T) {
 		"42,43": "other users could have its personal channel", "a#42": "other users could have",
 		strings.Repeat("x", 255): "is not a name of 1 to 255 bytes", "a\x01": "without control characters",
 	} {
-		connect(jwt.MapClaims{"sub": user}).wantClosed(t, want, DisconnectInvalidToken)
+		connect(jwt.MapClaims{"sub": user}).wantClosed(t, want, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
 	}
-	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).wantClosed(t, "many", DisconnectInvalidToken)
+	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).wantClosed(t, "many",
+		answer.DisconnectInvalidToken)
 	if _, err := New(Config{Namespaces: []Namespace{{Personal: true}}}); err == nil ||
 		!strings.Contains(err.Error(), "no client has a user") {
 		t.Errorf("without users: %v", err)
@@ -247,7 +250,7 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	} {
 		c := n.dial()
 		c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "caps": list}) + `"}}`))
-		c.wantClosed(t, want, DisconnectInvalidToken)
+		c.wantClosed(t, want, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
@@ -341,9 +344,9 @@ func TestSubRefreshHook(t *testing.T) {
 	n.clock.advance(62 * time.Second)
 	d.want(t, "expired", `{"push":{"channel":"r:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	e := n.connected("r:1")
-	failure = Disconnect{4501, "banned"}
+	failure = Disconnect{Code: 4501, Reason: "banned"}
 	n.clock.advance(62 * time.Second)
-	e.wantClosed(t, "banned", Disconnect{4501, "banned"})
+	e.wantClosed(t, "banned", Disconnect{Code: 4501, Reason: "banned"})
 	err := (&Hooks{}).check([]Namespace{{SubRefreshHook: true}})
 	if err == nil || !strings.Contains(err.Error(), "set --proxy-sub-refresh (Hooks.SubRefresh)") {
 		t.Errorf("the rule without its hook: %v", err)

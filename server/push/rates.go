@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // Rates limit how often each user, and each client's address, may do something: token buckets that
@@ -233,7 +235,7 @@ func (s *Server) CountCall(r *http.Request) time.Duration {
 func (s *Server) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
 	s.node.refusedRequest(RefusedRate, r)
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	WriteError(w, http.StatusTooManyRequests, ErrTooManyRequests.Code, ErrTooManyRequests.Message)
+	answer.WriteError(w, http.StatusTooManyRequests, ErrTooManyRequests.Code, ErrTooManyRequests.Message)
 }
 
 // String returns the rate in words.

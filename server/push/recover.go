@@ -3,6 +3,8 @@ package push
 import (
 	"context"
 	"errors"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file lets a client join a channel whose publications have positions. The client gets each
@@ -160,7 +162,7 @@ func (ch *channel) Lost(string) {
 	told, others := ch.evictMembers()
 	ch.mu.Unlock()
 	for _, m := range others {
-		m.s.Disconnect(DisconnectInsufficientState)
+		m.s.Disconnect(answer.DisconnectInsufficientState)
 	}
 	ch.releaseLater(told)
 }
@@ -176,7 +178,7 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 	for _, m := range gone {
 		m.at = nowhere
 		ch.uncount(m)
-		push := m.s.form().Unsubscribed(ch.name, unsubscribedInsufficient)
+		push := m.s.form().Unsubscribed(ch.name, answer.UnsubscribedInsufficient)
 		if push == nil || m.server {
 			others = append(others, m)
 		} else if m.s.evict(m) {
@@ -210,9 +212,9 @@ func (s *Session) evict(m *member) bool {
 
 // tellLost asks the client to subscribe again and recover, or disconnects it if it cannot do that.
 func (s *Session) tellLost(name string) {
-	push := s.form().Unsubscribed(name, unsubscribedInsufficient)
+	push := s.form().Unsubscribed(name, answer.UnsubscribedInsufficient)
 	if push == nil {
-		s.Disconnect(DisconnectInsufficientState)
+		s.Disconnect(answer.DisconnectInsufficientState)
 		return
 	}
 	s.Offer(&Message{Payload: push})

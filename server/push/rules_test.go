@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
@@ -112,7 +114,8 @@ func TestSubscriptionTokens(t *testing.T) {
 	d.asks(t, "subscribes", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1"}),
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
 	d.frame([]byte(`{"id":6,"sub_refresh":{"channel":"p:1","token":"` + old + `"}}`))
-	d.wantClosed(t, "refreshed by an expired token", Disconnect{3006, "subscription expired"}) // its client comes back
+	// its client comes back
+	d.wantClosed(t, "refreshed by an expired token", Disconnect{Code: 3006, Reason: "subscription expired"})
 	later := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(2 * time.Minute).Unix()})
 	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`,
 		`{"id":6,"sub_refresh":{"expires":true,"ttl":120}}`)
@@ -443,7 +446,7 @@ func TestAPI(t *testing.T) {
 func TestAPIEndsSubscriptions(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected("news", "more")
-	if !c.s.end("news", unsubscribedByServer) || c.s.end("news", unsubscribedByServer) {
+	if !c.s.end("news", answer.UnsubscribedByServer) || c.s.end("news", answer.UnsubscribedByServer) {
 		t.Error("a subscription can be ended once")
 	}
 	c.want(t, "ended", `{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)

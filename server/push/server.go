@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/membus"
@@ -256,17 +258,17 @@ func (s *Server) Admin() http.Handler { return s.admin }
 // sending clients. It also answers 503 while this node does not have what other nodes publish.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if problem := s.node.bus.State().Problem; problem != "" {
-		WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
+		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
 		return
 	}
-	WriteJSON(w, http.StatusOK, []byte(`{}`))
+	answer.WriteJSON(w, http.StatusOK, []byte(`{}`))
 }
 
 // UnlessDraining answers 503 in place of next when Drain or Shutdown was called.
 func (s *Server) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.node.isDraining() {
-			WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down")
+			answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down")
 			return
 		}
 		next(w, r)

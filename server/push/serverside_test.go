@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -66,7 +68,7 @@ func TestServerSideSubscriptionFails(t *testing.T) {
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"a"}}) +
 		`"}}`))
-	c.wantClosed(t, "the bus does not subscribe", DisconnectServerError)
+	c.wantClosed(t, "the bus does not subscribe", answer.DisconnectServerError)
 	n.bus = memory
 }
 
@@ -112,7 +114,7 @@ func TestSubscribeByServer(t *testing.T) {
 	}
 	n.publish(context.Background(), "p:1", Publication{Data: []byte("1")})
 	c.want(t, "publication", `{"push":{"channel":"p:1","pub":{"data":1}}}`)
-	c.s.end("p:1", unsubscribedByServer)
+	c.s.end("p:1", answer.UnsubscribedByServer)
 	c.want(t, "ended", `{"push":{"channel":"p:1","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // A Session is one client, over any transport. It has no goroutine. Its door calls the operations
@@ -117,7 +119,7 @@ func (n *node) begin(s *Session) *Session {
 	n.wheel.set(s, s.endAt)
 	s.mu.Unlock()
 	if n.isDraining() {
-		s.Disconnect(DisconnectShutdown)
+		s.Disconnect(answer.DisconnectShutdown)
 	}
 	return s
 }
@@ -195,7 +197,7 @@ const (
 // reply. size is that of the message, or of its largest publication, in bytes.
 func (s *Session) TooSlow(channel string, size int) {
 	queued := s.t.Queued()
-	if !s.Disconnect(DisconnectSlow) {
+	if !s.Disconnect(answer.DisconnectSlow) {
 		return
 	}
 	s.node.count.slow.Add(1)
@@ -250,14 +252,14 @@ func (s *Session) due(now int64) (reason Disconnect, do todo) {
 		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
 		return reason, 0
 	case s.pongBy != 0 && now >= s.pongBy:
-		reason = DisconnectNoPong
+		reason = answer.DisconnectNoPong
 	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.node.hooks.Refresh != nil:
 		do |= doRefresh
 		s.endAt = now + int64(s.node.timing.Refresh) // if the hook does not answer
 	case s.endAt != 0 && now >= s.endAt:
-		reason = DisconnectExpired
+		reason = answer.DisconnectExpired
 		if s.stage != stageConnected {
-			reason = DisconnectStale
+			reason = answer.DisconnectStale
 		}
 	case s.pingAt != 0 && now >= s.pingAt:
 		do |= doPing
@@ -318,13 +320,13 @@ func (s *Session) Disconnect(why Disconnect) bool {
 func (n *node) sendable(why Disconnect) Disconnect {
 	switch {
 	case why == Disconnect{}:
-		return DisconnectForced
-	case why.isValid():
+		return answer.DisconnectForced
+	case why.IsValid():
 		return why
 	}
 	n.log.Error("push: a hook's Disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes",
 		"code", why.Code, "reason bytes", len(why.Reason))
-	return DisconnectServerError
+	return answer.DisconnectServerError
 }
 
 // Ended removes the session from the wheel and its channels. The door calls it exactly once, after

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 func TestConnectAndSubscribeInOneFrame(t *testing.T) {
@@ -105,26 +107,26 @@ func TestFramesThatDisconnect(t *testing.T) {
 		fresh       bool
 		want        Disconnect
 	}{
-		{"empty", "", false, DisconnectBadRequest},
-		{"an empty line", "\n", false, DisconnectBadRequest},
-		{"not JSON", "hello", false, DisconnectBadRequest},
-		{"half a command", `{"id":1,`, false, DisconnectBadRequest},
-		{"no method", `{"id":1}`, false, DisconnectBadRequest},
-		{"an unknown method", `{"id":1,"dance":{}}`, false, DisconnectBadRequest},
-		{"no id", `{"subscribe":{"channel":"news"}}`, false, DisconnectBadRequest},
-		{"connect twice", `{"id":1,"connect":{}}`, false, DisconnectBadRequest},
-		{"a pong without a ping", `{}`, false, DisconnectBadRequest},
-		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, DisconnectBadRequest},
-		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, DisconnectBadRequest},
-		{"presence without a channel", `{"id":1,"presence":{}}`, false, DisconnectBadRequest},
-		{"history without a channel", `{"id":1,"history":{}}`, false, DisconnectBadRequest},
-		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, DisconnectBadRequest},
-		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, DisconnectBadRequest},
-		{"too many commands", many, false, DisconnectBadRequest},
-		{"send", `{"send":{"data":1}}`, false, DisconnectNotAvailable},
-		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, DisconnectBadRequest},
-		{"pong before connect", `{}`, true, DisconnectBadRequest},
-		{"connect without an id", `{"connect":{}}`, true, DisconnectBadRequest},
+		{"empty", "", false, answer.DisconnectBadRequest},
+		{"an empty line", "\n", false, answer.DisconnectBadRequest},
+		{"not JSON", "hello", false, answer.DisconnectBadRequest},
+		{"half a command", `{"id":1,`, false, answer.DisconnectBadRequest},
+		{"no method", `{"id":1}`, false, answer.DisconnectBadRequest},
+		{"an unknown method", `{"id":1,"dance":{}}`, false, answer.DisconnectBadRequest},
+		{"no id", `{"subscribe":{"channel":"news"}}`, false, answer.DisconnectBadRequest},
+		{"connect twice", `{"id":1,"connect":{}}`, false, answer.DisconnectBadRequest},
+		{"a pong without a ping", `{}`, false, answer.DisconnectBadRequest},
+		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, answer.DisconnectBadRequest},
+		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, answer.DisconnectBadRequest},
+		{"presence without a channel", `{"id":1,"presence":{}}`, false, answer.DisconnectBadRequest},
+		{"history without a channel", `{"id":1,"history":{}}`, false, answer.DisconnectBadRequest},
+		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, answer.DisconnectBadRequest},
+		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, answer.DisconnectBadRequest},
+		{"too many commands", many, false, answer.DisconnectBadRequest},
+		{"send", `{"send":{"data":1}}`, false, answer.DisconnectNotAvailable},
+		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, answer.DisconnectBadRequest},
+		{"pong before connect", `{}`, true, answer.DisconnectBadRequest},
+		{"connect without an id", `{"connect":{}}`, true, answer.DisconnectBadRequest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newTestNode(t)
@@ -197,7 +199,7 @@ func TestPing(t *testing.T) {
 	n.clock.advance(n.timing.Pong / 2)
 	c.wantOpen(t, "half of the time to answer has passed")
 	n.clock.advance(n.timing.Pong)
-	c.wantClosed(t, "no answer", DisconnectNoPong)
+	c.wantClosed(t, "no answer", answer.DisconnectNoPong)
 	c.hangUp()
 	n.clock.advance(10 * n.timing.Ping)
 	c.want(t, "after the end")
@@ -229,8 +231,8 @@ func TestStale(t *testing.T) {
 	n.clock.advance(n.timing.Connect - time.Second)
 	silent.wantOpen(t, "there is time left")
 	n.clock.advance(2 * time.Second)
-	silent.wantClosed(t, "nothing was sent", DisconnectStale)
-	expired.wantClosed(t, "connect was refused", DisconnectStale)
+	silent.wantClosed(t, "nothing was sent", answer.DisconnectStale)
+	expired.wantClosed(t, "connect was refused", answer.DisconnectStale)
 }
 
 func TestSlowConsumer(t *testing.T) {
@@ -246,7 +248,7 @@ func TestSlowConsumer(t *testing.T) {
 			t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
 		}
 	}
-	slow.wantClosed(t, "not reading", DisconnectSlow)
+	slow.wantClosed(t, "not reading", answer.DisconnectSlow)
 	quick.wantOpen(t, "reading")
 	if slow.max > 4096 || slow.max < 3000 {
 		t.Errorf("%d bytes were queued, the limit is 4096", slow.max)
@@ -270,7 +272,7 @@ func TestSlowByTheTransportsLimit(t *testing.T) {
 	c := n.connected("news")
 	c.full = true
 	n.publish(context.Background(), "news", Publication{Data: []byte("1")})
-	c.wantClosed(t, "the transport is full", DisconnectSlow)
+	c.wantClosed(t, "the transport is full", answer.DisconnectSlow)
 }
 
 // The queue of a client that sends many commands and reads no replies is bounded.
@@ -281,7 +283,7 @@ func TestSlowReader(t *testing.T) {
 	for range 100 {
 		c.frame([]byte(`{"id":3,"ping":{}}`))
 	}
-	c.wantClosed(t, "not reading replies", DisconnectSlow)
+	c.wantClosed(t, "not reading replies", answer.DisconnectSlow)
 	if c.max > 1000 {
 		t.Errorf("%d bytes queued", c.max)
 	}
@@ -314,7 +316,7 @@ func TestDrain(t *testing.T) {
 	late := n.dial()
 	for i, c := range []*fakeTransport{a, b, late} {
 		waitFor(t, "a client to be disconnected", c.isClosed)
-		c.wantClosed(t, fmt.Sprint("client ", i), DisconnectShutdown)
+		c.wantClosed(t, fmt.Sprint("client ", i), answer.DisconnectShutdown)
 		c.hangUp()
 	}
 	if err := <-done; err != nil {
@@ -383,7 +385,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Error("a late session is not closing")
 	}
 	opened.OpenEvents(late, q, opened.Ended)
-	q.wantClosed(t, "a late stream", DisconnectShutdown)
+	q.wantClosed(t, "a late stream", answer.DisconnectShutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {
 		t.Errorf("the log says:\n%s", n.log)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/web"
@@ -71,7 +73,7 @@ func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
 	for _, session := range s.server.node.wheel.all() {
-		session.Disconnect(DisconnectShutdown)
+		session.Disconnect(answer.DisconnectShutdown)
 	}
 	s.run(15 * time.Second)
 	if err := s.web.Shutdown(context.Background()); err != nil {

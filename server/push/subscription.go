@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file holds a session's subscriptions: those that the client asks for, those that the server
@@ -82,7 +84,7 @@ func (s *Session) Join(r *Reservation, announce func(Welcome)) error {
 	s.node.announce(m, true) // before settle, after which a leave may be announced
 	s.settle(m)
 	if r.settle() || s.hasLostRight(m) {
-		s.end(m.ch.name, unsubscribedByServer)
+		s.end(m.ch.name, answer.UnsubscribedByServer)
 	}
 	return nil
 }
@@ -150,7 +152,7 @@ func (s *Session) RefreshSubscription(name, token string) (ttl uint32, err error
 	g, ttl, err := s.subscriptionGrant(name, token)
 	switch {
 	case errors.Is(err, ErrTokenExpired):
-		return 0, errors.Join(DisconnectSubscriptionExpired, errTokenExpired)
+		return 0, errors.Join(answer.DisconnectSubscriptionExpired, errTokenExpired)
 	case err != nil:
 		return 0, err
 	}
@@ -233,7 +235,7 @@ func (s *Session) Unsubscribe(name string) bool {
 // end ends the subscription to the channel of that name, and sends the client the reason. If the
 // client's form has no message for that, it ends the connection. A subscription that is being made
 // ends when it is made. end returns false if there is none.
-func (s *Session) end(name string, why Unsubscription) bool {
+func (s *Session) end(name string, why answer.Unsubscription) bool {
 	if !s.Unsubscribe(name) {
 		if r := s.node.hub.reserved(s, name); r != nil {
 			r.end()
@@ -245,7 +247,7 @@ func (s *Session) end(name string, why Unsubscription) bool {
 	}
 	push := s.form().Unsubscribed(name, why)
 	if push == nil {
-		s.Disconnect(DisconnectForced)
+		s.Disconnect(answer.DisconnectForced)
 		return true
 	}
 	if s.Offer(&Message{Payload: push}) == OfferFull {
@@ -318,7 +320,7 @@ func (s *Session) expireSubscriptions(now int64) {
 	}
 	s.mu.Unlock()
 	for _, name := range over {
-		s.end(name, unsubscribedExpired)
+		s.end(name, answer.UnsubscribedExpired)
 	}
 	if len(asked) > 0 {
 		s.node.clock.AfterFunc(0, func() { // a hook may block
@@ -345,7 +347,7 @@ func (s *Session) setCapabilities(caps capabilities) {
 	}
 	s.mu.Unlock()
 	for _, name := range lost {
-		s.end(name, unsubscribedByServer)
+		s.end(name, answer.UnsubscribedByServer)
 	}
 }
 
@@ -432,7 +434,7 @@ func (m *member) refreshByHook() {
 		s.node.log.Error("push: a hook failed", "hook", "sub_refresh", "client", s.id.String(), "channel", name,
 			"error", err)
 	case a.Expired || s.node.isPast(a.ExpireAt):
-		s.end(name, unsubscribedExpired)
+		s.end(name, answer.UnsubscribedExpired)
 	default:
 		s.expireSubscriptionAt(m, a.ExpireAt)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/token"
@@ -77,16 +79,16 @@ func TestConnectWithToken(t *testing.T) {
 			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 			c.wantOpen(t, name)
 			c.connect(token)
-			c.wantClosed(t, name+", and the client goes on", DisconnectBadRequest)
+			c.wantClosed(t, name+", and the client goes on", answer.DisconnectBadRequest)
 		default:
 			c.want(t, name)
-			c.wantClosed(t, name, DisconnectInvalidToken)
+			c.wantClosed(t, name, answer.DisconnectInvalidToken)
 		}
 		c.hangUp()
 	}
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{}}`))
-	c.wantClosed(t, "missing", DisconnectBadRequest)
+	c.wantClosed(t, "missing", answer.DisconnectBadRequest)
 	if n.hub.held() != 0 {
 		t.Error("a client without a valid token was accepted")
 	}
@@ -98,7 +100,7 @@ func TestTokenEnds(t *testing.T) {
 	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
 		"exp": n.clock.Now().Add(20 * time.Second).Unix()}))
 	c.take()
-	answer := func(d time.Duration) { // advances the clock and answers pings meanwhile
+	advance := func(d time.Duration) { // advances the clock and answers pings meanwhile
 		for ; d > 0; d -= time.Second {
 			n.clock.advance(time.Second)
 			for range c.take() {
@@ -106,7 +108,7 @@ func TestTokenEnds(t *testing.T) {
 			}
 		}
 	}
-	answer(30 * time.Second)
+	advance(30 * time.Second)
 	c.wantOpen(t, "there is time left to refresh")
 	refresh := func(user string, d time.Duration) string {
 		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": user,
@@ -115,10 +117,10 @@ func TestTokenEnds(t *testing.T) {
 	}
 	c.frame([]byte(refresh("ann", 40*time.Second)))
 	c.want(t, "refreshed", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":40}}`)
-	answer(64 * time.Second)
+	advance(64 * time.Second)
 	c.wantOpen(t, "refreshed")
-	answer(2 * time.Second)
-	c.wantClosed(t, "not refreshed again", DisconnectExpired)
+	advance(2 * time.Second)
+	c.wantClosed(t, "not refreshed again", answer.DisconnectExpired)
 }
 
 // A token's exp may be beyond the times that the server can represent. Such a token never expires.
@@ -161,10 +163,10 @@ func TestRefreshRefused(t *testing.T) {
 		name, token string
 		want        Disconnect
 	}{
-		{"expired", "expired", DisconnectExpired},
-		{"forged", "another secret", DisconnectInvalidToken},
-		{"another user's", "", DisconnectInvalidToken},
-		{"missing", "missing", DisconnectBadRequest},
+		{"expired", "expired", answer.DisconnectExpired},
+		{"forged", "another secret", answer.DisconnectInvalidToken},
+		{"another user's", "", answer.DisconnectInvalidToken},
+		{"missing", "missing", answer.DisconnectBadRequest},
 	} {
 		n := newTestNode(t, withTokens)
 		all := tokens(t, n.clock.Now())
@@ -262,7 +264,7 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 			c.wantOpen(t, tt.claim)
 			continue
 		}
-		c.wantClosed(t, tt.claim, DisconnectInvalidToken)
+		c.wantClosed(t, tt.claim, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), tt.want) {
 			t.Errorf("%s %v: the log says\n%s, want %s", tt.claim, tt.value, n.log, tt.want)
 		}

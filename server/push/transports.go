@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/token"
 	"github.com/myriad-go/myriad/web"
@@ -115,7 +117,7 @@ func (t *StreamTransport) Close(why Disconnect) {
 
 // end sends the last message, if there is room for it, and closes the stream.
 func (t *StreamTransport) end(why Disconnect) {
-	if t.Client != nil && why != DisconnectSlow {
+	if t.Client != nil && why != answer.DisconnectSlow {
 		_ = t.stream.Send(&Message{Payload: t.Client.LastMessage(why)}) // without room, the end has no reason
 	}
 	t.stream.Close(why)
@@ -155,7 +157,7 @@ func (t webStream) Remote() string { return t.Stream.RemoteAddr().String() }
 
 // Close ends the stream. The end of a response has no reason.
 func (t webStream) Close(why Disconnect) {
-	if why == DisconnectSlow {
+	if why == answer.DisconnectSlow {
 		t.Stream.Abort(why)
 		return
 	}
@@ -258,7 +260,7 @@ func (s *Server) NotDetached(w http.ResponseWriter, r *http.Request, err error) 
 		return
 	}
 	s.node.log.Error("push: events need a web.Server: serve push.Server with one", "error", err)
-	WriteError(w, http.StatusInternalServerError, ErrInternal.Code, "events cannot be served here")
+	answer.WriteError(w, http.StatusInternalServerError, ErrInternal.Code, "events cannot be served here")
 }
 
 // Bearer returns the token of r, from the query or from Authorization. An EventSource cannot set
@@ -282,7 +284,8 @@ func (s *Server) RefuseToken(w http.ResponseWriter, r *http.Request, err error) 
 	if errors.Is(err, errKeyNotYetKnown) {
 		s.node.refusedRequest(RefusedUnknownKey, r, "error", OneLine(err))
 		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
-		WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, strings.TrimPrefix(errKeyNotYetKnown.Error(),
+		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code,
+			strings.TrimPrefix(errKeyNotYetKnown.Error(),
 			"push: "))
 		return
 	}
@@ -290,30 +293,17 @@ func (s *Server) RefuseToken(w http.ResponseWriter, r *http.Request, err error) 
 	switch {
 	case errors.Is(err, errTokenExpired):
 		why = RefusedExpired
-		WriteError(w, http.StatusUnauthorized, ErrTokenExpired.Code, ErrTokenExpired.Message)
+		answer.WriteError(w, http.StatusUnauthorized, ErrTokenExpired.Code, ErrTokenExpired.Message)
 	case errors.Is(err, ErrNoToken):
 		why = RefusedNoToken
-		WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
+		answer.WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
 			"a token is needed: ?token=… or Authorization: Bearer …")
 	case errors.As(err, &claim):
-		WriteError(w, http.StatusUnauthorized, uint32(DisconnectInvalidToken.Code),
-			DisconnectInvalidToken.Reason+": "+claim.Error())
+		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
+			answer.DisconnectInvalidToken.Reason+": "+claim.Error())
 	default:
-		WriteError(w, http.StatusUnauthorized, uint32(DisconnectInvalidToken.Code), DisconnectInvalidToken.Reason)
+		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
+			answer.DisconnectInvalidToken.Reason)
 	}
 	s.node.refusedRequest(why, r, "error", OneLine(err))
-}
-
-// RefuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
-func RefuseByHook(w http.ResponseWriter, err error) {
-	status, answer, why := http.StatusForbidden, Error{}, Disconnect{}
-	if errors.As(err, &why) {
-		answer = Error{uint32(why.Code), why.Reason, why.Reconnects()}
-	} else {
-		errors.As(err, &answer)
-	}
-	if answer.Temporary {
-		status = http.StatusServiceUnavailable
-	}
-	WriteError(w, status, answer.Code, answer.Message)
 }

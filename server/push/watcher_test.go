@@ -67,7 +67,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 			t.Errorf("disconnecting a watcher by its id: %s", got)
 		}
 	}
-	watcher.Close(Disconnect{3000, "connection closed"})
+	watcher.Close(Disconnect{Code: 3000, Reason: "connection closed"})
 	client.hangUp()
 	waitFor(t, "the watcher to end", func() bool { return len(ts.node.wheel.all()) == 0 })
 	if got := ts.node.hub.held(); got != 0 {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -45,8 +47,8 @@ func (s *Door) apiBroadcast(ctx context.Context, r *request) ([]byte, error) {
 			result = append(appendPublished(append(result, `{"result":`...), one.Position), '}')
 			continue
 		}
-		e := s.Explain("broadcast", one.Err)
-		result = push.AppendError(result, e.Code, e.Message)
+		e := answer.FailureOf(s.Logger(), "broadcast", one.Err)
+		result = answer.AppendError(result, e.Code, e.Message)
 	}
 	return append(result, "]}"...), nil
 }
@@ -183,12 +185,12 @@ func numClients(n int, err error) ([]byte, error) {
 }
 
 func (s *Door) apiDisconnect(ctx context.Context, r *request) ([]byte, error) {
-	why := push.Disconnect{}
+	why := answer.Disconnect{}
 	if d := r.Disconnect; d != nil {
 		if d.Code < 3000 || d.Code > 4999 {
-			return nil, badRequest(push.BadDisconnect)
+			return nil, badRequest(answer.BadDisconnect)
 		}
-		why = push.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
+		why = answer.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
 	}
 	return numClients(s.Disconnect(ctx, r.target(), why))
 }

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad"
@@ -139,7 +141,7 @@ func (s *Door) serveStats(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: stats are always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 func loopsOf(engine *myriad.Engine) []loopStats {
@@ -162,5 +164,5 @@ func writeShown(w http.ResponseWriter, shown any) {
 	if err != nil {
 		panic("push: what the console shows is always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }

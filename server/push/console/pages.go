@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/api"
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -22,14 +24,15 @@ const listedChannels = 200
 func (s *Door) serveChannels(w http.ResponseWriter, r *http.Request) {
 	list, err := s.FindChannels(r.Context(), r.URL.Query().Get("match"), listedChannels)
 	if err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
+			"console", err).Message)
 		return
 	}
 	body, err := json.Marshal(list)
 	if err != nil {
 		panic("push: names of channels are always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 // shownConnections bounds the connections of one answer.
@@ -43,7 +46,7 @@ const shownHistory = 20
 func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if s.CheckChannel(name) != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, s.ChannelRule("the channel", name))
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, s.ChannelRule("the channel", name))
 		return
 	}
 	rules := s.Rules(name)
@@ -64,8 +67,9 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 		shown.Presence = api.PresenceResult(there.Clients)
 	}
 	for _, err := range []error{err, absent} {
-		if err != nil && !errors.Is(err, push.ErrNotAvailable) && !errors.Is(err, push.ErrLimitExceeded) {
-			push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+		if err != nil && !errors.Is(err, answer.ErrNotAvailable) && !errors.Is(err, answer.ErrLimitExceeded) {
+			answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
+				"console", err).Message)
 			return
 		}
 	}
@@ -73,7 +77,7 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: the description of a channel is always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 // serveConnections lists the connections of all nodes of which the query's "match" is a part of the
@@ -81,7 +85,8 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 func (s *Door) serveConnections(w http.ResponseWriter, r *http.Request) {
 	list, err := s.FindConnections(r.Context(), r.URL.Query().Get("match"), shownConnections)
 	if err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
+			"console", err).Message)
 		return
 	}
 	writeShown(w, list)
@@ -99,34 +104,35 @@ func (s *Door) serveCluster(w http.ResponseWriter, r *http.Request) {
 	}{state.Problem, state.Nodes, state.Logs, []push.NodeView{}}
 	var err error
 	if shown.Nodes, err = s.ViewNodes(r.Context()); err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
+			"console", err).Message)
 		return
 	}
 	body, err := json.Marshal(shown)
 	if err != nil {
 		panic("push: the state of a cluster is always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 // serveRemove makes the cluster forget the node that is named in the query.
 func (s *Door) serveRemove(w http.ResponseWriter, r *http.Request) {
-	if !push.AllowMethod(w, r, http.MethodPost) {
+	if !answer.AllowMethod(w, r, http.MethodPost) {
 		return
 	}
 	name := r.URL.Query().Get("node")
 	switch {
 	case s.NodeRemover() == nil:
-		push.WriteError(w, http.StatusNotFound, push.ErrMethodNotFound.Code,
+		answer.WriteError(w, http.StatusNotFound, answer.ErrMethodNotFound.Code,
 			"this server is no part of a cluster that it runs itself")
 	case name == "":
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, "node is missing")
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, "node is missing")
 	default:
 		if err := s.NodeRemover()(r.Context(), name); err != nil {
-			push.WriteError(w, http.StatusConflict, push.ErrBadRequest.Code, err.Error())
+			answer.WriteError(w, http.StatusConflict, answer.ErrBadRequest.Code, err.Error())
 			return
 		}
-		push.WriteJSON(w, http.StatusOK, []byte("{}"))
+		answer.WriteJSON(w, http.StatusOK, []byte("{}"))
 	}
 }
 
@@ -220,7 +226,7 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, tokenBytes))
 	if err != nil {
-		push.RefuseBody(w, err)
+		answer.RefuseBody(w, err)
 		return
 	}
 	err = json.Unmarshal(body, &asked)
@@ -228,7 +234,7 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("more than " + strconv.Itoa(explainedChannels) + " channels")
 	}
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code,
 			`the body is not {"token": "…", "channels": ["…"]}: `+err.Error())
 		return
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -80,7 +82,7 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+				answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code,
 					fmt.Sprintf("the parameter %s=%s is not served",
 						name,
 						values[0]))
@@ -176,7 +178,7 @@ func (f form) Notice(channel string, n bus.Notice) []byte {
 	return f.frame(f.appendPush(nil, &push))
 }
 
-func (f form) Unsubscribed(channel string, why push.Unsubscription) []byte {
+func (f form) Unsubscribed(channel string, why answer.Unsubscription) []byte {
 	told := centrifuge.Unsubscribed(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Channel: channel, Unsubscribe: &told}))
 }
@@ -207,7 +209,7 @@ func (f form) Refreshed(ttl uint32) []byte {
 }
 
 // lastMessage says why a response ends. A WebSocket's close frame says it by itself.
-func (f form) lastMessage(why push.Disconnect) []byte {
+func (f form) lastMessage(why answer.Disconnect) []byte {
 	told := centrifuge.Disconnect(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Disconnect: &told}))
 }

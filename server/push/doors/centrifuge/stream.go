@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -68,7 +70,7 @@ func requestCodec(r *http.Request) centrifuge.Codec {
 
 // readFrame returns what the client sends, at most Limits.Frame bytes, or answers with an error.
 func (c *streams) readFrame(w http.ResponseWriter, r *http.Request, methods ...string) ([]byte, bool) {
-	if !push.AllowMethod(w, r, methods...) {
+	if !answer.AllowMethod(w, r, methods...) {
 		return nil, false
 	}
 	limit := c.server.Limits().Frame
@@ -76,17 +78,17 @@ func (c *streams) readFrame(w http.ResponseWriter, r *http.Request, methods ...s
 		asked := r.URL.Query().Get("cf_connect")
 		switch {
 		case len(asked) > limit:
-			push.WriteTooLarge(w, limit)
+			answer.WriteTooLarge(w, limit)
 			return nil, false
 		case asked == "":
-			push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, "cf_connect in the query is missing")
+			answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, "cf_connect in the query is missing")
 			return nil, false
 		}
 		return []byte(asked), true
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		push.RefuseBody(w, err)
+		answer.RefuseBody(w, err)
 		return nil, false
 	}
 	return body, true
@@ -158,12 +160,12 @@ func (c *streams) serveEmulation(w http.ResponseWriter, r *http.Request) {
 	}
 	request, err := requestCodec(r).ParseEmulation(body)
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return
 	}
 	e := c.find(request.Session)
 	if e == nil {
-		push.WriteError(w, http.StatusNotFound, push.ErrBadRequest.Code, errNoSession.Error())
+		answer.WriteError(w, http.StatusNotFound, answer.ErrBadRequest.Code, errNoSession.Error())
 		return
 	}
 	e.running.Lock()

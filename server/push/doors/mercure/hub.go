@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
@@ -329,7 +331,7 @@ func (h *Hub) Lost(string) {
 	all := h.router.All()
 	h.mu.Unlock()
 	for _, s := range all {
-		s.Disconnect(push.DisconnectInsufficientState)
+		s.Disconnect(answer.DisconnectInsufficientState)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -91,7 +93,7 @@ func (h *Hub) tell(s *push.Session, one subscriber, active bool) {
 		}
 		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
 			Private: true})
-		if err != nil && !errors.Is(err, push.ErrDraining) && !errors.Is(err, bus.ErrClosed) {
+		if err != nil && !errors.Is(err, answer.ErrDraining) && !errors.Is(err, bus.ErrClosed) {
 			h.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
 		}
 	}
@@ -140,7 +142,7 @@ func firstSubscriptions(list []subscription) []subscription {
 
 // serveSubscriptions answers with the subscriptions of all nodes, those for one topic, or one.
 func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
-	if !push.AllowMethod(w, r, http.MethodGet, http.MethodHead) {
+	if !answer.AllowMethod(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}
 	if err := h.mayList(r); err != nil {
@@ -151,7 +153,8 @@ func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	past, err := h.Bus().History(ctx, h.topic(), push.Query{})
 	if err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions",
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(h.Logger(),
+			"mercure subscriptions",
 			err).Message)
 		return
 	}
@@ -163,7 +166,7 @@ func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
 	header.Set("Link", "<"+hubPath+`>; rel="mercure"`)
 	header.Set("ETag", fmt.Sprintf("%q", last))
 	header.Set("Cache-Control", "must-revalidate")
-	if push.HasETag(r, last) {
+	if answer.HasETag(r, last) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -209,11 +212,12 @@ func (h *Hub) answerSubscriptions(ctx context.Context, w http.ResponseWriter, r 
 	}{jsonldContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
 	switch {
 	case err != nil:
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions",
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(h.Logger(),
+			"mercure subscriptions",
 			err).Message)
 		return
 	case q.Subscriber != "" && len(list) == 0:
-		push.WriteError(w, http.StatusNotFound, push.ErrMethodNotFound.Code, "there is no such subscription")
+		answer.WriteError(w, http.StatusNotFound, answer.ErrMethodNotFound.Code, "there is no such subscription")
 		return
 	case q.Subscriber != "":
 		list[0].Context, list[0].LastEventID = jsonldContext, last

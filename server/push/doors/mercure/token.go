@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -193,12 +195,12 @@ func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errDenied), errors.Is(err, errOrigin):
 		h.RefusedRequest(push.RefusedPermission, r, "error", push.OneLine(err))
-		push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
+		answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
 			"push: mercure: "))
 	case errors.Is(err, push.ErrNoToken):
 		h.RefusedRequest(push.RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		push.WriteError(w, http.StatusUnauthorized, push.ErrUnauthorized.Code,
+		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+cookieName)
 	default:
 		h.RefuseToken(w, r, err)

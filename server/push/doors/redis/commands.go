@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/resp/wire"
@@ -181,7 +183,7 @@ func (d *Door) mayList(w *resp.Reply, c *resp.Command) bool {
 	if d.isOperator(c.Conn) {
 		return true
 	}
-	d.fail(w, "redis pubsub", push.ErrPermissionDenied)
+	d.fail(w, "redis pubsub", answer.ErrPermissionDenied)
 	return false
 }
 

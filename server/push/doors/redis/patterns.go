@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/buf"
@@ -135,7 +137,7 @@ func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !d.joinPatterns(k, s, c) {
-		d.fail(w, "redis psubscribe", push.ErrLimitExceeded)
+		d.fail(w, "redis psubscribe", answer.ErrLimitExceeded)
 	}
 }
 

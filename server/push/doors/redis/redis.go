@@ -17,6 +17,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
@@ -169,7 +171,8 @@ func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
 	if !same && d.MayConnectNow(g) > 0 {
 		k.mu.Unlock()
 		d.Refused(push.RefusedRate, c.RemoteAddr().String(), "user", g.User)
-		c.Abort(push.ErrTooManyRequests) // a wrong password is final to clients; after a lost connection they try again
+		// a wrong password is final to clients; after a lost connection they try again
+		c.Abort(answer.ErrTooManyRequests)
 		return false
 	}
 	subscribed := k.count(false)+k.count(true) > 0
@@ -286,10 +289,10 @@ func kindOf(data []byte) push.Kind {
 // fail answers with an error.
 func (d *Door) fail(w *resp.Reply, method string, err error) {
 	code := "ERR "
-	if errors.Is(err, push.ErrPermissionDenied) {
+	if errors.Is(err, answer.ErrPermissionDenied) {
 		code = "NOPERM "
 	}
-	w.Error(code + d.Explain(method, err).Message)
+	w.Error(code + answer.FailureOf(d.Logger(), method, err).Message)
 }
 
 // New returns the door. It has no path: see Listener.
@@ -374,8 +377,8 @@ func (t transport) Queued() int { return t.Conn.Queued() }
 func (t transport) Remote() string { return t.RemoteAddr().String() }
 
 // Close ends the connection. Redis has no message for the reason.
-func (t transport) Close(why push.Disconnect) {
-	if why == push.DisconnectSlow {
+func (t transport) Close(why answer.Disconnect) {
+	if why == answer.DisconnectSlow {
 		t.Conn.Abort(why)
 		return
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
@@ -78,7 +80,7 @@ func TestHooksKnowTheTransport(t *testing.T) {
 		Hooks: push.Hooks{
 			Subscribe: func(_ context.Context, c push.Caller, _ push.SubscribeRequest) (push.SubscribeAnswer, error) {
 				asked <- c
-				return push.SubscribeAnswer{}, push.ErrPermissionDenied
+				return push.SubscribeAnswer{}, answer.ErrPermissionDenied
 			},
 		}})
 	if err != nil {

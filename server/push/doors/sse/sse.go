@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
 )
@@ -88,7 +90,7 @@ func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
 // missed. If the server cannot tell what that is, it sends an event named "gap" with the data
 // {"channel":"…"} instead. Streams of several channels have no ids.
 func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
-	if !push.AllowMethod(w, r, http.MethodGet) {
+	if !answer.AllowMethod(w, r, http.MethodGet) {
 		return
 	}
 	channels, ok := d.eventChannels(w, r)
@@ -97,8 +99,8 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	g, err := d.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
 	switch {
-	case errors.As(err, new(push.Error)), errors.As(err, new(push.Disconnect)):
-		push.RefuseByHook(w, err)
+	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
+		answer.RefuseByHook(w, err)
 		return
 	case err != nil:
 		d.RefuseToken(w, r, err)
@@ -111,7 +113,7 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	for _, name := range channels {
 		if problem := d.refusesEvents(name, g); problem != "" {
 			d.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
-			push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, problem)
+			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, problem)
 			return
 		}
 	}
@@ -138,7 +140,7 @@ func (d *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels [
 	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
 	err := d.checkChannels(channels)
 	if err == nil {
-		err = push.CheckQuery(query, "channel", "named", "token", "last_event_id")
+		err = answer.CheckQuery(query, "channel", "named", "token", "last_event_id")
 	}
 	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
 		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
@@ -146,7 +148,7 @@ func (d *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels [
 		err = checkEventNames(channels)
 	}
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return nil, false
 	}
 	return channels, true
@@ -247,7 +249,7 @@ func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channe
 		if err != nil {
 			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
 				"error", err)
-			s.Disconnect(push.DisconnectServerError)
+			s.Disconnect(answer.DisconnectServerError)
 		}
 	}
 	return s
