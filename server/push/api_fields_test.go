@@ -117,8 +117,7 @@ func (n *node) epochOf(t *testing.T, channel string) string {
 }
 
 func TestAPITags(t *testing.T) {
-	n := newTestNode(t)
-	n.rules.Load().none.HistorySize = 3
+	n := newTestNode(t, withRules(t, Namespace{HistorySize: 3}))
 	c := n.connected("news")
 	p := Publication{Data: []byte("1"), Tags: map[string]string{"b": "2", "a": "é\n"}}
 	if _, err := n.publish(t.Context(), "news", p); err != nil {

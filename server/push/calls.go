@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -136,7 +138,7 @@ func (s *Server) publishChecked(ctx context.Context, channel string, data []byte
 		return at, Error{Code: ErrNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
 	case errors.Is(err, errBadVersion):
 		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", maxID))
-	case errors.Is(err, errBadChannel):
+	case errors.Is(err, policy.ErrBadChannel):
 		return at, s.checkChannel(channel)
 	case errors.Is(err, errBadID):
 		return at, badCall(fmt.Sprintf("idempotency_key has more than %d bytes", maxID))
@@ -189,7 +191,7 @@ const mostChannels = 1000
 // Channels lists channels that have subscribers, those with the most first, at most 1,000. pattern
 // is a glob, as docs/guides/api.md has it; empty: all of them.
 func (s *Server) Channels(ctx context.Context, pattern string) ([]ChannelInfo, error) {
-	if _, err := newGlob(pattern); err != nil {
+	if _, err := policy.NewGlob(pattern); err != nil {
 		return nil, badCall(err.Error())
 	}
 	list, err := s.node.allChannels(ctx, operation{Pattern: pattern, Most: mostChannels})
@@ -243,7 +245,7 @@ func (s *Server) Connections(ctx context.Context, user string) ([]ConnectionInfo
 // feature that has checks.
 func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 	err := s.checkChannel(name)
-	if err == nil && !has(s.node.rules.of(name)) {
+	if err == nil && !has(s.node.rules.Of(name)) {
 		return ErrNotAvailable
 	}
 	return err
@@ -251,11 +253,11 @@ func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 
 // checkChannel returns the API's error for a name that no channel may have.
 func (s *Server) checkChannel(name string) error {
-	switch err := s.node.checkChannel(name); {
+	switch err := s.node.rules.Check(name); {
 	case name == "":
 		return badCall("channel is missing")
-	case errors.Is(err, errBadChannel):
-		return badCall(s.node.channelRule("the channel", name))
+	case errors.Is(err, policy.ErrBadChannel):
+		return badCall(s.node.rules.WhyNot("the channel", name))
 	default:
 		return err
 	}
@@ -323,7 +325,7 @@ func (s *Server) Subscribe(ctx context.Context, t Target, channel string, o Subs
 	case o.Info != nil && !json.Valid(o.Info):
 		return 0, badCall("info is not JSON")
 	}
-	if err := o.Override.check(s.node.rules.of(channel)); err != nil {
+	if err := o.Override.check(s.node.rules.Of(channel)); err != nil {
 		return 0, err
 	}
 	op.Channel, op.Since, op.ExpireAt, op.Data, op.Info = channel, o.Since, o.ExpireAt, o.Data, info

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/server/push/bus"
 )
@@ -162,7 +164,7 @@ func (ch *channel) connect() error {
 	n := ch.hub.node
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.retention()}, ch)
+	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.Retention()}, ch)
 	ch.open = err == nil
 	return err
 }
@@ -430,9 +432,9 @@ func (ch *channel) Present(_ string, to []ClientInfo) []ClientInfo {
 
 // A special is what a channel knows of such a member. The channel's mu guards it.
 type special struct {
-	filter *TagFilter // nil: all publications
-	delta  bool       // publications are deltas to the one before, where that is shorter
-	synced bool       // the member has the channel's last publication, which deltas build on
+	filter *policy.TagFilter // nil: all publications
+	delta  bool              // publications are deltas to the one before, where that is shorter
+	synced bool              // the member has the channel's last publication, which deltas build on
 }
 
 // A DeltaForm is a form whose clients can apply deltas.
@@ -516,7 +518,7 @@ func (e *encoder) specialMessage(ch *channel, m *member) *Message {
 		}
 		return *made
 	}
-	list := sp.filter.selected(e.list)
+	list := sp.filter.Select(e.list)
 	switch len(list) {
 	case 0:
 		return nil

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -189,7 +191,7 @@ func (n *node) refreshHere(op operation) (count int) {
 func (n *node) channelsHere(op operation) ChannelList {
 	wanted := func(name string) bool { return strings.Contains(name, op.Pattern) }
 	if !op.Contains {
-		glob, err := newGlob(op.Pattern)
+		glob, err := policy.NewGlob(op.Pattern)
 		if err != nil {
 			return ChannelList{}
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
@@ -147,13 +149,13 @@ func (h *hub) held() (n int) {
 }
 
 // mustRules returns the rules of the namespaces.
-func mustRules(t *testing.T, list ...Namespace) *ruleTable {
+func mustRules(t *testing.T, list ...Namespace) *policy.Table {
 	t.Helper()
-	rules, err := newNamespaces(list, true)
+	rules, err := policy.NewNamespaces(list, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRuleTable(rules)
+	return newTable(Config{}, rules)
 }
 
 // A fakeTransport records what the peer receives. While stuck is set, the peer does not read.

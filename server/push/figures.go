@@ -66,15 +66,10 @@ func (s *Server) Refusals(after uint64) (counts map[string]uint64, latest []Show
 
 // Namespaces returns the rules of all namespaces, those of the one without a name first. They do
 // not change.
-func (s *Server) Namespaces() []*Namespace { return s.node.rules.Load().all() }
+func (s *Server) Namespaces() []*Namespace { return s.node.rules.All() }
 
 // DeniesClientPublish returns Config.DenyClientPublish.
-func (s *Server) DeniesClientPublish() bool { return s.node.denyClientPublish }
-
-// ExplainToken is the function ExplainToken with the keys and the rules that this server uses.
-func (s *Server) ExplainToken(token string, channels []string) (TokenExplanation, error) {
-	return s.node.explainToken(token, channels)
-}
+func (s *Server) DeniesClientPublish() bool { return s.node.rules.DenyClientPublish }
 
 // FindChannels lists at most `most` channels of all nodes whose names contain part, those with the
 // most subscribers first.

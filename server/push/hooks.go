@@ -122,14 +122,14 @@ func (h *Hooks) any() bool {
 func (h *Hooks) check(rules []Namespace) (err error) {
 	for _, ns := range rules {
 		if ns.SubscribeHook && h.Subscribe == nil {
-			err = errors.Join(err, ns.wrong("subscribe-proxy needs a backend: set --proxy-subscribe (Hooks.Subscribe)"))
+			err = errors.Join(err, ns.Wrong("subscribe-proxy needs a backend: set --proxy-subscribe (Hooks.Subscribe)"))
 		}
 		if ns.SubRefreshHook && (h.SubRefresh == nil || !ns.SubscribeHook) {
-			err = errors.Join(err, ns.wrong("sub-refresh-proxy needs subscribe-proxy and a backend: "+
+			err = errors.Join(err, ns.Wrong("sub-refresh-proxy needs subscribe-proxy and a backend: "+
 				"set --proxy-sub-refresh (Hooks.SubRefresh)"))
 		}
 		if ns.PublishHook && h.Publish == nil {
-			err = errors.Join(err, ns.wrong("publish-proxy needs a backend: set --proxy-publish (Hooks.Publish)"))
+			err = errors.Join(err, ns.Wrong("publish-proxy needs a backend: set --proxy-publish (Hooks.Publish)"))
 		}
 	}
 	return err
@@ -297,7 +297,7 @@ func (s *Session) refreshByHook() {
 // refreshed applies the answer of Hooks.Refresh.
 func (s *Session) refreshed(a RefreshAnswer) {
 	if a.Caps != nil {
-		caps, err := s.node.regexes.capabilities(a.Caps)
+		caps, err := s.node.regexes.Capabilities(a.Caps)
 		if err != nil {
 			s.hookFailed("refresh", err)
 			return

@@ -68,7 +68,7 @@ func (h *hub) acquire(name string) *channel {
 	defer sh.mu.Unlock()
 	ch := sh.channels[name]
 	if ch == nil {
-		ch = &channel{hub: h, name: name, rules: h.node.rules.of(name)}
+		ch = &channel{hub: h, name: name, rules: h.node.rules.Of(name)}
 		sh.channels[name] = ch
 	}
 	ch.users++

@@ -333,7 +333,7 @@ func TestMercureHistory(t *testing.T) {
 	if _, header := m.subscribe("topic=a&lastEventID=" + last); header.Get("Last-Event-ID") != last {
 		t.Errorf("after 8: from %s, want %s", header.Get("Last-Event-ID"), last)
 	}
-	if got := m.node.validChannel(mercureLog); got {
+	if got := m.node.rules.IsName(mercureLog); got {
 		t.Error("the log of updates is a channel that clients can subscribe to")
 	}
 }

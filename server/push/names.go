@@ -3,6 +3,7 @@ package push
 import (
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/policy"
 )
 
 // These types of package bus appear in the calls of a Server and in Hooks. A program that embeds a
@@ -53,3 +54,33 @@ var (
 	// ErrDraining is returned by calls while the server shuts down.
 	ErrDraining = answer.ErrDraining
 )
+
+// These types of package policy say what is allowed in channels, and how often.
+type (
+	Namespace   = policy.Namespace
+	PublishRule = policy.PublishRule
+	SlowPolicy  = policy.SlowPolicy
+	Rates       = policy.Rates
+	Rate        = policy.Rate
+	Capability  = policy.Capability
+	ChannelNote = policy.ChannelNote
+)
+
+// The values of Namespace.Publish and Namespace.Slow.
+const (
+	PublishClients     = policy.PublishClients
+	PublishSubscribers = policy.PublishSubscribers
+	PublishToken       = policy.PublishToken
+	PublishNobody      = policy.PublishNobody
+
+	SlowDisconnect = policy.SlowDisconnect
+	SlowDropOldest = policy.SlowDropOldest
+	SlowLatestOnly = policy.SlowLatestOnly
+)
+
+// MaxHistorySize bounds Namespace.HistorySize, in publications.
+const MaxHistorySize = policy.MaxHistorySize
+
+// ErrNeedsRestart is the error of CheckNamespaces and Reload for namespaces that are valid, and to
+// which a running server cannot change.
+var ErrNeedsRestart = policy.ErrNeedsRestart

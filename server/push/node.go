@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad"
@@ -28,15 +30,9 @@ var ErrQueueFull = errors.New("push: the transport's queue is full")
 
 // publish returns these for an invalid publication. A client is answered "bad request".
 var (
-	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
-		"characters: %w", ErrBadRequest)
-	errUnknownChannel = fmt.Errorf("push: the part of the channel's name before the colon names no namespace, and the "+
-		"rule known-only refuses that: %w", ErrUnknownChannel)
 	errBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, ErrBadRequest)
 	errBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, ErrBadRequest)
-	errBadName    = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
-		ErrBadRequest)
-	ErrBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
+	ErrBadData    = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
 		ErrBadRequest)
 )
 
@@ -48,7 +44,7 @@ type node struct {
 	server  *Server  // that the node is the lower part of
 	id      clientID // names the node
 	name    string   // its name for operators
-	rules   *ruleTable
+	rules   *policy.Table
 	bus     bus.Bus
 	local   bus.Local // bus, if it is one; else nil
 	hub     *hub
@@ -61,14 +57,13 @@ type node struct {
 	log     *slog.Logger
 	version string
 
-	denyClientPublish bool
-	onRPC             func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error)
-	onMessage         func(ctx context.Context, client Caller, data []byte)
-	hooks             Hooks
-	remember          bool // hooks want to know their callers
-	callers           callers
-	regexes           regexCache            // of capabilities
-	rates             atomic.Pointer[rates] // nil without any
+	onRPC     func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error)
+	onMessage func(ctx context.Context, client Caller, data []byte)
+	hooks     Hooks
+	remember  bool // hooks want to know their callers
+	callers   callers
+	regexes   policy.RegexCache // of capabilities
+	rates     policy.Limiters
 
 	started  time.Time
 	engine   *myriad.Engine // nil: the console has no engine figures
@@ -147,7 +142,7 @@ func (n *node) publish(ctx context.Context, channel string, p Publication) (Posi
 // cannot be recovered. exact is that of publishWith.
 func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory, exact bool) (
 	Position, error) {
-	keep := n.rules.of(channel).retention()
+	keep := n.rules.Of(channel).Retention()
 	if skipHistory {
 		keep = bus.Retention{}
 	}
@@ -158,7 +153,7 @@ func (n *node) publishKept(ctx context.Context, channel string, p Publication, s
 // came as bytes: JSON in them keeps its spaces.
 func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep bus.Retention, exact bool) (
 	Position, error) {
-	if err := n.checkChannel(channel); err != nil {
+	if err := n.rules.Check(channel); err != nil {
 		return Position{}, err
 	}
 	if len(p.ID) > maxID {
@@ -251,43 +246,7 @@ func (c timedContext) Err() error {
 
 // topic returns the channel with the retention of its rules.
 func (n *node) topic(channel string) bus.Topic {
-	return bus.Topic{Name: channel, Keep: n.rules.of(channel).retention()}
-}
-
-// validChannel reports whether name is valid: UTF-8 without control characters, because names
-// appear in logs, text frames and lines of SSE. encoding/json replaces bytes that are not UTF-8 by
-// the replacement character, so that character is invalid, too.
-func (n *node) validChannel(name string) bool {
-	if name == "" || len(name) > n.limits.ChannelName {
-		return false
-	}
-	for _, r := range name {
-		if r < 0x20 || r == 0x7f || r == utf8.RuneError {
-			return false
-		}
-	}
-	return true
-}
-
-// checkChannel returns errBadChannel for a name that is not valid, and errUnknownChannel for a
-// valid one that Namespace.KnownOnly refuses.
-func (n *node) checkChannel(name string) error {
-	switch {
-	case !n.validChannel(name):
-		return errBadChannel
-	case !n.rules.Load().knows(name):
-		return errUnknownChannel
-	}
-	return nil
-}
-
-// channelRule says why checkChannel refuses the name, in an error about subject.
-func (n *node) channelRule(subject, name string) string {
-	if n.validChannel(name) {
-		return subject + " is of a namespace without rules, which the rule known-only refuses"
-	}
-	return fmt.Sprintf("%s is not a name of 1 to %d bytes of UTF-8 without control characters", subject,
-		n.limits.ChannelName)
+	return bus.Topic{Name: channel, Keep: n.rules.Of(channel).Retention()}
 }
 
 // authenticates reports whether clients must show who they are, by a token or to Hooks.Connect.
@@ -313,8 +272,8 @@ func (n *node) authenticate(token string) (Grant, error) {
 // checkGrant returns an error for channels that no client may be subscribed to.
 func (n *node) checkGrant(g *Grant) error {
 	for _, name := range g.Channels {
-		if n.checkChannel(name) != nil {
-			return claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name), name))
+		if n.rules.Check(name) != nil {
+			return claimError(n.rules.WhyNot(fmt.Sprintf("the claim channels has %q, which", name), name))
 		}
 	}
 	if len(g.Channels) > n.limits.Channels {
@@ -322,7 +281,7 @@ func (n *node) checkGrant(g *Grant) error {
 			len(g.Channels), n.limits.Channels))
 	}
 	var err error
-	g.caps, err = n.regexes.capabilities(g.given)
+	g.caps, err = n.regexes.Capabilities(g.given)
 	return err
 }
 

@@ -3,8 +3,11 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
 )
@@ -63,7 +66,7 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	if err := s.node.addPersonal(&g); err != nil {
 		return g, errors.Join(answer.DisconnectInvalidToken, err)
 	}
-	if s.node.mayConnectNow(g.User) > 0 {
+	if s.node.rates.Connect(g.User, s.node.clock.Now()) > 0 {
 		s.refuseConnect()
 		return g, s.within(1, "connect")
 	}
@@ -223,10 +226,10 @@ func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
 // mayNamePublished returns an error for a channel to which no client may publish.
 func (s *Session) mayNamePublished(channel string) error {
 	switch {
-	case !s.node.rules.Load().knows(channel):
-		return errUnknownChannel
-	case !s.node.rules.of(channel).AllowsName(channel):
-		return errBadName
+	case !s.node.rules.Knows(channel):
+		return s.node.rules.CheckKnown(channel)
+	case !s.node.rules.Of(channel).AllowsName(channel):
+		return policy.ErrBadName
 	}
 	return nil
 }
@@ -237,7 +240,7 @@ func (s *Session) MayPublishTo(channel string) error {
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
 	}
-	if !(s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish) && !s.mayPublish(channel) {
+	if !(s.node.rules.Of(channel).PublishHook && !s.node.rules.DenyClientPublish) && !s.mayPublish(channel) {
 		return s.deniedPublish(channel)
 	}
 	return nil
@@ -250,10 +253,10 @@ func (s *Session) Publish(channel string, p Publication, exact bool) error {
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
 	}
-	if err := s.mayPublishNow(); err != nil {
+	if err := s.mayNow(policy.Publishing, "publish"); err != nil {
 		return err
 	}
-	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
+	if s.node.rules.Of(channel).PublishHook && !s.node.rules.DenyClientPublish {
 		return s.publishByHook(channel, p, exact)
 	}
 	if !s.mayPublish(channel) {
@@ -261,6 +264,28 @@ func (s *Session) Publish(channel string, p Publication, exact bool) error {
 	}
 	_, err := s.node.publishKept(context.Background(), channel, p, false, exact)
 	return err
+}
+
+// MaySubscribeNow returns an Error if the client has subscribed too often.
+func (s *Session) MaySubscribeNow() error { return s.mayNow(policy.Subscribing, "subscribe") }
+
+// MayCommandNow returns an Error if the client has sent too many other commands.
+func (s *Session) MayCommandNow(what string) error { return s.mayNow(policy.Commanding, what) }
+
+// mayNow counts what the client does. The error is for the client.
+func (s *Session) mayNow(act policy.Act, what string) error {
+	if s.watcher {
+		return nil
+	}
+	return s.within(s.node.rates.Take(act, s.User(), s.t.Remote(), s.node.clock.Now()), what)
+}
+
+func (s *Session) within(wait time.Duration, what string) error {
+	if wait == 0 {
+		return nil
+	}
+	s.Refused(RefusedRate, fmt.Errorf("%s: %w", what, ErrTooManyRequests))
+	return ErrTooManyRequests
 }
 
 // RPC calls Config.RPC.
@@ -297,13 +322,13 @@ func (s *Session) info() ClientInfo {
 
 // History reads a channel's history.
 func (s *Session) History(channel string, q Query) (History, error) {
-	if !s.node.rules.Load().knows(channel) {
-		return History{}, errUnknownChannel
+	if err := s.node.rules.CheckKnown(channel); err != nil {
+		return History{}, err
 	}
-	if s.node.rules.of(channel).HistorySize == 0 {
+	if s.node.rules.Of(channel).HistorySize == 0 {
 		return History{}, ErrNotAvailable
 	}
-	if !s.maySee(channel, rightHistory) {
+	if !s.maySee(channel, policy.RightHistory) {
 		return History{}, notSeen
 	}
 	return s.node.history(context.Background(), channel, q)
@@ -311,13 +336,13 @@ func (s *Session) History(channel string, q Query) (History, error) {
 
 // Presence lists a channel's subscribers, or counts them only.
 func (s *Session) Presence(channel string, numbers bool) (Presence, error) {
-	if !s.node.rules.Load().knows(channel) {
-		return Presence{}, errUnknownChannel
+	if err := s.node.rules.CheckKnown(channel); err != nil {
+		return Presence{}, err
 	}
-	if !s.node.rules.of(channel).Presence {
+	if !s.node.rules.Of(channel).Presence {
 		return Presence{}, ErrNotAvailable
 	}
-	if !s.maySee(channel, rightPresence) {
+	if !s.maySee(channel, policy.RightPresence) {
 		return Presence{}, notSeen
 	}
 	return s.node.present(context.Background(), channel, numbers)

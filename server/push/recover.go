@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 )
 
@@ -15,9 +17,9 @@ import (
 type SubscribeCommand struct {
 	Recover   bool
 	Since     Position
-	Complete  bool       // refuse the subscription if not everything can be recovered
-	Delta     bool       // the client can apply deltas
-	Filter    *TagFilter // selects publications; nil: all
+	Complete  bool              // refuse the subscription if not everything can be recovered
+	Delta     bool              // the client can apply deltas
+	Filter    *policy.TagFilter // selects publications; nil: all
 	JoinLeave bool
 	server    bool   // the server makes the subscription, which needs no token
 	Token     string // for the subscription; usually ""
@@ -104,7 +106,7 @@ func (ch *channel) addAfterHistory(m *member, w SubscribeCommand, announce func(
 	ch.enter(m)
 	ch.enterSpecial(m, &w)
 	hello.Delta = w.Delta
-	hello.Publications = w.Filter.selected(hello.Publications)
+	hello.Publications = w.Filter.Select(hello.Publications)
 	announce(hello)
 	return nil
 }

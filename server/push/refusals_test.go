@@ -77,7 +77,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 
 // A command that is not permitted is counted, and the client stays.
 func TestRefusalOfAPublish(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
+	n := newTestNode(t, func(n *node) { n.rules.DenyClientPublish = true })
 	f := n.connected()
 	f.frame([]byte(`{"id":2,"publish":{"channel":"news","data":1}}`))
 	if got := n.refusals.counts[RefusedPermission].Load(); got != 1 {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
 
 	"github.com/myriad-go/myriad/server/push/token"
@@ -82,16 +85,16 @@ func (s *Server) CountMessages(n int) { s.node.count.messages.Add(uint64(n)) }
 
 // Rules returns the rules of a channel. The Namespace is not changed; after Reload, Rules may
 // return another.
-func (s *Server) Rules(channel string) *Namespace { return s.node.rules.of(channel) }
+func (s *Server) Rules(channel string) *Namespace { return s.node.rules.Of(channel) }
 
 // CheckChannel returns an Error for a name that no channel has.
-func (s *Server) CheckChannel(name string) error { return s.node.checkChannel(name) }
+func (s *Server) CheckChannel(name string) error { return s.node.rules.Check(name) }
 
 // IsChannelName reports whether a channel may have the name.
-func (s *Server) IsChannelName(name string) bool { return s.node.validChannel(name) }
+func (s *Server) IsChannelName(name string) bool { return s.node.rules.IsName(name) }
 
 // ChannelRule says why CheckChannel refuses a name, in a sentence about subject.
-func (s *Server) ChannelRule(subject, name string) string { return s.node.channelRule(subject, name) }
+func (s *Server) ChannelRule(subject, name string) string { return s.node.rules.WhyNot(subject, name) }
 
 // SubscribersHere returns how many subscribers a channel has on this node.
 func (s *Server) SubscribersHere(channel string) int { return s.node.hub.subscribers(channel) }
@@ -230,7 +233,7 @@ func (s *Server) Detach(w http.ResponseWriter) (ResponseStream, error) { return 
 
 // Lacks reports whether a client with g needs a token for the channel that it does not have.
 func (s *Server) Lacks(g Grant, channel string) bool {
-	return s.Rules(channel).needsToken(channel, g.access())
+	return s.Rules(channel).NeedsToken(channel, g.access())
 }
 
 // IsDraining reports whether Drain or Shutdown was called.
@@ -238,13 +241,49 @@ func (s *Server) IsDraining() bool { return s.node.isDraining() }
 
 // MayConnectNow returns how long the user of g has to wait; 0: it may connect. The attempt is
 // counted.
-func (s *Server) MayConnectNow(g Grant) time.Duration { return s.node.mayConnectNow(g.User) }
+func (s *Server) MayConnectNow(g Grant) (wait time.Duration) {
+	return s.node.rates.Connect(g.User, s.node.clock.Now())
+}
 
 // MayOpen reports whether a client of that address may open another connection now. The attempt is
 // counted.
 func (s *Server) MayOpen(remote string) bool {
-	limits := s.node.rates.Load()
-	return limits == nil || limits.addressConnections.take(addressKey(remote), s.node.clock.Now()) == 0
+	return s.node.rates.Open(remote, s.node.clock.Now()) == 0
+}
+
+// LimitConnections answers 429 to addresses that open connections too often.
+func (s *Server) LimitConnections(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodOptions {
+			if wait := s.node.rates.Open(r.RemoteAddr, s.node.clock.Now()); wait > 0 {
+				s.RefuseRate(w, r, wait)
+				return
+			}
+		}
+		next(w, r)
+	}
+}
+
+// MayCallNow reports whether the address may call the API, or answers 429.
+func (s *Server) MayCallNow(w http.ResponseWriter, r *http.Request) bool {
+	wait := s.CountCall(r)
+	if wait > 0 {
+		s.RefuseRate(w, r, wait)
+	}
+	return wait == 0
+}
+
+// CountCall counts a call of the API, and returns how long the address has to wait. 0: it may call
+// now.
+func (s *Server) CountCall(r *http.Request) (wait time.Duration) {
+	return s.node.rates.Call(r.RemoteAddr, s.node.clock.Now())
+}
+
+// RefuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
+func (s *Server) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
+	s.node.refusedRequest(RefusedRate, r)
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	answer.WriteError(w, http.StatusTooManyRequests, ErrTooManyRequests.Code, ErrTooManyRequests.Message)
 }
 
 // NeedsKey reports whether the API needs a key.

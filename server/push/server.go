@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad"
@@ -168,19 +170,19 @@ func New(c Config) (*Server, error) {
 }
 
 func newNode(c Config) (*node, error) {
-	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
+	rules, err := policy.NewNamespaces(c.Namespaces, c.NeedsTokens())
 	if err = errors.Join(err, c.Hooks.check(c.Namespaces), checkUsers(c.Namespaces, c.Authenticates()),
-		c.Rates.check(), checkForms(c.Doors)); err != nil {
+		c.Rates.Check(), checkForms(c.Doors)); err != nil {
 		return nil, err
 	}
 	n := &node{
-		rules: newRuleTable(rules), bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
+		rules: newTable(c, rules), bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
 		timing: c.Timing.withDefaults(),
-		clock:  c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
+		clock:  c.Clock, log: c.Logger, version: c.Version, random: c.Random,
 		onRPC: c.RPC, onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil ||
 			c.Message != nil,
 	}
-	n.rates.Store(newRates(c.Rates))
+	n.rates.Set(c.Rates)
 	if n.clock == nil {
 		n.clock = systemClock{}
 	}
@@ -208,12 +210,19 @@ func newNode(c Config) (*node, error) {
 	return n, err
 }
 
+// newTable returns a table of all, with what c says of every channel.
+func newTable(c Config, all policy.Namespaces) *policy.Table {
+	t := &policy.Table{LongestName: c.Limits.withDefaults().ChannelName, DenyClientPublish: c.DenyClientPublish}
+	t.Set(all)
+	return t
+}
+
 // checkUsers returns an error for rules about users if no client has one.
 func checkUsers(list []Namespace, authenticates bool) (err error) {
 	for _, ns := range list {
 		if (ns.UserLimited || ns.Personal) && !authenticates {
 			err = errors.Join(err,
-				ns.wrong("channels for users, and no client has a user: set a token secret too, or a "+
+				ns.Wrong("channels for users, and no client has a user: set a token secret too, or a "+
 					"hook for connect"))
 		}
 	}
@@ -275,7 +284,7 @@ func (s *Server) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// isOpen reports whether the server requires neither keys nor tokens.
+// IsOpen reports whether the server requires neither keys nor tokens.
 func (s *Server) isOpen() bool {
 	return s.apiKey == nil && s.consoleKey == nil && !s.node.authenticates()
 }
@@ -286,7 +295,7 @@ func (s *Server) isOpen() bool {
 // are.
 func (s *Server) Reload(c Config) error {
 	rules, err := s.nextRules(c)
-	if err = errors.Join(err, c.Rates.check()); err != nil {
+	if err = errors.Join(err, c.Rates.Check()); err != nil {
 		return err
 	}
 	if c.NeedsTokens() != (s.node.tokens != nil) {
@@ -297,9 +306,32 @@ func (s *Server) Reload(c Config) error {
 			return err
 		}
 	}
-	s.node.rates.Store(newRates(c.Rates))
-	s.node.rules.Store(&rules)
+	s.node.rates.Set(c.Rates)
+	s.node.rules.Set(rules)
 	return nil
+}
+
+// CheckNamespaces returns why a running server cannot change to c.Namespaces. Channels keep what
+// they have from their rules while they have subscribers: the history, its age, recovery, join and
+// leave notices, and the policy for slow subscribers. So these cannot change for any channel, and
+// in a cluster all nodes must agree on histories.
+func (s *Server) CheckNamespaces(c Config) error {
+	_, err := s.nextRules(c)
+	return err
+}
+
+// nextRules returns the rules of c.Namespaces, or those in use if that is nil.
+func (s *Server) nextRules(c Config) (policy.Namespaces, error) {
+	now := s.node.rules.Namespaces()
+	if c.Namespaces == nil {
+		return now, nil
+	}
+	next, err := policy.NewNamespaces(c.Namespaces, s.node.tokens != nil)
+	err = errors.Join(err, s.node.hooks.check(c.Namespaces), checkUsers(c.Namespaces, s.node.authenticates()))
+	if err != nil {
+		return next, err
+	}
+	return next, now.CheckChange(&next)
 }
 
 // Drain makes the server refuse publications and new clients with 503. It returns when the running

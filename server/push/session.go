@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 )
 
@@ -43,7 +45,7 @@ type Session struct {
 // An identity is the content of a connection's token.
 type identity struct {
 	user string
-	caps atomic.Pointer[capabilities] // nil without any
+	caps atomic.Pointer[policy.Capabilities] // nil without any
 
 	info     atomic.Pointer[[]byte] // JSON; nil without any
 	channels []string               // to which it may subscribe without another token

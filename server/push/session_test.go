@@ -170,7 +170,7 @@ func TestPublish(t *testing.T) {
 }
 
 func TestPublishDenied(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
+	n := newTestNode(t, func(n *node) { n.rules.DenyClientPublish = true })
 	c := n.connected()
 	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
 	c.want(t, "publish", `{"id":3,"error":{"code":103,"message":"permission denied"}}`)

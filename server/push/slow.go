@@ -24,19 +24,19 @@ func (payload) Release() {}
 // member's outbox. Only those in the outbox can be dropped. SlowLatestOnly has the lower bound,
 // because what the transport has may already be outdated.
 const (
-	handedOver       = 64 << 10
-	handedOverLatest = 16 << 10
+	handed       = 64 << 10
+	handedLatest = 16 << 10
 )
 
-func (ns *Namespace) handedOver() int {
+func handedOver(ns *Namespace) int {
 	if ns.Slow == SlowLatestOnly {
-		return handedOverLatest
+		return handedLatest
 	}
-	return handedOver
+	return handed
 }
 
 // outboxRules are for a namespace whose policy drops publications.
-func (ns *Namespace) outboxRules(counts *outbox.Counts) outbox.Rules {
+func outboxRules(ns *Namespace, counts *outbox.Counts) outbox.Rules {
 	r := outbox.Rules{Policy: outbox.DropOldest, Room: ns.SlowQueue, Counts: counts}
 	if ns.Slow == SlowLatestOnly {
 		r.Policy = outbox.Latest
@@ -49,7 +49,7 @@ func (ns *Namespace) outboxRules(counts *outbox.Counts) outbox.Rules {
 func (ch *channel) offer(m *member, e *Message) int64 {
 	o := ch.outboxes[m]
 	if o == nil {
-		if m.s.t.Queued() <= ch.rules.handedOver() {
+		if m.s.t.Queued() <= handedOver(ch.rules) {
 			switch m.s.Offer(e) {
 			case OfferTaken:
 				return m.s.counted()
@@ -65,7 +65,7 @@ func (ch *channel) offer(m *member, e *Message) int64 {
 		m.s.catchUpSoon()
 	}
 	before := o.Dropped()
-	o.Put(e.Payload, ch.rules.outboxRules(&ch.hub.node.count.overflow))
+	o.Put(e.Payload, outboxRules(ch.rules, &ch.hub.node.count.overflow))
 	if before == 0 && o.Dropped() > 0 {
 		ch.reportMissing(m, o)
 	}
@@ -89,7 +89,7 @@ func (ch *channel) catchUp(m *member) (left bool) {
 	if o == nil {
 		return false
 	}
-	for o.Waits() && m.s.t.Queued() <= ch.rules.handedOver() {
+	for o.Waits() && m.s.t.Queued() <= handedOver(ch.rules) {
 		switch m.s.Offer(&Message{Payload: o.First()}) {
 		case OfferFull:
 			return true

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 )
 
@@ -97,12 +99,12 @@ func (s *Session) hasLostRight(m *member) bool {
 
 // admit checks the token for a subscription, if one is required or given, and sets what it grants.
 func (s *Session) admit(name string, w *SubscribeCommand) error {
-	rules := s.node.rules.of(name)
+	rules := s.node.rules.Of(name)
 	switch {
 	case w.server || s.watcher && w.Token == "":
 		return nil
 	case !rules.AllowsName(name):
-		return errBadName
+		return policy.ErrBadName
 	case w.Token != "" && s.node.tokens != nil:
 		var err error
 		w.grant, w.ttl, err = s.subscriptionGrant(name, w.Token)
@@ -110,7 +112,7 @@ func (s *Session) admit(name string, w *SubscribeCommand) error {
 	case rules.SubscribeHook && !rules.IsForUsers(name):
 		return s.subscribeByHook(name, w)
 	case s.NeedsToken(name):
-		return deniedFor(rules.explainSubscribe(name, s.access()))
+		return policy.Denied(rules.ExplainSubscribe(name, s.access()))
 	}
 	return nil
 }
@@ -167,7 +169,7 @@ func (s *Session) RefreshSubscription(name, token string) (ttl uint32, err error
 	return ttl, nil
 }
 
-var errNoTokenSubscription = deniedFor("it has no subscription by a token")
+var errNoTokenSubscription = policy.Denied("it has no subscription by a token")
 
 // settle adds m to the session's list, unless the session has ended or m was evicted meanwhile.
 func (s *Session) settle(m *member) {
@@ -191,7 +193,7 @@ func (s *Session) settle(m *member) {
 // reserve makes a reservation, or returns why s cannot have a subscription to the channel, besides
 // as many others. The caller passes the reservation to join, or cancels it.
 func (s *Session) reserve(name string, others int) (*Reservation, error) {
-	if err := s.node.checkChannel(name); err != nil {
+	if err := s.node.rules.Check(name); err != nil {
 		return nil, err
 	}
 	h := s.node.hub
@@ -333,7 +335,7 @@ func (s *Session) expireSubscriptions(now int64) {
 
 // setCapabilities replaces the client's capabilities, and ends the subscriptions that it had by the
 // old ones alone.
-func (s *Session) setCapabilities(caps capabilities) {
+func (s *Session) setCapabilities(caps policy.Capabilities) {
 	if s.identity == nil || len(caps) == 0 && s.identity.caps.Load() == nil {
 		return
 	}
@@ -383,8 +385,8 @@ func (s *Session) AlsoAsked(given, asked []string) []string {
 		switch {
 		case slices.Contains(given, name):
 		case !s.MayName(name) || s.NeedsToken(name):
-			why := s.node.rules.of(name).explainSubscribe(name, s.access())
-			s.Refused(RefusedPermission, fmt.Errorf("connect: %q: %w", name, deniedFor(why)))
+			why := s.node.rules.Of(name).ExplainSubscribe(name, s.access())
+			s.Refused(RefusedPermission, fmt.Errorf("connect: %q: %w", name, policy.Denied(why)))
 		default:
 			given = append(given, name)
 		}

@@ -286,7 +286,7 @@ func (s *Server) RefuseToken(w http.ResponseWriter, r *http.Request, err error) 
 		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
 		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code,
 			strings.TrimPrefix(errKeyNotYetKnown.Error(),
-			"push: "))
+				"push: "))
 		return
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -58,7 +60,7 @@ func (r *request) publication() (data []byte, o push.PublishOptions, err error) 
 	o = push.PublishOptions{Tags: r.Tags, SkipHistory: r.SkipHistory, IdempotencyKey: r.IdempotencyKey,
 		Bytes: r.Data == nil}
 	if r.Version != 0 || r.VersionEpoch != "" {
-		o.Version = &push.Version{Number: r.Version, Epoch: r.VersionEpoch}
+		o.Version = &bus.Version{Number: r.Version, Epoch: r.VersionEpoch}
 	}
 	if r.Data != nil && len(r.B64Data) > 0 {
 		return nil, o, badRequest("data and b64data are both given: use one")
@@ -70,7 +72,7 @@ func (r *request) publication() (data []byte, o push.PublishOptions, err error) 
 }
 
 // appendPublished appends the result of a publication: its position, if the channel has a history.
-func appendPublished(dst []byte, at push.Position) []byte {
+func appendPublished(dst []byte, at bus.Position) []byte {
 	if at.Epoch == "" {
 		return append(dst, "{}"...)
 	}
@@ -81,7 +83,7 @@ func appendPublished(dst []byte, at push.Position) []byte {
 // This file holds the API's methods that query one channel.
 
 func (s *Door) apiHistory(ctx context.Context, r *request) ([]byte, error) {
-	h, err := s.History(ctx, r.Channel, push.Query{Since: (*push.Position)(r.Since), Limit: r.Limit,
+	h, err := s.History(ctx, r.Channel, bus.Query{Since: (*bus.Position)(r.Since), Limit: r.Limit,
 		Reverse: r.Reverse})
 	if err != nil {
 		return nil, err
@@ -89,7 +91,7 @@ func (s *Door) apiHistory(ctx context.Context, r *request) ([]byte, error) {
 	if r.asBytes {
 		h.Publications = slices.Clone(h.Publications)
 		for i := range h.Publications {
-			h.Publications[i].Kind = push.Binary
+			h.Publications[i].Kind = bus.Binary
 		}
 	}
 	return HistoryResult(h), nil
@@ -111,7 +113,7 @@ func (s *Door) apiPresenceStats(ctx context.Context, r *request) ([]byte, error)
 }
 
 // HistoryResult returns the result of the method history, in JSON.
-func HistoryResult(h push.History) []byte {
+func HistoryResult(h bus.History) []byte {
 	shown := make([]centrifuge.Publication, len(h.Publications))
 	for i := range h.Publications {
 		p := &h.Publications[i]
@@ -123,7 +125,7 @@ func HistoryResult(h push.History) []byte {
 }
 
 // PresenceResult returns the result of the method presence, in JSON.
-func PresenceResult(list []push.ClientInfo) []byte {
+func PresenceResult(list []bus.ClientInfo) []byte {
 	shown := make([]centrifuge.ClientInfo, len(list))
 	for i, info := range list {
 		shown[i] = centrifuge.ClientInfo(info)
@@ -199,7 +201,7 @@ func (s *Door) apiSubscribe(ctx context.Context, r *request) ([]byte, error) {
 	if r.Data != nil && len(r.B64Data) > 0 || r.Info != nil && len(r.B64Info) > 0 {
 		return nil, badRequest("data and b64data, or info and b64info, are both given: use one")
 	}
-	o := push.SubscribeOptions{Since: (*push.Position)(r.RecoverSince), Data: r.Data, Info: r.Info,
+	o := push.SubscribeOptions{Since: (*bus.Position)(r.RecoverSince), Data: r.Data, Info: r.Info,
 		ExpireAt: r.ExpireAt}
 	if len(r.B64Data) > 0 {
 		o.Data = r.B64Data

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -51,14 +53,14 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 	}
 	rules := s.Rules(name)
 	shown := struct {
-		Namespace string           `json:"namespace"`
-		Recovery  bool             `json:"recovery"`
-		Publish   push.PublishRule `json:"publish"`
-		Slow      push.SlowPolicy  `json:"slow"`
-		History   json.RawMessage  `json:"history"`
-		Presence  json.RawMessage  `json:"presence"`
+		Namespace string             `json:"namespace"`
+		Recovery  bool               `json:"recovery"`
+		Publish   policy.PublishRule `json:"publish"`
+		Slow      policy.SlowPolicy  `json:"slow"`
+		History   json.RawMessage    `json:"history"`
+		Presence  json.RawMessage    `json:"presence"`
 	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
-	h, err := s.History(r.Context(), name, push.Query{Limit: shownHistory, Reverse: true})
+	h, err := s.History(r.Context(), name, bus.Query{Limit: shownHistory, Reverse: true})
 	if err == nil {
 		shown.History = api.HistoryResult(h)
 	}
@@ -151,7 +153,7 @@ type shownRule struct {
 }
 
 // shownRules lists the rules of the namespace.
-func shownRules(ns *push.Namespace) shownNamespace {
+func shownRules(ns *policy.Namespace) shownNamespace {
 	list := []shownRule{}
 	add := func(set bool, name, value string) {
 		if set {
@@ -174,7 +176,7 @@ func shownRules(ns *push.Namespace) shownNamespace {
 	add(ns.JoinLeave, "join-leave", "")
 	add(ns.PushJoinLeave, "push-join-leave", "")
 	add(true, "slow", string(ns.Slow))
-	add(ns.Slow == push.SlowDropOldest, "slow-queue", strconv.Itoa(ns.SlowQueue))
+	add(ns.Slow == policy.SlowDropOldest, "slow-queue", strconv.Itoa(ns.SlowQueue))
 	return shownNamespace{ns.Name, list}
 }
 

@@ -109,7 +109,7 @@ type form struct {
 	uni     bool // clients send nothing after connect, and read pushes without replies around them
 }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
+func (f form) Publications(channel string, list []bus.Publication) []byte {
 	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
@@ -120,7 +120,7 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 
 // Deltas implements DeltaForm. In JSON the data of such a publication is a string: the delta, or
 // the text of the whole data.
-func (f form) Deltas(channel string, list []push.Publication, base *push.Publication) []byte {
+func (f form) Deltas(channel string, list []bus.Publication, base *bus.Publication) []byte {
 	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
@@ -151,7 +151,7 @@ func (f form) quote(p *centrifuge.Publication) {
 }
 
 // shown returns p as clients see it. JSON has no bytes, so that other kinds of data become strings.
-func (f form) shown(p *push.Publication) centrifuge.Publication {
+func (f form) shown(p *bus.Publication) centrifuge.Publication {
 	data := p.Data
 	if f.codec == centrifuge.JSON {
 		data = push.JSONOf(p)
@@ -160,7 +160,7 @@ func (f form) shown(p *push.Publication) centrifuge.Publication {
 }
 
 // listed returns publications for a reply.
-func (f form) listed(list []push.Publication) []centrifuge.Publication {
+func (f form) listed(list []bus.Publication) []centrifuge.Publication {
 	shown := make([]centrifuge.Publication, len(list))
 	for i := range list {
 		shown[i] = f.shown(&list[i])

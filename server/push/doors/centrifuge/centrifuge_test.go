@@ -60,7 +60,7 @@ func TestFormsTellEnds(t *testing.T) {
 	for _, one := range New().Forms() {
 		f := one.(form)
 		for name, payload := range map[string][]byte{
-			"the last message":  f.lastMessage(answer.DisconnectShutdown),
+			"the last message": f.lastMessage(answer.DisconnectShutdown),
 			"an unsubscription": f.Unsubscribed("news", answer.Unsubscription{Code: 2500,
 				Reason: "insufficient state"}),
 		} {

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -378,7 +381,7 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 }
 
 func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err error) {
-	w = push.SubscribeCommand{Recover: ask.Recover, Since: push.Position{Offset: ask.Offset, Epoch: ask.Epoch},
+	w = push.SubscribeCommand{Recover: ask.Recover, Since: bus.Position{Offset: ask.Offset, Epoch: ask.Epoch},
 		Complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, JoinLeave: ask.JoinLeave, Token: ask.Token,
 		Delta: ask.Delta == "fossil", Data: ask.Data}
 	switch unknown := ask.Flag &^ centrifuge.Flags; {
@@ -387,7 +390,7 @@ func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err e
 	case unknown != 0:
 		return w, notServed(fmt.Sprintf("the flag %d", unknown))
 	case ask.Filter != nil:
-		w.Filter, err = filterOf(ask.Filter, new(push.FilterSize), 1)
+		w.Filter, err = filterOf(ask.Filter, new(policy.FilterSize), 1)
 	}
 	return w, err
 }
@@ -399,14 +402,14 @@ func notServed(what string) error {
 }
 
 // filterOf converts a filter. The error is a ErrBadRequest.
-func filterOf(node *centrifuge.FilterNode, size *push.FilterSize, depth int) (*push.TagFilter, error) {
+func filterOf(node *centrifuge.FilterNode, size *policy.FilterSize, depth int) (*policy.TagFilter, error) {
 	if node == nil {
 		return nil, answer.ErrBadRequest
 	}
 	if err := size.Grow(depth, len(node.Values)); err != nil {
 		return nil, err
 	}
-	f := &push.TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
+	f := &policy.TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
 	for _, child := range node.Nodes {
 		converted, err := filterOf(child, size, depth+1)
 		if err != nil {
@@ -452,7 +455,7 @@ func (b *batch) publish(c *centrifuge.Command) error {
 		b.fail(c, answer.ErrNotAvailable)
 		return nil
 	}
-	err := b.s.Publish(p.Channel, push.Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
+	err := b.s.Publish(p.Channel, bus.Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
 		b.form.codec == centrifuge.Protobuf)
 	if err != nil {
 		return b.failed(c, err)
@@ -462,11 +465,11 @@ func (b *batch) publish(c *centrifuge.Command) error {
 }
 
 // kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
-func (f form) kindOf(data []byte) push.Kind {
+func (f form) kindOf(data []byte) bus.Kind {
 	if f.codec == centrifuge.Protobuf {
 		return push.KindOf(data)
 	}
-	return push.JSON
+	return bus.JSON
 }
 
 // subRefresh replaces the token of a subscription.
@@ -492,7 +495,7 @@ func (b *batch) history(c *centrifuge.Command) error {
 	if ask.Channel == "" {
 		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
-	h, err := b.s.History(ask.Channel, push.Query{Since: (*push.Position)(ask.Since), Limit: int(ask.Limit),
+	h, err := b.s.History(ask.Channel, bus.Query{Since: (*bus.Position)(ask.Since), Limit: int(ask.Limit),
 		Reverse: ask.Reverse})
 	if err != nil {
 		return b.failed(c, err)
@@ -501,7 +504,7 @@ func (b *batch) history(c *centrifuge.Command) error {
 	return nil
 }
 
-func (f form) historyResult(h push.History) *centrifuge.HistoryResult {
+func (f form) historyResult(h bus.History) *centrifuge.HistoryResult {
 	return &centrifuge.HistoryResult{Publications: f.listed(h.Publications), Position: centrifuge.Position(h.Top)}
 }
 
@@ -518,7 +521,7 @@ func (b *batch) presence(c *centrifuge.Command) error {
 	return nil
 }
 
-func shownPresence(list []push.ClientInfo) *centrifuge.PresenceResult {
+func shownPresence(list []bus.ClientInfo) *centrifuge.PresenceResult {
 	shown := make([]centrifuge.ClientInfo, len(list))
 	for i, info := range list {
 		shown[i] = centrifuge.ClientInfo(info)

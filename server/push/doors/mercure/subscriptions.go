@@ -151,7 +151,7 @@ func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := h.BusDeadline(r.Context())
 	defer cancel()
-	past, err := h.Bus().History(ctx, h.topic(), push.Query{})
+	past, err := h.Bus().History(ctx, h.topic(), bus.Query{})
 	if err != nil {
 		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(h.Logger(),
 			"mercure subscriptions",

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -73,7 +75,7 @@ func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, join
 		t.all[pattern][k] = s
 	}
 	if t.stop == nil && len(t.all) > 0 {
-		t.stop = d.Local().Tap(func(channel string, list []push.Publication) { t.deliver(d, channel, list) })
+		t.stop = d.Local().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
 	joined()
@@ -99,7 +101,7 @@ func (t *patterns) drop(k *client, list ...string) {
 
 // deliver sends publications to the subscriptions that match their channel. A client that needs a
 // token for the channel does not get them.
-func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
+func (t *patterns) deliver(d *Door, channel string, list []bus.Publication) {
 	if channel[0] == 0 {
 		return // a log of a door, which is no channel
 	}

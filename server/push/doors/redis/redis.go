@@ -17,6 +17,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad"
@@ -247,7 +249,7 @@ func (d *Door) publish(w *resp.Reply, c *resp.Command) {
 	if d.isOperator(c.Conn) {
 		err = d.PublishExact(context.Background(), channel, data, kindOf(data))
 	} else {
-		err = d.session(c.Conn, false).Publish(channel, push.Publication{Data: data, Kind: kindOf(data)}, true)
+		err = d.session(c.Conn, false).Publish(channel, bus.Publication{Data: data, Kind: kindOf(data)}, true)
 	}
 	if answer := d.badPublication(channel, data); err != nil && answer != "" {
 		w.Error(answer)
@@ -276,14 +278,14 @@ const badChannel = "ERR the name of a channel is empty, too long, not UTF-8, or 
 
 // kindOf says what data is, so that subscribers of other doors get it as that: JSON as it is,
 // text as a string, bytes in base64.
-func kindOf(data []byte) push.Kind {
+func kindOf(data []byte) bus.Kind {
 	switch {
 	case !utf8.Valid(data):
-		return push.Binary
+		return bus.Binary
 	case json.Valid(data):
-		return push.JSON
+		return bus.JSON
 	}
-	return push.Text
+	return bus.Text
 }
 
 // fail answers with an error.
@@ -331,7 +333,7 @@ func (f form) Kind() (transport, protocol string) {
 	return "redis", "resp2"
 }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
+func (f form) Publications(channel string, list []bus.Publication) []byte {
 	word := "message"
 	if f.sharded {
 		word = "smessage"
@@ -345,7 +347,7 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 }
 
 // matches returns publications for a subscriber of a pattern.
-func (f form) matches(pattern, channel string, list []push.Publication) (dst []byte) {
+func (f form) matches(pattern, channel string, list []bus.Publication) (dst []byte) {
 	for _, p := range list {
 		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
 		dst = wire.AppendBulk(wire.AppendBulk(dst, channel), p.Data)

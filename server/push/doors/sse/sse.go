@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -56,7 +58,7 @@ type form struct {
 
 func (form) Kind() (transport, protocol string) { return "events", "json" }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
+func (f form) Publications(channel string, list []bus.Publication) []byte {
 	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for _, p := range list {
 		if f.numbered && p.Epoch != "" {
@@ -71,7 +73,7 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 }
 
 // appendID appends the id field, which an EventSource returns as Last-Event-ID.
-func appendID(dst []byte, at push.Position) []byte {
+func appendID(dst []byte, at bus.Position) []byte {
 	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
 	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
@@ -206,7 +208,7 @@ func resumption(r *http.Request) push.SubscribeCommand {
 		// an id of another server: nothing can be recovered, and the client gets a gap
 		epoch = "?"
 	}
-	return push.SubscribeCommand{Recover: true, Since: push.Position{Offset: n, Epoch: epoch}}
+	return push.SubscribeCommand{Recover: true, Since: bus.Position{Offset: n, Epoch: epoch}}
 }
 
 func (d *Door) checkChannels(channels []string) error {
