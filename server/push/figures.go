@@ -50,9 +50,6 @@ func (s *Server) Figures(after int64) Figures {
 // Engine returns Config.Engine.
 func (s *Server) Engine() *myriad.Engine { return s.node.engine }
 
-// IsOpen reports whether the server requires neither keys nor tokens.
-func (s *Server) IsOpen() bool { return s.isOpen() }
-
 // Refusals returns how many refusals of each reason there have been, the latest with a number above
 // after, the newest first, and the number of the last one.
 func (s *Server) Refusals(after uint64) (counts map[string]uint64, latest []ShownRefusal, last uint64) {
@@ -304,7 +301,7 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 	whole := metricsPage(figures, prometheus.Gatherers{figures, names})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		if s.IsOperator(r) {
+		if s.keys.IsOperator(r) {
 			whole.ServeHTTP(w, r)
 			return
 		}

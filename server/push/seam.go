@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/guard"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
 
@@ -286,14 +288,28 @@ func (s *Server) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Du
 	answer.WriteError(w, http.StatusTooManyRequests, ErrTooManyRequests.Code, ErrTooManyRequests.Message)
 }
 
-// NeedsKey reports whether the API needs a key.
-func (s *Server) NeedsKey() bool { return s.apiKey != nil }
+// Keys returns the keys of the API and of operators.
+func (s *Server) Keys() *guard.Keys { return s.keys }
 
-// IsKey reports whether text is the API's key. It takes a time that does not reveal the key.
-func (s *Server) IsKey(text string) bool { return s.apiKey != nil && s.apiKey.is(text) }
-
-// ShowsKey reports whether a request carries the API's key.
-func (s *Server) ShowsKey(r *http.Request) bool { return s.apiKey.matches(r) }
+// ForOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
+// channels and clients, and what is published.
+func (s *Server) ForOperator(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		switch {
+		case s.keys.IsOperator(r):
+			next(w, r)
+		case !s.keys.HasOperators():
+			answer.WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
+				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
+					"--api-key")
+		default:
+			s.node.refusedRequest(RefusedKey, r)
+			answer.WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
+				"the header X-API-Key is missing or wrong")
+		}
+	}
+}
 
 // ComesFromAllowedPage reports whether Origin, or else Referer, says that an allowed page sent r.
-func (s *Server) ComesFromAllowedPage(r *http.Request) bool { return s.origins.vouches(r) }
+func (s *Server) ComesFromAllowedPage(r *http.Request) bool { return s.origins.Vouch(r) }

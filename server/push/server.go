@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/myriad-go/myriad/server/push/guard"
+
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -118,12 +120,11 @@ type Server struct {
 	node           *node
 	handler        http.Handler
 	clients, admin http.Handler // parts of handler
-	apiKey         *secretKey   // nil: no key is needed
-	consoleKey     *secretKey   // nil: see Config.ConsoleKey
+	keys           *guard.Keys
 
 	removeNode func(ctx context.Context, node string) error // see Config.RemoveNode
 
-	origins origins
+	origins guard.Origins
 
 	pool              *workers.Pool // for commands
 	given             []Door
@@ -135,16 +136,16 @@ type Server struct {
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
 // origin or a namespace is malformed, or if the doors have more forms than Door allows.
 func New(c Config) (*Server, error) {
-	origins, wrong := newOrigins(c.AllowedOrigins)
+	origins, wrong := guard.NewOrigins(c.AllowedOrigins, c.Hooks.Headers)
 	n, err := newNode(c)
 	if err = errors.Join(wrong, err); err != nil {
 		return nil, err
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
 		Logger: n.log})
-	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers)}
+	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins}
 	n.server, s.removeNode = s, c.RemoveNode
-	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
+	s.keys = guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates())
 	if !c.DisableConsole {
 		n.sampler = newSampler(n, c.Engine)
 	}
@@ -160,7 +161,7 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
-		return s.origins.guard(plainBodies(s.routes(parts...)), func(r *http.Request) {
+		return s.origins.Guard(guard.PlainBodies(s.routes(parts...)), func(r *http.Request) {
 			n.refusedRequest(RefusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}
@@ -216,6 +217,10 @@ func newTable(c Config, all policy.Namespaces) *policy.Table {
 	t.Set(all)
 	return t
 }
+
+// AllowsAnyOrigin reports whether an allowed origin names no site: then every web page may use the
+// server, without cookies.
+func (c Config) AllowsAnyOrigin() bool { return guard.NamesNoSite(c.AllowedOrigins) }
 
 // checkUsers returns an error for rules about users if no client has one.
 func checkUsers(list []Namespace, authenticates bool) (err error) {
@@ -282,11 +287,6 @@ func (s *Server) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 		}
 		next(w, r)
 	}
-}
-
-// IsOpen reports whether the server requires neither keys nor tokens.
-func (s *Server) isOpen() bool {
-	return s.apiKey == nil && s.consoleKey == nil && !s.node.authenticates()
 }
 
 // Reload takes Rates, Namespaces, TokenSecret, TokenKeys, TokenIssuer and TokenAudience from c, for

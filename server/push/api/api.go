@@ -285,7 +285,7 @@ func (s *Door) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body 
 	if !s.MayCallNow(w, r) {
 		return nil, false
 	}
-	if !s.HasKey(r) {
+	if !s.Keys().MayUseAPI(r) {
 		s.RefusedRequest(push.RefusedKey, r)
 		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")

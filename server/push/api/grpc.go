@@ -138,7 +138,7 @@ func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
 		s.RefusedRequest(push.RefusedRate, r)
 		return nil, &rpcError{code: rpcResourceExhausted, message: answer.ErrTooManyRequests.Message}
 	}
-	if !s.HasKey(r) {
+	if !s.Keys().MayUseAPI(r) {
 		s.RefusedRequest(push.RefusedKey, r)
 		return nil, &rpcError{code: rpcUnauthenticated,
 			message: "the key is missing or wrong: send it in the metadata, as authorization: apikey KEY"}

@@ -133,7 +133,7 @@ func (s *Door) serveStats(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
 	f := s.Figures(after)
 	body, err := json.Marshal(stats{
-		Version: s.Version(), Development: s.IsOpen(), Connections: f.Connections, Channels: f.Channels,
+		Version: s.Version(), Development: s.Keys().IsOpen(), Connections: f.Connections, Channels: f.Channels,
 		Publishes: f.Publishes, Messages: f.Messages, SlowDisconnects: f.SlowDisconnects,
 		UptimeSeconds: int64(f.Uptime / time.Second), QueueLimit: s.Limits().Queue, Loops: loopsOf(s.Engine()),
 		Slow: f.Slow, Fields: f.Fields, Samples: f.Samples,

@@ -176,7 +176,7 @@ func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
 // mayList checks that a selector of the token selects the URL, or that the key of the API or the
 // console is given.
 func (h *Hub) mayList(r *http.Request) error {
-	if !h.Authenticates() && !h.NeedsKey() || h.ShowsKey(r) || h.IsOperator(r) {
+	if !h.Authenticates() && !h.Keys().NeedsKey() || h.Keys().HasKey(r) || h.Keys().IsOperator(r) {
 		return nil
 	}
 	token, _ := tokenOf(r)

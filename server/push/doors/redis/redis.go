@@ -68,7 +68,7 @@ func (d *Door) listener(engine *myriad.Engine) *resp.Server {
 			}
 		},
 	}
-	if d.NeedsKey() || d.Authenticates() {
+	if d.Keys().NeedsKey() || d.Authenticates() {
 		server.Auth = d.authenticate
 		server.AuthOptional = !d.Authenticates()
 	}
@@ -137,7 +137,7 @@ func (d *Door) end(k *client) {
 
 // authenticate checks the password of AUTH: the API key, or a token.
 func (d *Door) authenticate(c *resp.Conn, _, password string) bool {
-	key := d.IsKey(password)
+	key := d.Keys().IsKey(password)
 	var g push.Grant
 	if !key {
 		if d.Tokens() == nil {
@@ -238,7 +238,7 @@ func (d *Door) isOperator(c *resp.Conn) bool {
 	k := d.client(c)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.publisher || !d.NeedsKey()
+	return k.publisher || !d.Keys().NeedsKey()
 }
 
 // publish answers PUBLISH and SPUBLISH with the number of subscribers on this node.
