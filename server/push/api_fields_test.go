@@ -89,7 +89,7 @@ func TestAPIRefusesMethodsByName(t *testing.T) {
 func TestAPISkipsHistory(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true}}})
 	stream := ts.subscribe("channel=news")
-	epoch := ts.node.epochOf(t, "news")
+	epoch := ts.hub.epochOf(t, "news")
 	stream.take()
 	ts.call("publish", `{"channel":"news","data":1}`)
 	if got := ts.call("publish", `{"channel":"news","data":2,"skip_history":true}`); got != `{"result":{}}` {
@@ -107,9 +107,9 @@ func TestAPISkipsHistory(t *testing.T) {
 	}
 }
 
-func (n *node) epochOf(t *testing.T, channel string) string {
+func (n *Hub) epochOf(t *testing.T, channel string) string {
 	t.Helper()
-	h, err := n.bus.History(t.Context(), n.topic(channel), Query{})
+	h, err := n.bus.History(t.Context(), n.Topic(channel), Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 	token := tokens(t, ts.clock.Now())["good"]
 	ts.subscribe("channel=a&token=" + token)
 	ts.subscribe("channel=a&token=" + token)
-	all := ts.node.wheel.all()
+	all := ts.hub.wheel.all()
 	got := ts.call("disconnect", `{"user":"`+all[0].User()+`","whitelist":["`+all[0].id.String()+`"]}`)
 	if got != `{"result":{"num_clients":1}}` || all[0].IsClosing() || !all[1].IsClosing() {
 		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].IsClosing(),

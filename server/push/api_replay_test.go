@@ -194,7 +194,7 @@ func newReplayServer(t *testing.T) *replayServer {
 		"ANN": ts.client(jwt.MapClaims{"sub": "ann", "info": map[string]int{"n": 1}}),
 		"BOB": ts.client(jwt.MapClaims{"sub": "bob"}),
 	}
-	ids := []string{ts.node.id.String(), "U"}
+	ids := []string{ts.hub.id.String(), "U"}
 	for name, c := range clients {
 		ids = append(ids, c.s.id.String(), name)
 	}

@@ -78,9 +78,9 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		for _, data := range []string{"1", "2", "3"} {
 			ts.call("publish", `{"channel":"news","data":`+data+`}`)
 		}
-		epoch := ts.node.epochOf(t, "news")
+		epoch := ts.hub.epochOf(t, "news")
 		f := new(fakeTransport)
-		f.s = ts.node.start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
+		f.s = ts.hub.start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
 			centrifuge.Protobuf: protobufForm}[codec])
 		t.Cleanup(f.hangUp)
 		if _, err := f.s.Connect(ConnectRequest{}); err != nil {

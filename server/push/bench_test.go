@@ -2,10 +2,15 @@ package push
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/membus"
+	"github.com/myriad-go/myriad/server/push/policy"
 )
 
 // sinkTransport accepts and discards every message.
@@ -16,19 +21,26 @@ func (f *sinkTransport) Queued() int         { return 0 }
 
 const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 
-func benchNode(b *testing.B) *node {
-	n, err := newNode(Config{Clock: newFakeClock()})
+func benchNode(b *testing.B) *Hub {
+	clock := newFakeClock()
+	none, err := policy.NewNamespaces(nil, false)
 	if err != nil {
 		b.Fatal(err)
 	}
-	n.open(testDoors(MercureConfig{}))
+	rules := &policy.Table{LongestName: 255}
+	rules.Set(none)
+	n, err := NewHub(HubConfig{Clock: clock, Random: rand.Reader, Bus: membus.New(membus.Config{Clock: clock}),
+		Rules: rules, Doors: testDoors(MercureConfig{}), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.Cleanup(func() { n.close() })
 	return n
 }
 
-func (n *node) connectSink() *sinkTransport {
+func (h *Hub) connectSink() *sinkTransport {
 	f := new(sinkTransport)
-	f.s = n.start(f, jsonForm)
+	f.s = h.start(f, jsonForm)
 	f.frame([]byte(connectAndSubscribe))
 	return f
 }

@@ -212,7 +212,7 @@ func TestConnectHookHasValues(t *testing.T) {
 	if err != nil || !slices.Equal(users, want) {
 		t.Errorf("the users are %v, want %v; %v", users, want, err)
 	}
-	for s, c := range ts.node.callers.list {
+	for s, c := range ts.hub.callers.list {
 		if c.values != nil {
 			t.Errorf("the values of %s are kept", s.User())
 		}
@@ -262,7 +262,7 @@ func TestDisconnectsThatCannotBeSent(t *testing.T) {
 		}
 		ts := newTestServer(t, Config{Hooks: Hooks{Connect: refuse}})
 		f := new(fakeTransport)
-		f.s = ts.node.start(f, jsonForm)
+		f.s = ts.hub.start(f, jsonForm)
 		f.frame([]byte(`{"id":1,"connect":{}}`))
 		f.wantClosed(t, tt.given.Error(), tt.want)
 		f.hangUp()

@@ -13,7 +13,7 @@ import (
 // A channel is the Receiver of one channel's events on this node. Its users are its members and the
 // sessions that are about to join.
 type channel struct {
-	hub   *hub
+	hub   *Hub
 	name  string
 	rules *Namespace
 	users int // guarded by the shard's mu
@@ -144,7 +144,7 @@ func (r *Reservation) settle() (ended bool) {
 // Cancel ends the reservation of a subscription that is not made.
 func (r *Reservation) Cancel() {
 	r.settle()
-	r.ch.hub.release(r.ch)
+	r.ch.hub.channels.release(r.ch)
 }
 
 // end ends the subscription when it is made.
@@ -161,7 +161,7 @@ func (ch *channel) connect() error {
 	if ch.open {
 		return nil
 	}
-	n := ch.hub.node
+	n := ch.hub
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
 	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.Retention()}, ch)
@@ -174,7 +174,7 @@ func (ch *channel) close() {
 	ch.opening.Lock()
 	defer ch.opening.Unlock()
 	if ch.open {
-		ch.hub.node.bus.Unsubscribe(ch.name, ch)
+		ch.hub.bus.Unsubscribe(ch.name, ch)
 		ch.open = false
 	}
 }
@@ -230,7 +230,7 @@ func (ch *channel) count(m *member) {
 		return
 	}
 	if ch.visible++; ch.visible == 1 {
-		ch.hub.occupied.Add(1)
+		ch.hub.channels.occupied.Add(1)
 	}
 }
 
@@ -239,7 +239,7 @@ func (ch *channel) uncount(m *member) {
 		return
 	}
 	if ch.visible--; ch.visible == 0 {
-		ch.hub.occupied.Add(-1)
+		ch.hub.channels.occupied.Add(-1)
 	}
 }
 
@@ -303,7 +303,7 @@ const memberSlice = 256
 
 // spreadTogether sends list as one message to the first members, up to end.
 func (ch *channel) spreadTogether(list []Publication, end int, slow []*member) []*member {
-	e := encoder{node: ch.hub.node, name: ch.name, list: list}
+	e := encoder{hub: ch.hub, name: ch.name, list: list}
 	defer e.release()
 	sent, from := int64(0), len(slow)
 	for begin := 0; begin < end; begin += memberSlice {
@@ -317,7 +317,7 @@ func (ch *channel) spreadTogether(list []Publication, end int, slow []*member) [
 	}
 	ch.unlinkAll(slow[from:])
 	ch.keepBase(list)
-	ch.hub.node.count.messages.Add(uint64(sent) * uint64(len(list)))
+	ch.hub.count.messages.Add(uint64(sent) * uint64(len(list)))
 	return slow
 }
 
@@ -377,7 +377,7 @@ func (ch *channel) Notice(_ string, n bus.Notice) {
 	if ch.notified == 0 {
 		return
 	}
-	e := noticeEncoder{node: ch.hub.node, name: ch.name, notice: n}
+	e := noticeEncoder{hub: ch.hub, name: ch.name, notice: n}
 	defer e.release()
 	for _, m := range ch.members {
 		e.tell(m)
@@ -386,7 +386,7 @@ func (ch *channel) Notice(_ string, n bus.Notice) {
 
 // A noticeEncoder encodes the notice for each form on first use.
 type noticeEncoder struct {
-	node   *node
+	hub    *Hub
 	name   string
 	notice bus.Notice
 	made   [maxForms]*Message

@@ -17,7 +17,7 @@ func TestAPIConnections(t *testing.T) {
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"b"}}` + "\n" + `{"id":3,"subscribe":{"channel":"a"}}`))
 	waiting := new(fakeTransport)
-	waiting.s = ts.node.start(waiting, jsonForm)
+	waiting.s = ts.hub.start(waiting, jsonForm)
 	t.Cleanup(waiting.hangUp)
 	one := func(f *fakeTransport, user, channels string) string {
 		return fmt.Sprintf(`"%s":{"transport":"websocket","protocol":"json","user":"%s","state":{"channels":{%s}}}`,
@@ -41,33 +41,33 @@ func TestAPIConnections(t *testing.T) {
 
 // An answer holds mostConnections, and says so for more.
 func TestAPIConnectionsAreBounded(t *testing.T) {
-	n := newTestNode(t)
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
 	for range mostConnections + 1 {
-		n.connected()
+		ts.client(jwt.MapClaims{"sub": "ann"})
 	}
-	if got := n.connectionsHere(operation{Most: 1 << 30}); got.Total != mostConnections+1 ||
+	if got := ts.cluster.connectionsHere(operation{Most: 1 << 30}); got.Total != mostConnections+1 ||
 		len(got.Connections) != mostConnections {
 		t.Errorf("%d of %d connections", len(got.Connections), got.Total)
 	}
-	s := &Server{node: n.node}
 	var why Error
-	if _, err := s.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != ErrLimitExceeded.Code {
+	if _, err := ts.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != ErrLimitExceeded.Code {
 		t.Errorf("%v", err)
 	}
 }
 
 // The descriptions of a node's connections have connectionBytes.
 func TestConnectionsHaveABoundInBytes(t *testing.T) {
-	n := newTestNode(t)
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	limits := ts.Config().Limits
 	for i := range 100 {
-		c := n.connected()
-		for j := range n.limits.Channels {
+		c := ts.client(jwt.MapClaims{"sub": "ann"})
+		for j := range limits.Channels {
 			name := fmt.Sprintf("%d-%d-", i, j)
 			c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"%s"}}`,
-				name+strings.Repeat("x", n.limits.ChannelName-len(name))))
+				name+strings.Repeat("x", limits.ChannelName-len(name))))
 		}
 	}
-	got := n.connectionsHere(operation{Most: mostConnections})
+	got := ts.cluster.connectionsHere(operation{Most: mostConnections})
 	body, err := json.Marshal(got)
 	if err != nil || got.Total != 100 || len(got.Connections) == 100 || len(body) > connectionBytes ||
 		len(body) < connectionBytes/2 {

@@ -121,7 +121,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 	}
 	for range 3 * keptRefusals {
 		ts.clock.advance(refusalPeriod)
-		ts.node.refused(RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", refusalBytes))
+		ts.hub.refused(RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", refusalBytes))
 	}
 	s = show(0)
 	if len(s.Refusals) != keptRefusals || s.Last != 3*keptRefusals+2 ||

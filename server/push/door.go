@@ -37,7 +37,7 @@ type Door interface {
 	Forms() []Form
 	// Open prepares the door for its server, and returns what adds its paths to a mux: those that
 	// clients use, and those for programs and operators. nil: there are none. New calls it once.
-	Open(s *Server) (clients, admin func(mux *http.ServeMux))
+	Open(h *Hub) (clients, admin func(mux *http.ServeMux))
 }
 
 // A Form is one way in which a door writes to clients. A door has a form for each combination that
@@ -163,9 +163,9 @@ func newForms(doors []Door) (table []formEntry) {
 }
 
 // idOf returns the id of f, which a door must have listed.
-func (n *node) idOf(f Form) formID {
-	for i := range n.forms {
-		if n.forms[i].Form == f {
+func (h *Hub) idOf(f Form) formID {
+	for i := range h.forms {
+		if h.forms[i].Form == f {
 			return formID(i)
 		}
 	}
@@ -173,11 +173,11 @@ func (n *node) idOf(f Form) formID {
 }
 
 // form returns the session's form.
-func (s *Session) form() *formEntry { return &s.node.forms[s.formID] }
+func (s *Session) form() *formEntry { return &s.hub.forms[s.formID] }
 
 // An encoder encodes the message of each form on first use.
 type encoder struct {
-	node *node
+	hub  *Hub
 	name string
 	list []Publication
 	made [maxForms]*Message
@@ -188,7 +188,7 @@ type encoder struct {
 func (e *encoder) message(id formID) *Message {
 	m := e.made[id]
 	if m == nil {
-		m = e.node.forms[id].message(e.name, e.list)
+		m = e.hub.forms[id].message(e.name, e.list)
 		e.made[id] = m
 	}
 	return m

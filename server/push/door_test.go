@@ -97,13 +97,13 @@ func TestJoinAndLeaveDuringPublication(t *testing.T) {
 			t.Fatalf("subscriber %d of those that stay received %v", i, f.got)
 		}
 	}
-	ch := n.hub.acquire("news")
+	ch := n.channels.acquire("news")
 	for i, m := range ch.members {
 		if int(m.at) != i {
 			t.Errorf("member %d stands at %d", m.at, i)
 		}
 	}
-	n.hub.release(ch)
+	n.channels.release(ch)
 	for _, s := range n.wheel.all() {
 		s.Ended()
 	}

@@ -82,7 +82,7 @@ func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
 // A testNode is a node with fake time and a recorded log.
 type testNode struct {
-	*node
+	*Hub
 	t     *testing.T
 	clock *fakeClock
 	log   *syncBuffer
@@ -106,20 +106,19 @@ func (b *syncBuffer) String() string {
 }
 
 // newTestNode returns an open node. change, if any, adjusts its settings.
-func newTestNode(t *testing.T, change ...func(*node)) *testNode {
+func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
 	t.Helper()
 	buf.CheckLeaks(t)
 	clock, log := newFakeClock(), new(syncBuffer)
-	n := &node{
+	n := &Hub{
 		rules: mustRules(t),
 		bus:   membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
-		random: seeded(), version: "test",
-		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
+		random: random{&lockedReader{r: seeded()}}, version: "test",
+		limits: Limits{}.WithDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	for _, f := range change {
 		f(n)
 	}
-	n.server = &Server{node: n}
 	n.open(testDoors(MercureConfig{}))
 	t.Cleanup(func() {
 		for _, s := range n.wheel.all() {
@@ -131,7 +130,7 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 		if left := n.count.connections.Load(); left != 0 {
 			t.Errorf("%d connections left", left)
 		}
-		if left := n.hub.held(); left != 0 {
+		if left := n.channels.held(); left != 0 {
 			t.Errorf("%d channels left", left)
 		}
 	})
@@ -139,11 +138,11 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 }
 
 // held returns the number of channels, including those with only watchers.
-func (h *hub) held() (n int) {
-	for i := range h.shards {
-		h.shards[i].mu.Lock()
-		n += len(h.shards[i].channels)
-		h.shards[i].mu.Unlock()
+func (c *channels) held() (n int) {
+	for i := range c.shards {
+		c.shards[i].mu.Lock()
+		n += len(c.shards[i].channels)
+		c.shards[i].mu.Unlock()
 	}
 	return n
 }

@@ -49,8 +49,8 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	<-bus.waits
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
-	go func() { drained <- ts.node.refuse(ctx) }()
-	waitFor(t, "the server to drain", ts.node.isDraining)
+	go func() { drained <- ts.hub.Refuse(ctx) }()
+	waitFor(t, "the server to drain", ts.hub.isDraining)
 	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
 		t.Errorf("another publication meanwhile: %d %s", w.Code, w.Body)
 	}

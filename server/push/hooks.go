@@ -118,8 +118,8 @@ func (h *Hooks) any() bool {
 	return h.Connect != nil || h.Refresh != nil || h.Subscribe != nil || h.SubRefresh != nil || h.Publish != nil
 }
 
-// check returns an error for rules that need a hook that is not there.
-func (h *Hooks) check(rules []Namespace) (err error) {
+// Check returns an error for rules that need a hook that is not there.
+func (h *Hooks) Check(rules []Namespace) (err error) {
 	for _, ns := range rules {
 		if ns.SubscribeHook && h.Subscribe == nil {
 			err = errors.Join(err, ns.Wrong("subscribe-proxy needs a backend: set --proxy-subscribe (Hooks.Subscribe)"))
@@ -196,7 +196,7 @@ func (c *callers) get(s *Session) Caller {
 }
 
 func (c *callers) drop(s *Session) {
-	if !s.node.remember {
+	if !s.hub.remember {
 		return
 	}
 	c.mu.Lock()
@@ -206,7 +206,7 @@ func (c *callers) drop(s *Session) {
 
 // caller returns what hooks may learn of the client.
 func (s *Session) caller() Caller {
-	c := s.node.callers.get(s)
+	c := s.hub.callers.get(s)
 	c.ClientInfo = s.info()
 	return c
 }
@@ -221,33 +221,33 @@ func IsHookRefusal(err error) bool { return errors.As(err, new(hookRefusal)) }
 
 // hookFailed returns the error for the client. It counts what the hook has decided, and logs an
 // error that the client must not see.
-func (n *node) hookFailed(hook string, c Caller, remote string, err error) error {
+func (h *Hub) hookFailed(hook string, c Caller, remote string, err error) error {
 	if errors.As(err, new(Error)) || errors.As(err, new(Disconnect)) {
-		n.refused(RefusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", OneLine(err))
+		h.refused(RefusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", OneLine(err))
 		return hookRefusal{err}
 	}
-	n.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", err)
+	h.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", err)
 	return ErrInternal
 }
 
 func (s *Session) hookFailed(hook string, err error) error {
-	return s.node.hookFailed(hook, s.caller(), s.t.Remote(), err)
+	return s.hub.hookFailed(hook, s.caller(), s.t.Remote(), err)
 }
 
 // connectByHook asks who the client is.
-func (n *node) connectByHook(c Caller, remote string, r ConnectRequest) (Grant, error) {
+func (h *Hub) connectByHook(c Caller, remote string, r ConnectRequest) (Grant, error) {
 	ctx := context.Background()
 	if c.values != nil {
 		ctx, c.values = c.values, nil
 	}
-	a, err := n.hooks.Connect(ctx, c, r)
+	a, err := h.hooks.Connect(ctx, c, r)
 	if err != nil {
-		return Grant{}, n.hookFailed("connect", c, remote, err)
+		return Grant{}, h.hookFailed("connect", c, remote, err)
 	}
 	g := Grant{User: a.User, Ends: endOf(a.ExpireAt), info: strict.Compact(a.Info), Data: a.Data, given: a.Caps,
 		Hooked: true, Channels: sortedNames(a.Channels)}
-	if err = n.checkGrant(&g); err != nil {
-		return Grant{}, n.hookFailed("connect", c, remote, err)
+	if err = h.checkGrant(&g); err != nil {
+		return Grant{}, h.hookFailed("connect", c, remote, err)
 	}
 	for name, info := range a.Infos {
 		if g.Infos == nil {
@@ -270,8 +270,8 @@ func endOf(expireAt int64) time.Time {
 }
 
 // isPast reports whether a hook has named a time that has passed. 0 is none.
-func (n *node) isPast(expireAt int64) bool {
-	return expireAt != 0 && !endOf(expireAt).After(n.clock.Now())
+func (h *Hub) isPast(expireAt int64) bool {
+	return expireAt != 0 && !endOf(expireAt).After(h.clock.Now())
 }
 
 // refreshByHook asks whether a connection that has expired goes on.
@@ -279,15 +279,15 @@ func (s *Session) refreshByHook() {
 	if s.IsClosing() {
 		return
 	}
-	a, err := s.node.hooks.Refresh(context.Background(), s.caller())
+	a, err := s.hub.hooks.Refresh(context.Background(), s.caller())
 	var why Disconnect
 	switch {
 	case errors.As(err, &why):
 		s.hookFailed("refresh", err)
 		s.Disconnect(why)
 	case err != nil:
-		s.node.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
-	case a.Expired || s.node.isPast(a.ExpireAt):
+		s.hub.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
+	case a.Expired || s.hub.isPast(a.ExpireAt):
 		s.Disconnect(answer.DisconnectExpired)
 	default:
 		s.refreshed(a)
@@ -297,7 +297,7 @@ func (s *Session) refreshByHook() {
 // refreshed applies the answer of Hooks.Refresh.
 func (s *Session) refreshed(a RefreshAnswer) {
 	if a.Caps != nil {
-		caps, err := s.node.regexes.Capabilities(a.Caps)
+		caps, err := s.hub.regexes.Capabilities(a.Caps)
 		if err != nil {
 			s.hookFailed("refresh", err)
 			return
@@ -308,14 +308,14 @@ func (s *Session) refreshed(a RefreshAnswer) {
 		s.identity.show(strict.Compact(a.Info))
 	}
 	if len(a.Meta) > 0 && json.Valid(a.Meta) {
-		s.node.callers.setMeta(s, a.Meta)
+		s.hub.callers.setMeta(s, a.Meta)
 	}
 	s.expireFrom(endOf(a.ExpireAt))
 }
 
 // subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
 func (s *Session) subscribeByHook(name string, w *SubscribeCommand) error {
-	a, err := s.node.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.Token, w.Data})
+	a, err := s.hub.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.Token, w.Data})
 	if err != nil {
 		return s.hookFailed("subscribe", err)
 	}
@@ -329,13 +329,13 @@ func (s *Session) subscribeByHook(name string, w *SubscribeCommand) error {
 
 // publishByHook asks whether the client may publish, and publishes what the hook allows.
 func (s *Session) publishByHook(channel string, p Publication, exact bool) error {
-	a, err := s.node.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
+	a, err := s.hub.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
 	if err != nil {
 		return s.hookFailed("publish", err)
 	}
 	if a.Data != nil {
 		p.Data, p.Kind = a.Data, KindOf(a.Data)
 	}
-	_, err = s.node.publishKept(context.Background(), channel, p, a.SkipHistory, exact)
+	_, err = s.hub.Publish(context.Background(), channel, p, a.SkipHistory, exact)
 	return err
 }

@@ -12,12 +12,12 @@ import (
 )
 
 // withHooks returns a node's setting of hooks.
-func withHooks(t *testing.T, h Hooks, rules ...Namespace) func(*node) {
+func withHooks(t *testing.T, h Hooks, rules ...Namespace) func(*Hub) {
 	t.Helper()
-	if err := h.check(rules); err != nil {
+	if err := h.Check(rules); err != nil {
 		t.Fatal(err)
 	}
-	return func(n *node) { n.hooks, n.remember, n.rules = h, true, mustRules(t, rules...) }
+	return func(n *Hub) { n.hooks, n.remember, n.rules = h, true, mustRules(t, rules...) }
 }
 
 func TestConnectHook(t *testing.T) {
@@ -79,7 +79,7 @@ func TestRefreshHook(t *testing.T) {
 	var failure error
 	calls := 0
 	var n *testNode
-	n = newTestNode(t, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
 			return ConnectAnswer{User: "ann", ExpireAt: n.clock.Now().Unix() + 60}, nil
 		},
@@ -128,7 +128,7 @@ func TestSubscribeAndPublishHooks(t *testing.T) {
 	var subscribe SubscribeAnswer
 	var publish PublishAnswer
 	var failure error
-	n := newTestNode(t, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n := newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
 			if r.Channel != "ask:x" || string(r.Data) != `5` {
 				t.Errorf("asked %+v", r)
@@ -219,7 +219,7 @@ func TestEventsByHook(t *testing.T) {
 			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
 		}
 	}
-	if n := ts.node.refusals.counts[RefusedHook].Load(); n != 4 {
+	if n := ts.hub.refusals.counts[RefusedHook].Load(); n != 4 {
 		t.Errorf("%d refusals by a hook are counted, want 4", n)
 	}
 }
@@ -239,7 +239,7 @@ func TestRefusalsByHooks(t *testing.T) {
 			return PublishAnswer{},
 				failure
 		},
-	}, Namespace{SubscribeHook: true, PublishHook: true}), func(n *node) {
+	}, Namespace{SubscribeHook: true, PublishHook: true}), func(n *Hub) {
 		n.onRPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
 	})
 	for _, refused := range []error{ErrPermissionDenied, Error{Code: 1000, Message: "no"}, Disconnect{Code: 4500,

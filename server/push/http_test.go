@@ -23,6 +23,7 @@ type testServer struct {
 	*Server
 	t       *testing.T
 	clock   *fakeClock
+	log     *syncBuffer
 	mu      sync.Mutex
 	streams []*fakeStream
 }
@@ -30,17 +31,17 @@ type testServer struct {
 func newTestServer(t *testing.T, c Config) *testServer {
 	t.Helper()
 	buf.CheckLeaks(t)
-	clock := newFakeClock()
+	clock, log := newFakeClock(), new(syncBuffer)
 	if c.Doors == nil {
 		c.Doors = testDoors(MercureConfig{})
 	}
-	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
+	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.NewTextHandler(log, nil))
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := &testServer{Server: s, t: t, clock: clock}
-	s.detach = func(w http.ResponseWriter) (ResponseStream, error) {
+	ts := &testServer{Server: s, t: t, clock: clock, log: log}
+	s.hub.openStream = func(w http.ResponseWriter) (ResponseStream, error) {
 		stream := new(fakeStream)
 		ts.mu.Lock()
 		ts.streams = append(ts.streams, stream)
@@ -228,7 +229,7 @@ func TestEvents(t *testing.T) {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
 	one.Close(Disconnect{Code: 3000, Reason: "connection closed"})
-	waitFor(t, "the session to end", func() bool { return ts.node.count.connections.Load() == 1 })
+	waitFor(t, "the session to end", func() bool { return ts.hub.count.connections.Load() == 1 })
 }
 
 func TestSlowEvents(t *testing.T) {
@@ -239,7 +240,7 @@ func TestSlowEvents(t *testing.T) {
 	if !slow.isClosed() || quick.isClosed() {
 		t.Errorf("slow closed: %v, quick closed: %v", slow.isClosed(), quick.isClosed())
 	}
-	if got := ts.node.count.slow.Load(); got != 1 {
+	if got := ts.hub.count.slow.Load(); got != 1 {
 		t.Errorf("%d slow disconnects", got)
 	}
 }
@@ -312,10 +313,10 @@ func TestEventsNotOpened(t *testing.T) {
 	} {
 		ts := newTestServer(t, Config{})
 		log := new(syncBuffer)
-		ts.node.log = slog.New(slog.NewTextHandler(log, nil))
-		ts.detach = ts.node.detach
+		ts.hub.log = slog.New(slog.NewTextHandler(log, nil))
+		ts.hub.openStream = ts.hub.detach
 		if tt.err != nil {
-			ts.detach = func(http.ResponseWriter) (ResponseStream, error) { return nil, tt.err }
+			ts.hub.openStream = func(http.ResponseWriter) (ResponseStream, error) { return nil, tt.err }
 		}
 		w := ts.do("GET", "/events?channel=news", "")
 		if w.Code != tt.status || (w.Body.Len() == 0) != (tt.logged == "") {

@@ -35,9 +35,9 @@ func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 	} {
 		ts := newTestServer(t, tt.config)
 		at := ts.clock.Now()
-		ts.node.slowest.add(SlowClient{At: at, Client: "a-client", User: "a-user", Channel: "a-channel",
+		ts.hub.slowest.add(SlowClient{At: at, Client: "a-client", User: "a-user", Channel: "a-channel",
 			Queued: 4711})
-		ts.node.droppers.add(SlowClient{At: at, Client: "another-client", Channel: "another-channel",
+		ts.hub.droppers.add(SlowClient{At: at, Client: "another-client", Channel: "another-channel",
 			Queued: 1147})
 		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
 		page, request := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
@@ -77,9 +77,9 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 func TestMetricsPassPromtool(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key"})
 	at := ts.clock.Now()
-	ts.node.slowest.add(SlowClient{At: at, Client: "a", Channel: "b", Queued: 1})
-	ts.node.droppers.add(SlowClient{At: at, Client: "c", Channel: "d", Queued: 2})
-	ts.node.refused(RefusedToken, "192.0.2.1:1")
+	ts.hub.slowest.add(SlowClient{At: at, Client: "a", Channel: "b", Queued: 1})
+	ts.hub.droppers.add(SlowClient{At: at, Client: "c", Channel: "d", Queued: 2})
+	ts.hub.refused(RefusedToken, "192.0.2.1:1")
 	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
 		if !strings.Contains(page, "\n"+name) {

@@ -37,12 +37,12 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	if s.IsRefused() {
 		return Grant{}, errors.Join(answer.DisconnectBadRequest, errRefused)
 	}
-	g, err := s.node.authenticate(r.Token)
-	if errors.Is(err, ErrNoToken) && s.node.hooks.Connect != nil {
-		g, err = s.node.connectByHook(s.caller(), s.t.Remote(), r)
+	g, err := s.hub.authenticate(r.Token)
+	if errors.Is(err, ErrNoToken) && s.hub.hooks.Connect != nil {
+		g, err = s.hub.connectByHook(s.caller(), s.t.Remote(), r)
 	}
-	if s.node.hooks.Connect != nil {
-		s.node.callers.dropValues(s)
+	if s.hub.hooks.Connect != nil {
+		s.hub.callers.dropValues(s)
 	}
 	switch {
 	case errors.As(err, new(Error)):
@@ -63,15 +63,15 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	case err != nil:
 		return g, errors.Join(answer.DisconnectInvalidToken, err)
 	}
-	if err := s.node.addPersonal(&g); err != nil {
+	if err := s.hub.addPersonal(&g); err != nil {
 		return g, errors.Join(answer.DisconnectInvalidToken, err)
 	}
-	if s.node.rates.Connect(g.User, s.node.clock.Now()) > 0 {
+	if s.hub.rates.Connect(g.User, s.hub.clock.Now()) > 0 {
 		s.refuseConnect()
 		return g, s.within(1, "connect")
 	}
-	if len(g.meta) > 0 && s.node.remember {
-		s.node.callers.setMeta(s, g.meta)
+	if len(g.meta) > 0 && s.hub.remember {
+		s.hub.callers.setMeta(s, g.meta)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *Session) Refuse(err error) {
 
 // Refused counts and logs what the client may not do.
 func (s *Session) Refused(why Refusal, err error) {
-	s.node.refused(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
+	s.hub.refused(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
 }
 
 // Pong takes the answer to the last ping.
@@ -155,10 +155,10 @@ func (s *Session) Pong() error {
 // Refresh replaces the connection's token, and with it the connection's expiry. It returns the
 // seconds until then.
 func (s *Session) Refresh(token string) (ttl uint32, err error) {
-	if s.node.tokens == nil {
+	if s.hub.tokens == nil {
 		return 0, ErrNotAvailable
 	}
-	g, err := s.node.authenticate(token)
+	g, err := s.hub.authenticate(token)
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return 0, errors.Join(answer.DisconnectExpired, err)
@@ -176,14 +176,14 @@ func (s *Session) Refresh(token string) (ttl uint32, err error) {
 	if g.Ends.IsZero() {
 		return 0, nil
 	}
-	return s.node.ttl(g.Ends), nil
+	return s.hub.ttl(g.Ends), nil
 }
 
 // Renew gives the client the rights of another token of its user.
 func (s *Session) Renew(g Grant) {
 	s.expireFrom(g.Ends)
-	if len(g.meta) > 0 && s.node.remember {
-		s.node.callers.setMeta(s, g.meta)
+	if len(g.meta) > 0 && s.hub.remember {
+		s.hub.callers.setMeta(s, g.meta)
 	}
 	s.setCapabilities(g.caps)
 }
@@ -199,14 +199,14 @@ func (s *Session) expireFrom(ends time.Time) bool {
 	if s.endAt = 0; !ends.IsZero() {
 		s.expireAt(ends)
 	}
-	s.node.wheel.set(s, s.deadline())
+	s.hub.wheel.set(s, s.deadline())
 	return true
 }
 
-// refreshByServer makes the connection expire at a time, and others see info of the client, unless
+// RefreshByServer makes the connection expire at a time, and others see info of the client, unless
 // it is nil or the client has no token. It tells the client when it expires. It returns false if
 // the session is not connected.
-func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
+func (s *Session) RefreshByServer(ends time.Time, info []byte) bool {
 	if !s.expireFrom(ends) {
 		return false
 	}
@@ -215,7 +215,7 @@ func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
 	}
 	ttl := uint32(0)
 	if !ends.IsZero() {
-		ttl = s.node.ttl(ends)
+		ttl = s.hub.ttl(ends)
 	}
 	if push := s.form().Refreshed(ttl); push != nil {
 		s.Offer(&Message{Payload: push}) // if its queue is full, the next publication handles that
@@ -226,9 +226,9 @@ func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
 // mayNamePublished returns an error for a channel to which no client may publish.
 func (s *Session) mayNamePublished(channel string) error {
 	switch {
-	case !s.node.rules.Knows(channel):
-		return s.node.rules.CheckKnown(channel)
-	case !s.node.rules.Of(channel).AllowsName(channel):
+	case !s.hub.rules.Knows(channel):
+		return s.hub.rules.CheckKnown(channel)
+	case !s.hub.rules.Of(channel).AllowsName(channel):
 		return policy.ErrBadName
 	}
 	return nil
@@ -240,7 +240,7 @@ func (s *Session) MayPublishTo(channel string) error {
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
 	}
-	if !(s.node.rules.Of(channel).PublishHook && !s.node.rules.DenyClientPublish) && !s.mayPublish(channel) {
+	if !(s.hub.rules.Of(channel).PublishHook && !s.hub.rules.DenyClientPublish) && !s.mayPublish(channel) {
 		return s.deniedPublish(channel)
 	}
 	return nil
@@ -256,13 +256,13 @@ func (s *Session) Publish(channel string, p Publication, exact bool) error {
 	if err := s.mayNow(policy.Publishing, "publish"); err != nil {
 		return err
 	}
-	if s.node.rules.Of(channel).PublishHook && !s.node.rules.DenyClientPublish {
+	if s.hub.rules.Of(channel).PublishHook && !s.hub.rules.DenyClientPublish {
 		return s.publishByHook(channel, p, exact)
 	}
 	if !s.mayPublish(channel) {
 		return s.deniedPublish(channel)
 	}
-	_, err := s.node.publishKept(context.Background(), channel, p, false, exact)
+	_, err := s.hub.Publish(context.Background(), channel, p, false, exact)
 	return err
 }
 
@@ -277,7 +277,7 @@ func (s *Session) mayNow(act policy.Act, what string) error {
 	if s.watcher {
 		return nil
 	}
-	return s.within(s.node.rates.Take(act, s.User(), s.t.Remote(), s.node.clock.Now()), what)
+	return s.within(s.hub.rates.Take(act, s.User(), s.t.Remote(), s.hub.clock.Now()), what)
 }
 
 func (s *Session) within(wait time.Duration, what string) error {
@@ -290,10 +290,10 @@ func (s *Session) within(wait time.Duration, what string) error {
 
 // RPC calls Config.RPC.
 func (s *Session) RPC(method string, data []byte) ([]byte, error) {
-	if s.node.onRPC == nil {
+	if s.hub.onRPC == nil {
 		return nil, ErrNotAvailable
 	}
-	data, err := s.node.onRPC(context.Background(), s.caller(), method, data)
+	data, err := s.hub.onRPC(context.Background(), s.caller(), method, data)
 	if errors.As(err, new(Disconnect)) || errors.Is(err, ErrPermissionDenied) { // any other Error is an answer
 		err = s.hookFailed("rpc", err)
 	}
@@ -302,10 +302,10 @@ func (s *Session) RPC(method string, data []byte) ([]byte, error) {
 
 // Message calls Config.Message.
 func (s *Session) Message(data []byte) error {
-	if s.node.onMessage == nil {
+	if s.hub.onMessage == nil {
 		return answer.DisconnectNotAvailable
 	}
-	s.node.onMessage(context.Background(), s.caller(), data)
+	s.hub.onMessage(context.Background(), s.caller(), data)
 	return nil
 }
 
@@ -322,79 +322,79 @@ func (s *Session) info() ClientInfo {
 
 // History reads a channel's history.
 func (s *Session) History(channel string, q Query) (History, error) {
-	if err := s.node.rules.CheckKnown(channel); err != nil {
+	if err := s.hub.rules.CheckKnown(channel); err != nil {
 		return History{}, err
 	}
-	if s.node.rules.Of(channel).HistorySize == 0 {
+	if s.hub.rules.Of(channel).HistorySize == 0 {
 		return History{}, ErrNotAvailable
 	}
 	if !s.maySee(channel, policy.RightHistory) {
 		return History{}, notSeen
 	}
-	return s.node.history(context.Background(), channel, q)
+	return s.hub.History(context.Background(), channel, q)
 }
 
 // Presence lists a channel's subscribers, or counts them only.
 func (s *Session) Presence(channel string, numbers bool) (Presence, error) {
-	if err := s.node.rules.CheckKnown(channel); err != nil {
+	if err := s.hub.rules.CheckKnown(channel); err != nil {
 		return Presence{}, err
 	}
-	if !s.node.rules.Of(channel).Presence {
+	if !s.hub.rules.Of(channel).Presence {
 		return Presence{}, ErrNotAvailable
 	}
 	if !s.maySee(channel, policy.RightPresence) {
 		return Presence{}, notSeen
 	}
-	return s.node.present(context.Background(), channel, numbers)
+	return s.hub.Presence(context.Background(), channel, numbers)
 }
 
-// present returns the clients of a channel on all nodes, or their numbers only. More clients than
+// Presence returns the clients of a channel on all nodes, or their numbers only. More clients than
 // Limits.Present are an error for the client.
-func (n *node) present(ctx context.Context, name string, numbers bool) (Presence, error) {
-	limit := n.limits.Present
+func (h *Hub) Presence(ctx context.Context, name string, numbers bool) (Presence, error) {
+	limit := h.limits.Present
 	if numbers {
 		limit = 0
 	}
-	ctx, cancel := n.deadline(ctx)
+	ctx, cancel := h.deadline(ctx)
 	defer cancel()
-	there, err := n.bus.Present(ctx, name, limit)
+	there, err := h.bus.Present(ctx, name, limit)
 	if err == nil && !numbers && there.Count > limit {
 		err = ErrLimitExceeded
 	}
 	if len(there.Missing) > 0 {
-		n.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
+		h.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
 	}
 	return there, err
 }
 
-// history reads as much as Limits allow. A position of another epoch is an error for the client.
-func (n *node) history(ctx context.Context, name string, q Query) (History, error) {
-	if q.Limit < 0 || q.Limit > n.limits.Recovered {
-		q.Limit = n.limits.Recovered
+// History reads as much as Limits allow. A position of another epoch is an error for the client.
+func (h *Hub) History(ctx context.Context, name string, q Query) (History, error) {
+	if q.Limit < 0 || q.Limit > h.limits.Recovered {
+		q.Limit = h.limits.Recovered
 	}
-	ctx, cancel := n.deadline(ctx)
+	ctx, cancel := h.deadline(ctx)
 	defer cancel()
-	h, err := n.bus.History(ctx, n.topic(name), q)
+	past, err := h.bus.History(ctx, h.Topic(name), q)
 	if err != nil {
-		return h, err
+		return past, err
 	}
-	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
-		return h, ErrUnrecoverable
+	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != past.Top.Epoch {
+		return past, ErrUnrecoverable
 	}
 	bytes := 0
-	for i, p := range h.Publications {
+	for i, p := range past.Publications {
 		bytes += envelope + p.Size()
-		if bytes > n.limits.Queue && i > 0 {
-			h.Publications = h.Publications[:i]
+		if bytes > h.limits.Queue && i > 0 {
+			past.Publications = past.Publications[:i]
 			break
 		}
 	}
-	return h, nil
+	return past, nil
 }
 
 // ttl returns the whole seconds until ends, at most a year.
-func (n *node) ttl(ends time.Time) uint32 {
+func (h *Hub) ttl(ends time.Time) uint32 {
 	const year = 365 * 24 * 3600
-	left := math.Ceil(ends.Sub(n.clock.Now()).Seconds())
+	left := math.Ceil(ends.Sub(h.clock.Now()).Seconds())
 	return uint32(min(max(left, 0), year))
 }

@@ -32,7 +32,7 @@ func (s *Session) access() policy.Access {
 // NeedsToken reports whether the client can subscribe only with a token for the channel, or by a
 // hook.
 func (s *Session) NeedsToken(name string) bool {
-	rules := s.node.rules.Of(name)
+	rules := s.hub.rules.Of(name)
 	return !s.watcher && !rules.IsOpen() && rules.NeedsToken(name, s.access())
 }
 
@@ -47,10 +47,10 @@ func (s *Session) can(what policy.Right, name string) bool {
 
 // mayPublish reports whether the rules of the channel let the client publish.
 func (s *Session) mayPublish(name string) bool {
-	if s.node.rules.DenyClientPublish {
+	if s.hub.rules.DenyClientPublish {
 		return false
 	}
-	rules := s.node.rules.Of(name)
+	rules := s.hub.rules.Of(name)
 	switch rules.Publish {
 	case PublishClients:
 		if !rules.IsForUsers(name) || policy.ListsUser(name, s.User()) {
@@ -76,12 +76,12 @@ func (s *Session) maySee(name string, what policy.Right) bool {
 
 // MayName reports whether the client may use the name.
 func (s *Session) MayName(name string) bool {
-	return s.node.rules.Check(name) == nil && (s.watcher || s.node.rules.Of(name).AllowsName(name))
+	return s.hub.rules.Check(name) == nil && (s.watcher || s.hub.rules.Of(name).AllowsName(name))
 }
 
 // deniedPublish returns why the rules do not let the client publish.
 func (s *Session) deniedPublish(name string) error {
-	why := s.node.rules.ExplainPublish(name, &TokenReport{}, s.access())
+	why := s.hub.rules.ExplainPublish(name, &TokenReport{}, s.access())
 	if strings.HasPrefix(why, "yes") {
 		why = "it is not subscribed"
 	}
@@ -93,22 +93,22 @@ var notSeen = policy.Denied("it is not subscribed, and could not subscribe witho
 
 // addPersonal adds the user's personal channels to those to which the server subscribes it. The
 // error is a claimError.
-func (n *node) addPersonal(g *Grant) error {
-	names, err := n.rules.PersonalChannels(g.User)
+func (h *Hub) addPersonal(g *Grant) error {
+	names, err := h.rules.PersonalChannels(g.User)
 	if err != nil || len(names) == 0 {
 		return err
 	}
 	for _, name := range names {
-		if n.rules.Check(name) != nil {
-			return claimError(n.rules.WhyNot(fmt.Sprintf("the user's personal channel %q", name), name))
+		if h.rules.Check(name) != nil {
+			return claimError(h.rules.WhyNot(fmt.Sprintf("the user's personal channel %q", name), name))
 		}
 		if !slices.Contains(g.Channels, name) {
 			g.Channels = append(g.Channels, name)
 		}
 	}
-	if len(g.Channels) > n.limits.Channels {
+	if len(g.Channels) > h.limits.Channels {
 		return claimError(fmt.Sprintf("%d channels with the personal ones, at most %d are allowed", len(g.Channels),
-			n.limits.Channels))
+			h.limits.Channels))
 	}
 	slices.Sort(g.Channels)
 	return nil

@@ -276,7 +276,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 		},
 	}
 	rules := []Namespace{{SubscribeToken: true, PublishHook: true}}
-	n := newTestNode(t, withTokens, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
+	n := newTestNode(t, withTokens, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
 	c.s.Introduce(new(Asking), Grant{})
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
@@ -303,7 +303,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 func TestSubRefreshHook(t *testing.T) {
 	answer, failure, calls := SubRefreshAnswer{}, error(nil), 0
 	var n *testNode
-	n = newTestNode(t, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
 			return SubscribeAnswer{ExpireAt: n.clock.Now().Unix() + 60}, nil
 		},
@@ -340,7 +340,7 @@ func TestSubRefreshHook(t *testing.T) {
 	failure = Disconnect{Code: 4501, Reason: "banned"}
 	n.clock.advance(62 * time.Second)
 	e.wantClosed(t, "banned", Disconnect{Code: 4501, Reason: "banned"})
-	err := (&Hooks{}).check([]Namespace{{SubRefreshHook: true}})
+	err := (&Hooks{}).Check([]Namespace{{SubRefreshHook: true}})
 	if err == nil || !strings.Contains(err.Error(), "set --proxy-sub-refresh (Hooks.SubRefresh)") {
 		t.Errorf("the rule without its hook: %v", err)
 	}
@@ -368,7 +368,7 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{UserLimited: true},
 		{Name: "p", SubscribeToken: true}}})
 	token := func(c jwt.MapClaims) string {
-		c["exp"] = ts.node.clock.Now().Add(time.Hour).Unix()
+		c["exp"] = ts.hub.clock.Now().Add(time.Hour).Unix()
 		return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c)
 	}
 	for _, tt := range []struct {

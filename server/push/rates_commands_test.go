@@ -18,7 +18,7 @@ func TestRatesOfCommands(t *testing.T) {
 		n := newTestNode(t, withTokens, withRules(t, Namespace{HistorySize: 1, Presence: true}),
 			withRates(Rates{UserCommands: Rate{Count: 2, Per: time.Minute}, AddressCommands: Rate{Count: 3,
 				Per: time.Minute}}),
-			func(n *node) { n.onMessage = func(context.Context, Caller, []byte) { received++ } })
+			func(n *Hub) { n.onMessage = func(context.Context, Caller, []byte) { received++ } })
 		ann, bob := n.as(jwt.MapClaims{"sub": "ann"}), n.as(jwt.MapClaims{"sub": "bob"})
 		for range 5 {
 			ann.frame([]byte(`{"id":2,"ping":{}}` + "\n" + `{"id":3,"unsubscribe":{"channel":"news"}}`))

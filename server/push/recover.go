@@ -85,12 +85,12 @@ func (ch *channel) addAfterHistory(m *member, w SubscribeCommand, announce func(
 	ch.mu.Unlock()
 	q := Query{}
 	if w.Recover {
-		q = Query{Since: &w.Since, Limit: ch.hub.node.limits.Recovered + 1}
+		q = Query{Since: &w.Since, Limit: ch.hub.limits.Recovered + 1}
 	}
-	n := ch.hub.node
+	n := ch.hub
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	past, err := n.bus.History(ctx, n.topic(ch.name), q)
+	past, err := n.bus.History(ctx, n.Topic(ch.name), q)
 
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -188,7 +188,7 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 			told++
 		}
 	}
-	ch.hub.node.log.Warn("push: the bus lost publications; subscribers have to recover", "channel",
+	ch.hub.log.Warn("push: the bus lost publications; subscribers have to recover", "channel",
 		ch.name, "subscribers", len(gone))
 	return told, others
 }
@@ -197,8 +197,8 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 // a receiver must not call the bus.
 func (ch *channel) releaseLater(users int) {
 	for range users {
-		if ch.hub.forget(ch) {
-			ch.hub.node.clock.AfterFunc(0, ch.close)
+		if ch.hub.channels.forget(ch) {
+			ch.hub.clock.AfterFunc(0, ch.close)
 		}
 	}
 }

@@ -13,7 +13,7 @@ func TestRefusalsOfRequests(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: testSecret, AllowedOrigins: []string{"example.com"},
 		Namespaces: []Namespace{{SubscribeToken: true}}})
 	log := new(syncBuffer)
-	ts.node.log = slog.New(slog.NewTextHandler(log, nil))
+	ts.hub.log = slog.New(slog.NewTextHandler(log, nil))
 	signed := tokens(t, ts.clock.Now())
 	expired, valid := signed["expired"], signed["good"]
 	said := 0
@@ -62,7 +62,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 		{RefusedFrame, `{"id":1`},
 		{RefusedFrame, `{"id":1,"subscribe":{"channel":"news"}}`},
 	} {
-		n := newTestNode(t, func(n *node) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) })
+		n := newTestNode(t, func(n *Hub) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) })
 		f := n.dial()
 		f.frame([]byte(tt.frame))
 		if got := n.refusals.counts[tt.reason].Load(); got != 1 {
@@ -77,7 +77,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 
 // A command that is not permitted is counted, and the client stays.
 func TestRefusalOfAPublish(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.rules.DenyClientPublish = true })
+	n := newTestNode(t, func(n *Hub) { n.rules.DenyClientPublish = true })
 	f := n.connected()
 	f.frame([]byte(`{"id":2,"publish":{"channel":"news","data":1}}`))
 	if got := n.refusals.counts[RefusedPermission].Load(); got != 1 {

@@ -15,8 +15,8 @@ import (
 	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
 )
 
-func withRules(t *testing.T, list ...Namespace) func(*node) {
-	return func(n *node) { n.rules = mustRules(t, list...) }
+func withRules(t *testing.T, list ...Namespace) func(*Hub) {
+	return func(n *Hub) { n.rules = mustRules(t, list...) }
 }
 
 // signed returns a token with these claims besides exp, a minute from now.
@@ -33,6 +33,16 @@ func (n *testNode) signed(c jwt.MapClaims) string {
 }
 
 // as opens a connection with a token.
+// of returns the sessions of a user.
+func (n *testNode) of(user string) (list []*Session) {
+	for _, s := range n.Clients() {
+		if s.IsConnected() && s.User() == user {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 func (n *testNode) as(c jwt.MapClaims) *fakeTransport {
 	n.t.Helper()
 	f := n.dial()
@@ -138,7 +148,7 @@ func TestSubscriptionTokens(t *testing.T) {
 
 func TestPresenceAndNotices(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Presence: true, JoinLeave: true}),
-		func(n *node) { n.limits.Present = 2 })
+		func(n *Hub) { n.limits.Present = 2 })
 	a := n.as(jwt.MapClaims{"sub": "ann", "info": "x"})
 	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	info := func(f *fakeTransport, user, more string) string {
@@ -265,7 +275,7 @@ func TestSlowPoliciesConform(t *testing.T) {
 	outboxtest.Run(t, outboxtest.Config{
 		Policies: slices.Sorted(maps.Keys(rules)),
 		New: func(t *testing.T, p outbox.Policy) outboxtest.Receiver {
-			n := newTestNode(t, withRules(t, rules[p]), func(n *node) { n.timing.Ping = time.Hour })
+			n := newTestNode(t, withRules(t, rules[p]), func(n *Hub) { n.timing.Ping = time.Hour })
 			r := &slowMember{n, n.connected("news")}
 			r.stuck = true
 			return r
@@ -393,7 +403,7 @@ func TestAPI(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true, Presence: true},
 		{Name: "bare"}}, Version: "v"})
 	stream := ts.subscribe("channel=news")
-	client := ts.node.wheel.all()[0].id.String()
+	client := ts.hub.wheel.all()[0].id.String()
 	epoch := ""
 	for _, tt := range []struct{ method, body, want string }{
 		{"publish", `{"channel":"news","data":1}`, `{"result":{"offset":1,"epoch":"E"}}`},
@@ -418,7 +428,7 @@ func TestAPI(t *testing.T) {
 		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"n*s"}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"x*"}`, `{"result":{"channels":{}}}`},
-		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.node.id.String() +
+		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.hub.id.String() +
 			`","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0,` +
 			`"num_users":1,"num_subs":1}]}}`},
 		{"unsubscribe", `{"channel":"news"}`,

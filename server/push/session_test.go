@@ -170,14 +170,14 @@ func TestPublish(t *testing.T) {
 }
 
 func TestPublishDenied(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.rules.DenyClientPublish = true })
+	n := newTestNode(t, func(n *Hub) { n.rules.DenyClientPublish = true })
 	c := n.connected()
 	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
 	c.want(t, "publish", `{"id":3,"error":{"code":103,"message":"permission denied"}}`)
 }
 
 func TestChannelLimit(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Channels = 3 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Channels = 3 })
 	c := n.connected("a", "b", "c")
 	c.frame([]byte(`{"id":9,"subscribe":{"channel":"d"}}`))
 	c.want(t, "one too many", `{"id":9,"error":{"code":106,"message":"limit exceeded"}}`)
@@ -236,7 +236,7 @@ func TestStale(t *testing.T) {
 }
 
 func TestSlowConsumer(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 4096 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 4096 })
 	slow, quick := n.connected("news", "more"), n.connected("news")
 	slow.stuck = true
 	data := []byte(`"` + strings.Repeat("x", 200) + `"`)
@@ -277,7 +277,7 @@ func TestSlowByTheTransportsLimit(t *testing.T) {
 
 // The queue of a client that sends many commands and reads no replies is bounded.
 func TestSlowReader(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 1000 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1000 })
 	c := n.connected()
 	c.stuck = true
 	for range 100 {
@@ -290,7 +290,7 @@ func TestSlowReader(t *testing.T) {
 }
 
 func TestOneMessageAboveTheQueueLimit(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 100 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 100 })
 	c := n.connected("news")
 	n.publish(context.Background(), "news", Publication{Data: []byte(`"` + strings.Repeat("x", 500) + `"`)})
 	if got := c.take(); len(got) != 1 {
@@ -344,7 +344,7 @@ func FuzzFrame(f *testing.F) {
 		"\"unsubscribe\":{\"channel\":\"x\"}}"), []byte("{}"))
 	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"send\":{}}"), []byte("\n"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		n := newTestNode(t, func(n *node) { n.limits.Publication = 1000 })
+		n := newTestNode(t, func(n *Hub) { n.limits.Publication = 1000 })
 		bystander := n.connected("news")
 		c := n.dial()
 		c.frame(first)

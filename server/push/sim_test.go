@@ -72,7 +72,7 @@ func (s *simulated) run(d time.Duration) {
 func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
-	for _, session := range s.server.node.wheel.all() {
+	for _, session := range s.server.hub.wheel.all() {
 		session.Disconnect(answer.DisconnectShutdown)
 	}
 	s.run(15 * time.Second)

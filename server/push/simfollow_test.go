@@ -101,7 +101,7 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		for range random.IntN(4) {
 			published++
 			text := strconv.Itoa(published)
-			if _, err := s.server.node.publish(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
+			if _, err := s.server.hub.publish(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -55,7 +55,7 @@ func verifierOf(c Config, clock Clock) *token.Verifier {
 	return v
 }
 
-func withTokens(n *node) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) }
+func withTokens(n *Hub) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) }
 
 func (f *fakeTransport) connect(token string) {
 	f.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +
@@ -89,7 +89,7 @@ func TestConnectWithToken(t *testing.T) {
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{}}`))
 	c.wantClosed(t, "missing", answer.DisconnectBadRequest)
-	if n.hub.held() != 0 {
+	if n.channels.held() != 0 {
 		t.Error("a client without a valid token was accepted")
 	}
 }
@@ -213,12 +213,12 @@ func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, again) {
 		t.Errorf("connect: %s", got)
 	}
-	if n := ts.node.refusals.counts[RefusedUnknownKey].Load(); n != 5 {
+	if n := ts.hub.refusals.counts[RefusedUnknownKey].Load(); n != 5 {
 		t.Errorf("%d refusals are counted, want 5", n)
 	}
 	n := newTestNode(t, withTokens, withRules(t, Namespace{SubscribeToken: true}))
 	c := n.as(jwt.MapClaims{"sub": "ann"})
-	n.tokens = ts.node.tokens
+	n.tokens = ts.hub.tokens
 	sub := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann", "channel": "a"})
 	c.asks(t, "subscribe", `{"id":2,"subscribe":{"channel":"a","token":"`+sub+`"}}`, `{"id":2,`+again+`}`)
 	c.asks(t, "refresh", `{"id":2,"refresh":{"token":"`+token+`"}}`, `{"id":2,`+again+`}`)
@@ -230,7 +230,7 @@ var manyChannels = strings.Split(strings.Trim(fmt.Sprint(rand.Perm(129)), "[]"),
 // A claim that the server does not implement is refused by name, because its issuer relies on it.
 func TestClaimsAreRefusedByName(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+		func(n *Hub) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	for _, tt := range []struct {
 		claim string
 		value any
@@ -275,7 +275,7 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 // connection only.
 func TestSubscriptionClaims(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+		func(n *Hub) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
 	c.take()

@@ -22,7 +22,7 @@ type TokenReport = token.Report
 // Config.TokenKeysURL.
 func CheckToken(ctx context.Context, c Config, token string) (r TokenReport, err error) {
 	if c.Clock == nil {
-		c.Clock = systemClock{}
+		c.Clock = SystemClock{}
 	}
 	v, wrong := newTokenVerifier(c, c.Clock, slog.New(slog.DiscardHandler))
 	if r, err = reportToken(v, token); wrong != nil {
@@ -67,9 +67,9 @@ func ExplainToken(ctx context.Context, c Config, token string, channels ...strin
 
 // ExplainToken is the function ExplainToken with the keys and the rules that this server uses.
 func (s *Server) ExplainToken(token string, channels []string) (e TokenExplanation, err error) {
-	e.TokenReport, err = reportToken(s.node.tokens, token)
-	issuer, audience := s.node.tokens.Expects()
-	return e, e.explain(s.node.rules, err, issuer, audience, channels)
+	e.TokenReport, err = reportToken(s.hub.Tokens(), token)
+	issuer, audience := s.hub.Tokens().Expects()
+	return e, e.explain(s.hub.Table(), err, issuer, audience, channels)
 }
 
 // explain adds the notes to e, of whose token refused says why the server refuses it. It returns

@@ -12,7 +12,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5,
 		Recovery: true}}})
 	client := new(fakeTransport)
-	client.s = ts.node.start(client, jsonForm)
+	client.s = ts.hub.start(client, jsonForm)
 	t.Cleanup(client.hangUp)
 	client.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	client.take()
@@ -61,7 +61,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	if metrics := ts.do("GET", "/metrics", "").Body.String(); !strings.Contains(metrics, "\nmyriad_connections 1\n") {
 		t.Error("the metrics count the watcher")
 	}
-	for _, s := range ts.node.wheel.all() {
+	for _, s := range ts.hub.wheel.all() {
 		got := ts.call("disconnect", `{"client":"`+s.id.String()+`"}`)
 		if want := s == client.s; strings.Contains(got, `"num_clients":1`) != want {
 			t.Errorf("disconnecting a watcher by its id: %s", got)
@@ -69,8 +69,8 @@ func TestWatchersAreInvisible(t *testing.T) {
 	}
 	watcher.Close(Disconnect{Code: 3000, Reason: "connection closed"})
 	client.hangUp()
-	waitFor(t, "the watcher to end", func() bool { return len(ts.node.wheel.all()) == 0 })
-	if got := ts.node.hub.held(); got != 0 {
+	waitFor(t, "the watcher to end", func() bool { return len(ts.hub.wheel.all()) == 0 })
+	if got := ts.hub.channels.held(); got != 0 {
 		t.Errorf("%d channels are left", got)
 	}
 }
@@ -79,9 +79,9 @@ func TestWatchersAreInvisible(t *testing.T) {
 func TestShutdownEndsWatchers(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	ts.do("GET", "/console/events?channel=news", "")
-	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.node.wheel.all()) != 0 {
+	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.hub.wheel.all()) != 0 {
 		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.streams[0].isClosed(),
-			len(ts.node.wheel.all()))
+			len(ts.hub.wheel.all()))
 	}
 }
 
@@ -94,7 +94,7 @@ func TestWatchersAmongSlowMembers(t *testing.T) {
 		for range 3 {
 			ts.call("publish", `{"channel":"news","data":1}`)
 		}
-		if got := ts.node.count.messages.Load(); got != 3 {
+		if got := ts.hub.count.messages.Load(); got != 3 {
 			t.Errorf("%s: %d messages are counted, want those of one subscriber", policy, got)
 		}
 	}

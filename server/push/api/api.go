@@ -121,8 +121,11 @@ func namesProcedure(body []byte) bool {
 	return json.Unmarshal(body, &given) == nil && given.Method != ""
 }
 
-// An Door is the HTTP API and the gRPC API.
-type Door struct{ *push.Server }
+// A Door is the HTTP API and the gRPC API.
+type Door struct {
+	hub    *push.Hub
+	server *push.Server
+}
 
 // New returns the door.
 func New() *Door { return new(Door) }
@@ -130,10 +133,16 @@ func New() *Door { return new(Door) }
 // Forms implements Door: clients of the API are no subscribers.
 func (*Door) Forms() []push.Form { return nil }
 
-// Open implements Door. The paths are below /api, and that of the gRPC service.
-func (s *Door) Open(server *push.Server) (clients, admin func(*http.ServeMux)) {
-	s.Server = server
-	return nil, s.route
+// Open implements Door.
+func (s *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+	s.hub = h
+	return nil, nil
+}
+
+// OpenAdmin implements AdminDoor. The paths are below /api, and that of the gRPC service.
+func (s *Door) OpenAdmin(server *push.Server) (admin func(*http.ServeMux)) {
+	s.server = server
+	return s.route
 }
 
 func (s *Door) route(mux *http.ServeMux) {
@@ -154,7 +163,7 @@ func (s *Door) route(mux *http.ServeMux) {
 }
 
 func (s *Door) serveUnserved(w http.ResponseWriter, r *http.Request) {
-	if body, ok := s.readAPI(w, r, s.Limits().Batch); ok {
+	if body, ok := s.readAPI(w, r, s.hub.Limits().Batch); ok {
 		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), body)
 		s.answerError(w, r, err)
 	}
@@ -176,7 +185,7 @@ func (s *Door) serveAPI(w http.ResponseWriter, r *http.Request, m *method) {
 // requestLimit is how many bytes a request to the method may have. The body of a publish is longer
 // than its data: indented, or in base64. The data alone count for Limits.Publication.
 func (s *Door) requestLimit(method string) int {
-	l := s.Limits()
+	l := s.hub.Limits()
 	if method == "publish" {
 		return min(bodyFactor*l.Publication+push.BodySlack, l.Batch)
 	}
@@ -208,7 +217,7 @@ func (s *Door) call(ctx context.Context, m *method, body []byte, asBytes bool) (
 		return nil, &answer.Failure{Status: http.StatusServiceUnavailable, Code: answer.ErrInternal.Code,
 			Message: "the request ended before its answer"}
 	}
-	return nil, answer.FailureOf(s.Logger(), m.name, err)
+	return nil, answer.FailureOf(s.hub.Logger(), m.name, err)
 }
 
 // errorModeHeader is a request header. Its value "transport" gives API errors an HTTP status of
@@ -224,7 +233,7 @@ var statuses = map[uint32]int{
 
 // answerError answers with err, turning it into an *Failure if it is none.
 func (s *Door) answerError(w http.ResponseWriter, r *http.Request, err error) {
-	e := answer.FailureOf(s.Logger(), r.URL.Path, err)
+	e := answer.FailureOf(s.hub.Logger(), r.URL.Path, err)
 	switch {
 	case e.Status != 0:
 		answer.WriteError(w, e.Status, e.Code, e.Message)
@@ -282,11 +291,11 @@ func (s *Door) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body 
 	if !answer.AllowMethod(w, r, http.MethodPost) {
 		return nil, false
 	}
-	if !s.MayCallNow(w, r) {
+	if !s.hub.MayCallNow(w, r) {
 		return nil, false
 	}
-	if !s.Keys().MayUseAPI(r) {
-		s.RefusedRequest(push.RefusedKey, r)
+	if !s.hub.Keys().MayUseAPI(r) {
+		s.hub.RefusedRequest(push.RefusedKey, r)
 		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false

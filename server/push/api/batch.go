@@ -76,7 +76,7 @@ func (c *commandList) UnmarshalJSON(text []byte) error {
 
 // serveBatch answers POST /api/batch.
 func (s *Door) serveBatch(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.Limits().Batch)
+	body, ok := s.readAPI(w, r, s.hub.Limits().Batch)
 	if !ok {
 		return
 	}
@@ -92,7 +92,7 @@ func (s *Door) serveBatch(w http.ResponseWriter, r *http.Request) {
 // {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code", "message"}}. For
 // asBytes see request. The error is an *Failure with a status.
 func (s *Door) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
-	given := batchRequest{Commands: commandList{most: s.Limits().Commands}}
+	given := batchRequest{Commands: commandList{most: s.hub.Limits().Commands}}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&given)
@@ -136,7 +136,7 @@ func newCommand(given map[string]json.RawMessage) command {
 // serveLines answers POST /api: one command {"id", "method", "params"} after the other. The answer
 // has one line for each: {"id", "result"} or {"id", "error"}.
 func (s *Door) serveLines(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.Limits().Batch)
+	body, ok := s.readAPI(w, r, s.hub.Limits().Batch)
 	if !ok {
 		return
 	}
@@ -160,7 +160,7 @@ func (s *Door) serveLines(w http.ResponseWriter, r *http.Request) {
 			answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, message)
 			return
 		}
-		if len(commands) == s.Limits().Commands {
+		if len(commands) == s.hub.Limits().Commands {
 			s.answerError(w, r, s.tooManyCommands())
 			return
 		}
@@ -176,7 +176,7 @@ func (s *Door) serveLines(w http.ResponseWriter, r *http.Request) {
 
 func (s *Door) tooManyCommands() error {
 	return &answer.Failure{Status: http.StatusRequestEntityTooLarge, Code: answer.ErrLimitExceeded.Code,
-		Message: fmt.Sprintf("more than %d commands in one request: send several", s.Limits().Commands)}
+		Message: fmt.Sprintf("more than %d commands in one request: send several", s.hub.Limits().Commands)}
 }
 
 // runAll runs the commands, in order or in parallel, and returns the reply of each as encode
@@ -188,7 +188,7 @@ func (s *Door) runAll(ctx context.Context, commands []command, parallel bool,
 	run := func(i int) {
 		c := commands[i]
 		var result []byte
-		if before := size.Load(); c.err == nil && before > int64(s.Limits().Batch) {
+		if before := size.Load(); c.err == nil && before > int64(s.hub.Limits().Batch) {
 			message := fmt.Sprintf("the replies before it are %d bytes: send it in another request", before)
 			c.err = &answer.Failure{Code: answer.ErrLimitExceeded.Code, Message: message}
 		}

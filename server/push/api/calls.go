@@ -23,7 +23,7 @@ func (s *Door) apiPublish(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := s.PublishWith(ctx, r.Channel, data, o)
+	at, err := s.server.PublishWith(ctx, r.Channel, data, o)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s *Door) apiBroadcast(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.Broadcast(ctx, r.Channels, data, o)
+	all, err := s.server.Broadcast(ctx, r.Channels, data, o)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Door) apiBroadcast(ctx context.Context, r *request) ([]byte, error) {
 			result = append(appendPublished(append(result, `{"result":`...), one.Position), '}')
 			continue
 		}
-		e := answer.FailureOf(s.Logger(), "broadcast", one.Err)
+		e := answer.FailureOf(s.hub.Logger(), "broadcast", one.Err)
 		result = answer.AppendError(result, e.Code, e.Message)
 	}
 	return append(result, "]}"...), nil
@@ -83,7 +83,7 @@ func appendPublished(dst []byte, at bus.Position) []byte {
 // This file holds the API's methods that query one channel.
 
 func (s *Door) apiHistory(ctx context.Context, r *request) ([]byte, error) {
-	h, err := s.History(ctx, r.Channel, bus.Query{Since: (*bus.Position)(r.Since), Limit: r.Limit,
+	h, err := s.server.History(ctx, r.Channel, bus.Query{Since: (*bus.Position)(r.Since), Limit: r.Limit,
 		Reverse: r.Reverse})
 	if err != nil {
 		return nil, err
@@ -98,16 +98,16 @@ func (s *Door) apiHistory(ctx context.Context, r *request) ([]byte, error) {
 }
 
 func (s *Door) apiHistoryRemove(ctx context.Context, r *request) ([]byte, error) {
-	return []byte("{}"), s.RemoveHistory(ctx, r.Channel)
+	return []byte("{}"), s.server.RemoveHistory(ctx, r.Channel)
 }
 
 func (s *Door) apiPresence(ctx context.Context, r *request) ([]byte, error) {
-	there, err := s.Presence(ctx, r.Channel)
+	there, err := s.server.Presence(ctx, r.Channel)
 	return PresenceResult(there.Clients), err
 }
 
 func (s *Door) apiPresenceStats(ctx context.Context, r *request) ([]byte, error) {
-	there, err := s.PresenceStats(ctx, r.Channel)
+	there, err := s.server.PresenceStats(ctx, r.Channel)
 	return centrifuge.AppendPresenceStatsResult(nil,
 		&centrifuge.PresenceStatsResult{Clients: there.Count, Users: there.Users}), err
 }
@@ -139,7 +139,7 @@ func (s *Door) apiChannels(ctx context.Context, r *request) ([]byte, error) {
 	type shown struct {
 		Clients int `json:"num_clients"`
 	}
-	list, err := s.Channels(ctx, r.Pattern)
+	list, err := s.server.Channels(ctx, r.Pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (s *Door) apiInfo(ctx context.Context, _ *request) ([]byte, error) {
 		Users         int    `json:"num_users"`
 		Subscriptions int    `json:"num_subs"`
 	}
-	list, err := s.Nodes(ctx)
+	list, err := s.server.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (s *Door) apiDisconnect(ctx context.Context, r *request) ([]byte, error) {
 		}
 		why = answer.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
 	}
-	return numClients(s.Disconnect(ctx, r.target(), why))
+	return numClients(s.server.Disconnect(ctx, r.target(), why))
 }
 
 func (s *Door) apiSubscribe(ctx context.Context, r *request) ([]byte, error) {
@@ -210,21 +210,21 @@ func (s *Door) apiSubscribe(ctx context.Context, r *request) ([]byte, error) {
 		o.Info = r.B64Info
 	}
 	o.Override = r.Override.rules()
-	return numClients(s.Subscribe(ctx, r.target(), r.Channel, o))
+	return numClients(s.server.Subscribe(ctx, r.target(), r.Channel, o))
 }
 
 func (s *Door) apiRefresh(ctx context.Context, r *request) ([]byte, error) {
-	return numClients(s.Refresh(ctx, r.target(), push.RefreshOptions{ExpireAt: r.ExpireAt, Expired: r.Expired,
+	return numClients(s.server.Refresh(ctx, r.target(), push.RefreshOptions{ExpireAt: r.ExpireAt, Expired: r.Expired,
 		Info: r.Info}))
 }
 
 func (s *Door) apiUnsubscribe(ctx context.Context, r *request) ([]byte, error) {
-	return numClients(s.Unsubscribe(ctx, r.target(), r.Channel))
+	return numClients(s.server.Unsubscribe(ctx, r.target(), r.Channel))
 }
 
 // apiConnections lists all connections of a user, or all.
 func (s *Door) apiConnections(ctx context.Context, r *request) ([]byte, error) {
-	list, err := s.Connections(ctx, r.User)
+	list, err := s.server.Connections(ctx, r.User)
 	if err != nil {
 		return nil, err
 	}

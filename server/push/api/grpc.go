@@ -127,19 +127,19 @@ func (s *Door) serveRPC(w http.ResponseWriter, r *http.Request) {
 // messageLimit is requestLimit for a message, in which data are bytes as they are.
 func (s *Door) messageLimit(method string) int {
 	if method == "publish" {
-		return s.Limits().Publication + push.BodySlack
+		return s.hub.Limits().Publication + push.BodySlack
 	}
-	return s.Limits().Batch
+	return s.hub.Limits().Batch
 }
 
 // answerRPC returns the reply to a call, or its status.
 func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
-	if s.CountCall(r) > 0 {
-		s.RefusedRequest(push.RefusedRate, r)
+	if s.hub.CountCall(r) > 0 {
+		s.hub.RefusedRequest(push.RefusedRate, r)
 		return nil, &rpcError{code: rpcResourceExhausted, message: answer.ErrTooManyRequests.Message}
 	}
-	if !s.Keys().MayUseAPI(r) {
-		s.RefusedRequest(push.RefusedKey, r)
+	if !s.hub.Keys().MayUseAPI(r) {
+		s.hub.RefusedRequest(push.RefusedKey, r)
 		return nil, &rpcError{code: rpcUnauthenticated,
 			message: "the key is missing or wrong: send it in the metadata, as authorization: apikey KEY"}
 	}
@@ -156,7 +156,7 @@ func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
 			return nil, &rpcError{code: rpcInternal, message: "grpc-timeout is malformed"}
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = s.Within(ctx, timeout)
+		ctx, cancel = s.hub.Within(ctx, timeout)
 		defer cancel()
 	}
 	message, failed := readMessage(r.Body, r.Header.Get("Grpc-Encoding"), s.messageLimit(method))
@@ -208,7 +208,7 @@ func (s *Door) replyRPC(name string, body []byte, err error, asStatus bool) ([]b
 	}
 	reply, err := centrifuge.APIResponse(name, body)
 	if err != nil {
-		return nil, rpcErrorOf(answer.FailureOf(s.Logger(), name, err))
+		return nil, rpcErrorOf(answer.FailureOf(s.hub.Logger(), name, err))
 	}
 	return reply, nil
 }

@@ -16,7 +16,7 @@ type object = map[string]any
 
 // serveOpenAPI answers with the document. It is the same for everyone, and needs no key.
 func (s *Door) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
-	answer.WriteJSON(w, http.StatusOK, openAPI(s.Version()))
+	answer.WriteJSON(w, http.StatusOK, openAPI(s.hub.Version()))
 }
 
 // openAPI returns the document.

@@ -24,9 +24,9 @@ const listedChannels = 200
 // serveChannels lists the channels of all nodes whose name contains the query's "match", those with
 // the most subscribers first.
 func (s *Door) serveChannels(w http.ResponseWriter, r *http.Request) {
-	list, err := s.FindChannels(r.Context(), r.URL.Query().Get("match"), listedChannels)
+	list, err := s.server.FindChannels(r.Context(), r.URL.Query().Get("match"), listedChannels)
 	if err != nil {
-		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.hub.Logger(),
 			"console", err).Message)
 		return
 	}
@@ -47,11 +47,11 @@ const shownHistory = 20
 // encoded as in the API. What its namespace does not keep is null.
 func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
-	if s.CheckChannel(name) != nil {
-		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, s.ChannelRule("the channel", name))
+	if s.hub.CheckChannel(name) != nil {
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, s.hub.ChannelRule("the channel", name))
 		return
 	}
-	rules := s.Rules(name)
+	rules := s.hub.Rules(name)
 	shown := struct {
 		Namespace string             `json:"namespace"`
 		Recovery  bool               `json:"recovery"`
@@ -60,18 +60,19 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 		History   json.RawMessage    `json:"history"`
 		Presence  json.RawMessage    `json:"presence"`
 	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
-	h, err := s.History(r.Context(), name, bus.Query{Limit: shownHistory, Reverse: true})
+	h, err := s.server.History(r.Context(), name, bus.Query{Limit: shownHistory, Reverse: true})
 	if err == nil {
 		shown.History = api.HistoryResult(h)
 	}
-	there, absent := s.Presence(r.Context(), name)
+	there, absent := s.server.Presence(r.Context(), name)
 	if absent == nil {
 		shown.Presence = api.PresenceResult(there.Clients)
 	}
 	for _, err := range []error{err, absent} {
 		if err != nil && !errors.Is(err, answer.ErrNotAvailable) && !errors.Is(err, answer.ErrLimitExceeded) {
-			answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
-				"console", err).Message)
+			answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code,
+				answer.FailureOf(s.hub.Logger(),
+					"console", err).Message)
 			return
 		}
 	}
@@ -85,9 +86,9 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 // serveConnections lists the connections of all nodes of which the query's "match" is a part of the
 // user, or the beginning of the id.
 func (s *Door) serveConnections(w http.ResponseWriter, r *http.Request) {
-	list, err := s.FindConnections(r.Context(), r.URL.Query().Get("match"), shownConnections)
+	list, err := s.server.FindConnections(r.Context(), r.URL.Query().Get("match"), shownConnections)
 	if err != nil {
-		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.hub.Logger(),
 			"console", err).Message)
 		return
 	}
@@ -97,7 +98,7 @@ func (s *Door) serveConnections(w http.ResponseWriter, r *http.Request) {
 // serveCluster sends how this node sees the cluster, and what each node says of itself. A server on
 // its own has no links and no logs.
 func (s *Door) serveCluster(w http.ResponseWriter, r *http.Request) {
-	state := s.Bus().State()
+	state := s.hub.Bus().State()
 	shown := struct {
 		Problem string          `json:"problem"`
 		Links   []bus.NodeState `json:"links"`
@@ -105,8 +106,8 @@ func (s *Door) serveCluster(w http.ResponseWriter, r *http.Request) {
 		Nodes   []push.NodeView `json:"nodes"`
 	}{state.Problem, state.Nodes, state.Logs, []push.NodeView{}}
 	var err error
-	if shown.Nodes, err = s.ViewNodes(r.Context()); err != nil {
-		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.Logger(),
+	if shown.Nodes, err = s.server.ViewNodes(r.Context()); err != nil {
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.hub.Logger(),
 			"console", err).Message)
 		return
 	}
@@ -124,13 +125,13 @@ func (s *Door) serveRemove(w http.ResponseWriter, r *http.Request) {
 	}
 	name := r.URL.Query().Get("node")
 	switch {
-	case s.NodeRemover() == nil:
+	case s.server.Config().RemoveNode == nil:
 		answer.WriteError(w, http.StatusNotFound, answer.ErrMethodNotFound.Code,
 			"this server is no part of a cluster that it runs itself")
 	case name == "":
 		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, "node is missing")
 	default:
-		if err := s.NodeRemover()(r.Context(), name); err != nil {
+		if err := s.server.Config().RemoveNode(r.Context(), name); err != nil {
 			answer.WriteError(w, http.StatusConflict, answer.ErrBadRequest.Code, err.Error())
 			return
 		}
@@ -183,10 +184,10 @@ func shownRules(ns *policy.Namespace) shownNamespace {
 // serveNamespaces lists the namespaces with their rules.
 func (s *Door) serveNamespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []shownNamespace{}
-	for _, ns := range s.Namespaces() {
+	for _, ns := range s.server.Namespaces() {
 		list = append(list, shownRules(ns))
 	}
-	writeShown(w, map[string]any{"namespaces": list, "deny_client_publish": s.DeniesClientPublish()})
+	writeShown(w, map[string]any{"namespaces": list, "deny_client_publish": s.hub.Table().DenyClientPublish})
 }
 
 const (
@@ -240,7 +241,7 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 			`the body is not {"token": "…", "channels": ["…"]}: `+err.Error())
 		return
 	}
-	e, refused := s.ExplainToken(asked.Token, asked.Channels)
+	e, refused := s.server.ExplainToken(asked.Token, asked.Channels)
 	shown := explainedToken{User: e.User, Channel: e.Channel, Header: e.Header, Claims: []shownClaim{},
 		Channels: []shownChannel{}}
 	if refused != nil {
@@ -261,6 +262,6 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 // each reason there have been.
 func (s *Door) serveRefusals(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
-	counts, list, last := s.Refusals(after)
+	counts, list, last := s.server.Refusals(after)
 	writeShown(w, map[string]any{"counts": counts, "refusals": list, "last": last})
 }

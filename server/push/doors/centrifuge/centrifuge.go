@@ -49,8 +49,8 @@ func (Door) Forms() []push.Form {
 }
 
 // Open implements Door. The paths are below /connection/, and /emulation.
-func (Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	sockets, streams := newSockets(s), newStreams(s)
+func (Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+	sockets, streams := newSockets(h), newStreams(h)
 	return func(mux *http.ServeMux) {
 		for path, serve := range map[string]http.HandlerFunc{
 			"/connection/websocket":       sockets.serve,
@@ -60,9 +60,9 @@ func (Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 			"/connection/uni_http_stream": streams.serveUniResponse,
 			"/connection/uni_sse":         streams.serveUniEvents,
 		} {
-			mux.HandleFunc(path, s.UnlessDraining(s.LimitConnections(servesAll(path, serve))))
+			mux.HandleFunc(path, h.UnlessDraining(h.LimitConnections(servesAll(path, serve))))
 		}
-		mux.HandleFunc("/emulation", s.UnlessDraining(streams.serveEmulation))
+		mux.HandleFunc("/emulation", h.UnlessDraining(streams.serveEmulation))
 	}, nil
 }
 

@@ -104,7 +104,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // runAll runs the commands of a message until one ends the connection. The error has the reason.
 func (b *batch) runAll(p []byte) error {
 	for count := 1; ; count++ {
-		if count > b.s.Server().Limits().Commands {
+		if count > b.s.Hub().Limits().Commands {
 			return errors.Join(answer.DisconnectBadRequest, errTooManyCommands)
 		}
 		n, c, err := b.form.codec.Parse(p)
@@ -203,7 +203,7 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	}
 	shown := answer.ErrInternal
 	if !errors.As(err, &shown) {
-		b.s.Server().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
+		b.s.Hub().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
 			"error",
 			err)
 	}
@@ -251,15 +251,15 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		return b.failed(c, err)
 	}
 	result := centrifuge.ConnectResult{
-		Client: s.ID(), Version: s.Server().Version(),
+		Client: s.ID(), Version: s.Hub().Version(),
 		Expires: !g.Ends.IsZero() && !g.Hooked, Data: b.form.answerData(g.Data),
-		Ping: uint32(s.Server().Timing().Ping / time.Second), Pong: s.AnswersPings(),
+		Ping: uint32(s.Hub().Timing().Ping / time.Second), Pong: s.AnswersPings(),
 	}
 	if result.Expires {
-		result.TTL = s.Server().TTL(g.Ends)
+		result.TTL = s.Hub().TTL(g.Ends)
 	}
 	if result.Session = s.SessionID(); result.Session != "" && !b.form.uni {
-		result.Node = s.Server().NodeID()
+		result.Node = s.Hub().NodeID()
 	}
 	channels := g.Channels
 	if b.form.uni && !g.Hooked {

@@ -45,7 +45,7 @@ func checkParameters(query url.Values) error {
 // sends the head: a client that has the head gets everything published from then on.
 func (h *Hub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	topics, err := compileAll(query["topic"], h.Limits().Channels)
+	topics, err := compileAll(query["topic"], h.hub.Limits().Channels)
 	if err == nil {
 		err = checkParameters(query)
 	}
@@ -90,7 +90,7 @@ func lastEventID(r *http.Request, query map[string][]string) string {
 func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want mercure.Interest,
 	last string) {
 	t := push.NewStreamTransport(r.RemoteAddr, nil)
-	s := h.StartConnected(t, form{}, who.Grant)
+	s := h.hub.StartConnected(t, form{}, who.Grant)
 	var from resume
 	err := h.join(s, want, last, func(found resume) {
 		if from = found; len(from.missed) > 0 {
@@ -107,11 +107,11 @@ func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want merc
 		w.Header().Set("Last-Event-ID", from.from)
 	}
 	end := h.announced(s, want.Topics, who.payload)
-	stream, err := h.Detach(w)
+	stream, err := h.hub.Detach(w)
 	if err != nil {
 		end()
 		s.Ended()
-		h.NotDetached(w, r, err)
+		h.hub.NotDetached(w, r, err)
 		return
 	}
 	s.OpenEvents(t, stream, func() {
@@ -126,7 +126,7 @@ func (h *Hub) refuseJoin(w http.ResponseWriter, err error) {
 		answer.WriteError(w, http.StatusTooManyRequests, answer.ErrLimitExceeded.Code, textOf(err))
 		return
 	}
-	h.Logger().Error("push: a Mercure subscriber could not be subscribed", "error", err)
+	h.hub.Logger().Error("push: a Mercure subscriber could not be subscribed", "error", err)
 	answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code,
 		"the subscription failed; the server's log has the reason")
 }
@@ -137,7 +137,7 @@ func (h *Hub) limited(next http.HandlerFunc) http.HandlerFunc {
 		switch {
 		case r.Method != http.MethodPost:
 			next(w, r)
-		case h.MayCallNow(w, r):
+		case h.hub.MayCallNow(w, r):
 			h.serve(w, r)
 		}
 	}
@@ -145,7 +145,7 @@ func (h *Hub) limited(next http.HandlerFunc) http.HandlerFunc {
 
 // limitedLists counts lists of subscriptions as calls.
 func (h *Hub) limitedLists(w http.ResponseWriter, r *http.Request) {
-	if h.MayCallNow(w, r) {
+	if h.hub.MayCallNow(w, r) {
 		h.serveSubscriptions(w, r)
 	}
 }
@@ -164,7 +164,7 @@ func (h *Hub) servePublish(w http.ResponseWriter, r *http.Request) {
 		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return
 	}
-	limit := formFactor*h.Limits().Publication + push.BodySlack
+	limit := formFactor*h.hub.Limits().Publication + push.BodySlack
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
 		answer.RefuseBody(w, err)
@@ -180,8 +180,8 @@ func (h *Hub) servePublish(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, textOf(err))
-	case len(u.Data) > h.Limits().Publication:
-		answer.WriteTooLarge(w, h.Limits().Publication)
+	case len(u.Data) > h.hub.Limits().Publication:
+		answer.WriteTooLarge(w, h.hub.Limits().Publication)
 	default:
 		h.publishFor(w, r, may, u)
 	}
@@ -208,12 +208,12 @@ func (h *Hub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.S
 	id, err := h.publish(r.Context(), u)
 	switch {
 	case errors.Is(err, push.ErrBadData):
-		answer.WriteTooLarge(w, h.Limits().Publication)
+		answer.WriteTooLarge(w, h.hub.Limits().Publication)
 	case errors.Is(err, errID):
 		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, strings.TrimPrefix(err.Error(),
 			"push: mercure: "))
 	case err != nil:
-		e := answer.FailureOf(h.Logger(), "mercure publish", err)
+		e := answer.FailureOf(h.hub.Logger(), "mercure publish", err)
 		status := e.Status
 		if status == 0 {
 			status = http.StatusInternalServerError

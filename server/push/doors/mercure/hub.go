@@ -41,15 +41,15 @@ func New(c Config) *Hub { return &Hub{config: c.withDefaults()} }
 func (*Hub) Forms() []push.Form { return []push.Form{form{}} }
 
 // Open implements Door. The hub costs nothing until it is used.
-func (h *Hub) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	h.open(s)
+func (h *Hub) Open(hub *push.Hub) (clients, admin func(*http.ServeMux)) {
+	h.open(hub)
 	return func(mux *http.ServeMux) {
-		mux.HandleFunc(hubPath, s.UnlessDraining(h.limited(s.LimitConnections(h.serve))))
+		mux.HandleFunc(hubPath, hub.UnlessDraining(h.limited(hub.LimitConnections(h.serve))))
 		if !h.config.Subscriptions {
 			return
 		}
 		for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
-			mux.HandleFunc(subscriptionsPath+path, s.UnlessDraining(h.limitedLists))
+			mux.HandleFunc(subscriptionsPath+path, hub.UnlessDraining(h.limitedLists))
 		}
 	}, nil
 }
@@ -116,7 +116,7 @@ const logName = "\x00mercure"
 
 // A Hub is the door: the Receiver of the log of updates.
 type Hub struct {
-	*push.Server
+	hub        *push.Hub
 	config     Config
 	publishers *token.Verifier // nil: no key checks their tokens
 
@@ -132,11 +132,11 @@ type Hub struct {
 }
 
 // open prepares the hub for its server.
-func (h *Hub) open(s *push.Server) {
-	h.Server, h.publishers = s, s.Tokens()
+func (h *Hub) open(hub *push.Hub) {
+	h.hub, h.publishers = hub, hub.Tokens()
 	if h.config.PublisherSecret != "" {
 		// A secret has no error.
-		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.Clock().Now})
+		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: hub.Clock().Now})
 	}
 	if h.config.Subscriptions {
 		h.payloads = make(map[*push.Session]subscriber)
@@ -160,7 +160,7 @@ func (h *Hub) publish(ctx context.Context, u mercure.Update) (id string, err err
 			return "", cmp.Or(err, errID)
 		}
 	}
-	p.Position, err = h.PublishLog(ctx, h.topic(), p)
+	p.Position, err = h.hub.PublishLog(ctx, h.topic(), p)
 	return updateOf(&p).ID, err
 }
 
@@ -171,9 +171,9 @@ func (h *Hub) connect() error {
 	if h.opened {
 		return nil
 	}
-	ctx, cancel := h.BusDeadline(context.Background())
+	ctx, cancel := h.hub.BusDeadline(context.Background())
 	defer cancel()
-	err := h.Bus().Subscribe(ctx, h.topic(), h)
+	err := h.hub.Bus().Subscribe(ctx, h.topic(), h)
 	h.opened = err == nil
 	return err
 }
@@ -225,7 +225,7 @@ func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce
 // publisher may have used it for a topic of its own. So it is looked for among the updates that the
 // subscriber can have received. Of several the oldest counts, so that nothing is left out.
 func (h *Hub) after(want mercure.Interest, id string) (past bus.History, found string, err error) {
-	ctx, cancel := h.BusDeadline(context.Background())
+	ctx, cancel := h.hub.BusDeadline(context.Background())
 	defer cancel()
 	at, ours, err := h.placeOf(ctx, id)
 	if err != nil {
@@ -235,7 +235,7 @@ func (h *Hub) after(want mercure.Interest, id string) (past bus.History, found s
 	if ours {
 		q.Since = &at
 	}
-	if past, err = h.Bus().History(ctx, h.topic(), q); err != nil {
+	if past, err = h.hub.Bus().History(ctx, h.topic(), q); err != nil {
 		return past, "", err
 	}
 	if ours && past.Complete {
@@ -258,7 +258,7 @@ func (h *Hub) after(want mercure.Interest, id string) (past bus.History, found s
 // placeOf returns the place that an id names. ours is false if the hub has not made the id in the
 // epoch of its log.
 func (h *Hub) placeOf(ctx context.Context, id string) (at bus.Position, ours bool, err error) {
-	now, err := h.Bus().History(ctx, h.topic(), bus.Query{})
+	now, err := h.hub.Bus().History(ctx, h.topic(), bus.Query{})
 	if err != nil {
 		return at, false, err
 	}
@@ -275,7 +275,7 @@ func (h *Hub) resumption(want mercure.Interest, list []bus.Publication, found st
 			continue
 		}
 		bytes += push.EncodedSize("", list[i:i+1])
-		if len(selected) == h.Limits().Recovered || bytes > h.Limits().Queue {
+		if len(selected) == h.hub.Limits().Recovered || bytes > h.hub.Limits().Queue {
 			found = updateOf(p).ID
 			break
 		}
@@ -322,7 +322,7 @@ func (h *Hub) spread(one []bus.Publication) {
 			s.TooSlow(u.Topics[0], len(m.Payload))
 		}
 	}
-	h.CountMessages(sent)
+	h.hub.CountMessages(sent)
 	clear(h.receivers)
 }
 

@@ -75,7 +75,7 @@ func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, join
 		t.all[pattern][k] = s
 	}
 	if t.stop == nil && len(t.all) > 0 {
-		t.stop = d.Local().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
+		t.stop = d.hub.Local().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
 	joined()
@@ -119,7 +119,7 @@ func (t *patterns) deliver(d *Door, channel string, list []bus.Publication) {
 			m := &push.Message{Payload: f.matches(pattern, channel, list)}
 			switch s.Offer(m) {
 			case push.OfferTaken:
-				d.CountMessages(len(list))
+				d.hub.CountMessages(len(list))
 			case push.OfferFull:
 				s.TooSlow(channel, len(m.Payload))
 			}
@@ -130,7 +130,7 @@ func (t *patterns) deliver(d *Door, channel string, list []bus.Publication) {
 // subscribePatterns answers one push message for each pattern, in front of its first publication.
 // The client gets all patterns, or none if that is above a limit.
 func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
-	if d.Local() == nil {
+	if d.hub.Local() == nil {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
 	}
@@ -148,7 +148,7 @@ func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
 	var list []string
 	fresh := make(map[string]struct{})
 	for _, a := range c.Args[1:] {
-		if len(a) > d.Limits().ChannelName {
+		if len(a) > d.hub.Limits().ChannelName {
 			return false
 		}
 		list = append(list, string(a))
@@ -156,7 +156,7 @@ func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
 			fresh[string(a)] = struct{}{}
 		}
 	}
-	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.Limits().Channels {
+	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.hub.Limits().Channels {
 		return false
 	}
 	if k.ended {

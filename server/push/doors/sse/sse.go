@@ -20,7 +20,7 @@ import (
 )
 
 // A Door is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
-type Door struct{ *push.Server }
+type Door struct{ hub *push.Hub }
 
 // New returns the door.
 func New() *Door { return new(Door) }
@@ -36,13 +36,13 @@ func (*Door) Forms() (forms []push.Form) {
 }
 
 // Open implements Door. The path is /events; the console has one of its own.
-func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	d.Server = s
+func (d *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+	d.hub = h
 	return func(mux *http.ServeMux) {
-			mux.HandleFunc("/events", d.UnlessDraining(d.LimitConnections(d.serveEvents)))
+			mux.HandleFunc("/events", d.hub.UnlessDraining(d.hub.LimitConnections(d.serveEvents)))
 		}, func(mux *http.ServeMux) {
-			if d.HasConsole() {
-				mux.HandleFunc("GET /console/events", d.UnlessDraining(d.ForOperator(d.serveConsoleEvents)))
+			if d.hub.HasConsole() {
+				mux.HandleFunc("GET /console/events", d.hub.UnlessDraining(d.hub.ForOperator(d.serveConsoleEvents)))
 			}
 		}
 }
@@ -99,22 +99,22 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g, err := d.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
+	g, err := d.hub.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
 	switch {
 	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
 		answer.RefuseByHook(w, err)
 		return
 	case err != nil:
-		d.RefuseToken(w, r, err)
+		d.hub.RefuseToken(w, r, err)
 		return
 	}
-	if wait := d.MayConnectNow(g); wait > 0 {
-		d.RefuseRate(w, r, wait)
+	if wait := d.hub.MayConnectNow(g); wait > 0 {
+		d.hub.RefuseRate(w, r, wait)
 		return
 	}
 	for _, name := range channels {
 		if problem := d.refusesEvents(name, g); problem != "" {
-			d.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
+			d.hub.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
 			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, problem)
 			return
 		}
@@ -124,13 +124,13 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 
 // refusesEvents returns why a client with that grant may not have the channel's events, or "".
 func (d *Door) refusesEvents(channel string, g push.Grant) string {
-	ns := d.Rules(channel)
+	ns := d.hub.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
 		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
-	case ns.IsForUsers(channel) && d.Lacks(g, channel):
+	case ns.IsForUsers(channel) && d.hub.Lacks(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
-	case d.Lacks(g, channel):
+	case d.hub.Lacks(g, channel):
 		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
 	}
 	return ""
@@ -178,11 +178,11 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 	h.Set("X-Content-Type-Options", "nosniff")
 	t := push.NewStreamTransport(r.RemoteAddr, nil)
 	session := d.startEvents(t, d.eventForm(named, channels), g, channels, resumption(r))
-	session.Introduce(d.Asking(r), g)
-	stream, err := d.Detach(w)
+	session.Introduce(d.hub.Asking(r), g)
+	stream, err := d.hub.Detach(w)
 	if err != nil {
 		session.Ended()
-		d.NotDetached(w, r, err)
+		d.hub.NotDetached(w, r, err)
 		return
 	}
 	session.OpenEvents(t, stream, session.Ended)
@@ -190,7 +190,7 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 
 // eventForm returns the form of a stream's events.
 func (d *Door) eventForm(named bool, channels []string) form {
-	return form{named: named, numbered: len(channels) == 1 && d.Rules(channels[0]).Recovery}
+	return form{named: named, numbered: len(channels) == 1 && d.hub.Rules(channels[0]).Recovery}
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
@@ -212,17 +212,17 @@ func resumption(r *http.Request) push.SubscribeCommand {
 }
 
 func (d *Door) checkChannels(channels []string) error {
-	switch limits := d.Limits(); {
+	switch limits := d.hub.Limits(); {
 	case len(channels) == 0:
 		return errors.New("name a channel: /events?channel=news")
 	case len(channels) > limits.Channels:
 		return fmt.Errorf("%d channels, at most %d are allowed", len(channels), limits.Channels)
 	}
 	for _, name := range channels {
-		if d.CheckChannel(name) != nil {
-			return errors.New(d.ChannelRule(fmt.Sprintf("channel %q", name), name))
+		if d.hub.CheckChannel(name) != nil {
+			return errors.New(d.hub.ChannelRule(fmt.Sprintf("channel %q", name), name))
 		}
-		if ns := d.Rules(name); !ns.AllowsName(name) {
+		if ns := d.hub.Rules(name); !ns.AllowsName(name) {
 			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)
 		}
 	}
@@ -233,7 +233,7 @@ func (d *Door) checkChannels(channels []string) error {
 // Session.OpenEvents or Session.Ended.
 func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string,
 	w push.SubscribeCommand) *push.Session {
-	s := d.StartConnected(t, f, g)
+	s := d.hub.StartConnected(t, f, g)
 	if !f.numbered {
 		w = push.SubscribeCommand{}
 	}
@@ -249,7 +249,7 @@ func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channe
 			}
 		})
 		if err != nil {
-			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
+			d.hub.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
 				"error", err)
 			s.Disconnect(answer.DisconnectServerError)
 		}
