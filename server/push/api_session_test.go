@@ -78,15 +78,15 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		for _, data := range []string{"1", "2", "3"} {
 			ts.call("publish", `{"channel":"news","data":`+data+`}`)
 		}
-		epoch := ts.hub.epochOf(t, "news")
+		epoch := ts.epochOf("news")
 		f := new(fakeTransport)
-		f.s = ts.hub.start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
+		f.s = ts.hub.Start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
 			centrifuge.Protobuf: protobufForm}[codec])
 		t.Cleanup(f.hangUp)
 		if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		ts.call("subscribe", `{"client":"`+f.s.id.String()+`","channel":"news","data":{"a":1},`+
+		ts.call("subscribe", `{"client":"`+f.s.ID()+`","channel":"news","data":{"a":1},`+
 			`"recover_since":{"offset":1,"epoch":"`+epoch+`"}}`)
 		want := codec.AppendReply(nil, &centrifuge.Reply{Push: &centrifuge.Push{Channel: "news",
 			Subscribe: &centrifuge.SubscribeResult{Recoverable: true, Data: []byte(`{"a":1}`),

@@ -38,9 +38,9 @@ func benchNode(b *testing.B) *Hub {
 	return n
 }
 
-func (h *Hub) connectSink() *sinkTransport {
+func connectSink(h *Hub) *sinkTransport {
 	f := new(sinkTransport)
-	f.s = h.start(f, jsonForm)
+	f.s = h.Start(f, jsonForm)
 	f.frame([]byte(connectAndSubscribe))
 	return f
 }
@@ -49,7 +49,7 @@ func BenchmarkBroadcast(b *testing.B) {
 	n := benchNode(b)
 	const subscribers = 15000
 	for range subscribers {
-		n.connectSink()
+		connectSink(n)
 	}
 	p := Publication{Data: []byte(`"` + strings.Repeat("x", 126) + `"`)}
 	b.ReportAllocs()
@@ -70,7 +70,7 @@ func BenchmarkDeltas(b *testing.B) {
 			var one *countingTransport
 			for range subscribers {
 				one = new(countingTransport)
-				one.s = n.start(one, jsonForm)
+				one.s = n.Start(one, jsonForm)
 				one.frame([]byte(`{"id":1,"connect":{}}`))
 				one.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"` + asked + `"}}`))
 			}
@@ -104,7 +104,7 @@ func BenchmarkConnectAndSubscribe(b *testing.B) {
 	n := benchNode(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		f := n.connectSink()
+		f := connectSink(n)
 		f.s.Ended()
 	}
 }
@@ -124,7 +124,7 @@ func BenchmarkSubscriberMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		for range subscribers {
-			s := n.start(sink, jsonForm)
+			s := n.Start(sink, jsonForm)
 			runMessage(s, []byte(connectAndSubscribe))
 		}
 		b.ReportMetric(float64(heap()-before)/subscribers, "B/subscriber")

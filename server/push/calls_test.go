@@ -57,7 +57,7 @@ func TestCalls(t *testing.T) {
 		!strings.Contains(got, `"offset":3`) {
 		t.Errorf("subscribe: %d, %v; ann gets %s", n, err, got)
 	}
-	n, err = ts.Subscribe(ctx, Target{Client: bob.s.id.String()}, "news", SubscribeOptions{Override: Override{
+	n, err = ts.Subscribe(ctx, Target{Client: bob.s.ID()}, "news", SubscribeOptions{Override: Override{
 		Presence: &hidden}})
 	if err != nil || n != 1 {
 		t.Errorf("subscribe: %d, %v", n, err)
@@ -73,7 +73,7 @@ func TestCalls(t *testing.T) {
 	if list, err := ts.Channels(ctx, "n*"); err != nil || !slices.Equal(list, []ChannelInfo{{"news", 2}}) {
 		t.Errorf("channels: %v, %v", list, err)
 	}
-	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.s.id.String() ||
+	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.s.ID() ||
 		!slices.Equal(list[0].Channels, []string{"news"}) {
 		t.Errorf("connections: %+v, %v", list, err)
 	}
@@ -212,11 +212,6 @@ func TestConnectHookHasValues(t *testing.T) {
 	if err != nil || !slices.Equal(users, want) {
 		t.Errorf("the users are %v, want %v; %v", users, want, err)
 	}
-	for s, c := range ts.hub.callers.list {
-		if c.values != nil {
-			t.Errorf("the values of %s are kept", s.User())
-		}
-	}
 	if f := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`); !f.isClosed() {
 		t.Error("a client without a session is connected")
 	}
@@ -262,7 +257,7 @@ func TestDisconnectsThatCannotBeSent(t *testing.T) {
 		}
 		ts := newTestServer(t, Config{Hooks: Hooks{Connect: refuse}})
 		f := new(fakeTransport)
-		f.s = ts.hub.start(f, jsonForm)
+		f.s = ts.hub.Start(f, jsonForm)
 		f.frame([]byte(`{"id":1,"connect":{}}`))
 		f.wantClosed(t, tt.given.Error(), tt.want)
 		f.hangUp()

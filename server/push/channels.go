@@ -2,11 +2,14 @@ package push
 
 import (
 	"cmp"
+	"context"
 	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // channels are those that have subscribers on this node.
@@ -178,4 +181,17 @@ func (l *ChannelList) Trim(most int) {
 		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
 	})
 	l.Channels = l.Channels[:min(len(l.Channels), most)]
+}
+
+// announce sends a notice that m has joined or left, if that is to be announced. It does not retry.
+func (h *Hub) announce(m *member, joined bool) {
+	if !m.announced() || m.s.watcher {
+		return
+	}
+	ctx, cancel := h.deadline(context.Background())
+	defer cancel()
+	err := h.bus.Announce(ctx, m.ch.name, bus.Notice{ClientInfo: m.info(), Joined: joined})
+	if err != nil && !h.isDraining() {
+		h.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
+	}
 }

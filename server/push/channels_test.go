@@ -117,7 +117,7 @@ func TestBroadcastIsEncodedOnce(t *testing.T) {
 	var seen []*Message
 	for range 50 {
 		f := &keeper{seen: &seen}
-		f.s = n.start(f, jsonForm)
+		f.s = n.Start(f, jsonForm)
 		f.frame([]byte(connectAndSubscribe))
 	}
 	seen = nil

@@ -17,18 +17,18 @@ func TestAPIConnections(t *testing.T) {
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"b"}}` + "\n" + `{"id":3,"subscribe":{"channel":"a"}}`))
 	waiting := new(fakeTransport)
-	waiting.s = ts.hub.start(waiting, jsonForm)
+	waiting.s = ts.hub.Start(waiting, jsonForm)
 	t.Cleanup(waiting.hangUp)
 	one := func(f *fakeTransport, user, channels string) string {
 		return fmt.Sprintf(`"%s":{"transport":"websocket","protocol":"json","user":"%s","state":{"channels":{%s}}}`,
-			f.s.id, user, channels)
+			f.s.ID(), user, channels)
 	}
 	if got, want := ts.call("connections", `{"user":"ann"}`),
 		`{"result":{"connections":{`+one(ann, "ann", `"a":{},"b":{}`)+`}}}`; got != want {
 		t.Errorf("of ann: %s, want %s", got, want)
 	}
 	if got := ts.call("connections", `{}`); !strings.Contains(got, one(ann, "ann", `"a":{},"b":{}`)) ||
-		!strings.Contains(got, one(bob, "bob", "")) || strings.Contains(got, waiting.s.id.String()) {
+		!strings.Contains(got, one(bob, "bob", "")) || strings.Contains(got, waiting.s.ID()) {
 		t.Errorf("of all: %s", got)
 	}
 	if got := ts.call("connections", `{"user":"nobody"}`); got != `{"result":{"connections":{}}}` {
@@ -91,12 +91,12 @@ func TestConsoleFindsClients(t *testing.T) {
 		}
 		return l
 	}
-	for _, match := range []string{"%3Cb", ann.s.id.String()[:13]} {
+	for _, match := range []string{"%3Cb", ann.s.ID()[:13]} {
 		l := find(match)
 		if l.Total != 1 || len(l.Connections) != 1 {
 			t.Fatalf("%s: %+v", match, l)
 		}
-		if c := l.Connections[0]; c.User != "ann <b>" || c.Client != ann.s.id.String() || c.Node != "n1" ||
+		if c := l.Connections[0]; c.User != "ann <b>" || c.Client != ann.s.ID() || c.Node != "n1" ||
 			c.Remote != "192.0.2.1:1234" || fmt.Sprint(c.Channels) != "[news]" || c.Transport != "websocket" {
 			t.Errorf("%s: %+v", match, c)
 		}

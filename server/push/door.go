@@ -172,9 +172,6 @@ func (h *Hub) idOf(f Form) formID {
 	panic(fmt.Sprintf("push: the form %#v is in no door's list", f))
 }
 
-// form returns the session's form.
-func (s *Session) form() *formEntry { return &s.hub.forms[s.formID] }
-
 // An encoder encodes the message of each form on first use.
 type encoder struct {
 	hub  *Hub

@@ -67,7 +67,7 @@ func TestJoinAndLeaveDuringPublication(t *testing.T) {
 	staying := make([]*numbers, stay)
 	for i := range staying {
 		staying[i] = new(numbers)
-		staying[i].s = n.start(staying[i], jsonForm)
+		staying[i].s = n.Start(staying[i], jsonForm)
 		staying[i].frame([]byte(connectAndSubscribe))
 		n.churn(1)
 	}
@@ -114,7 +114,7 @@ func (n *testNode) churn(clients int) {
 	list := make([]*numbers, clients)
 	for i := range list {
 		list[i] = new(numbers)
-		list[i].s = n.start(list[i], jsonForm)
+		list[i].s = n.Start(list[i], jsonForm)
 		list[i].frame([]byte(connectAndSubscribe))
 	}
 	for _, f := range list {

@@ -154,7 +154,9 @@ func mustRules(t *testing.T, list ...Namespace) *policy.Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTable(Config{}, rules)
+	table := &policy.Table{LongestName: 255}
+	table.Set(rules)
+	return table
 }
 
 // A fakeTransport records what the peer receives. While stuck is set, the peer does not read.
@@ -231,7 +233,7 @@ func (f *fakeTransport) hangUp() {
 // dial opens a connection that has sent nothing yet.
 func (n *testNode) dial() *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.start(f, jsonForm)
+	f.s = n.Start(f, jsonForm)
 	return f
 }
 

@@ -2,16 +2,11 @@ package push
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/myriad-go/myriad/server/push/answer"
-
-	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -202,140 +197,4 @@ func (c *callers) drop(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.list, s)
-}
-
-// caller returns what hooks may learn of the client.
-func (s *Session) caller() Caller {
-	c := s.hub.callers.get(s)
-	c.ClientInfo = s.info()
-	return c
-}
-
-// A hookRefusal is an Error or a Disconnect of a hook, which was counted as such.
-type hookRefusal struct{ error }
-
-func (r hookRefusal) Unwrap() error { return r.error }
-
-// IsHookRefusal reports whether a hook has decided err, which was counted then.
-func IsHookRefusal(err error) bool { return errors.As(err, new(hookRefusal)) }
-
-// hookFailed returns the error for the client. It counts what the hook has decided, and logs an
-// error that the client must not see.
-func (h *Hub) hookFailed(hook string, c Caller, remote string, err error) error {
-	if errors.As(err, new(Error)) || errors.As(err, new(Disconnect)) {
-		h.refused(RefusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", OneLine(err))
-		return hookRefusal{err}
-	}
-	h.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", err)
-	return ErrInternal
-}
-
-func (s *Session) hookFailed(hook string, err error) error {
-	return s.hub.hookFailed(hook, s.caller(), s.t.Remote(), err)
-}
-
-// connectByHook asks who the client is.
-func (h *Hub) connectByHook(c Caller, remote string, r ConnectRequest) (Grant, error) {
-	ctx := context.Background()
-	if c.values != nil {
-		ctx, c.values = c.values, nil
-	}
-	a, err := h.hooks.Connect(ctx, c, r)
-	if err != nil {
-		return Grant{}, h.hookFailed("connect", c, remote, err)
-	}
-	g := Grant{User: a.User, Ends: endOf(a.ExpireAt), info: strict.Compact(a.Info), Data: a.Data, given: a.Caps,
-		Hooked: true, Channels: sortedNames(a.Channels)}
-	if err = h.checkGrant(&g); err != nil {
-		return Grant{}, h.hookFailed("connect", c, remote, err)
-	}
-	for name, info := range a.Infos {
-		if g.Infos == nil {
-			g.Infos = make(map[string][]byte)
-		}
-		g.Infos[name] = strict.Compact(info)
-	}
-	if json.Valid(a.Meta) {
-		g.meta = a.Meta
-	}
-	return g, nil
-}
-
-// endOf returns when what a hook grants ends; zero: never.
-func endOf(expireAt int64) time.Time {
-	if expireAt == 0 {
-		return time.Time{}
-	}
-	return time.Unix(expireAt, 0)
-}
-
-// isPast reports whether a hook has named a time that has passed. 0 is none.
-func (h *Hub) isPast(expireAt int64) bool {
-	return expireAt != 0 && !endOf(expireAt).After(h.clock.Now())
-}
-
-// refreshByHook asks whether a connection that has expired goes on.
-func (s *Session) refreshByHook() {
-	if s.IsClosing() {
-		return
-	}
-	a, err := s.hub.hooks.Refresh(context.Background(), s.caller())
-	var why Disconnect
-	switch {
-	case errors.As(err, &why):
-		s.hookFailed("refresh", err)
-		s.Disconnect(why)
-	case err != nil:
-		s.hub.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
-	case a.Expired || s.hub.isPast(a.ExpireAt):
-		s.Disconnect(answer.DisconnectExpired)
-	default:
-		s.refreshed(a)
-	}
-}
-
-// refreshed applies the answer of Hooks.Refresh.
-func (s *Session) refreshed(a RefreshAnswer) {
-	if a.Caps != nil {
-		caps, err := s.hub.regexes.Capabilities(a.Caps)
-		if err != nil {
-			s.hookFailed("refresh", err)
-			return
-		}
-		s.setCapabilities(caps)
-	}
-	if s.identity != nil {
-		s.identity.show(strict.Compact(a.Info))
-	}
-	if len(a.Meta) > 0 && json.Valid(a.Meta) {
-		s.hub.callers.setMeta(s, a.Meta)
-	}
-	s.expireFrom(endOf(a.ExpireAt))
-}
-
-// subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
-func (s *Session) subscribeByHook(name string, w *SubscribeCommand) error {
-	a, err := s.hub.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.Token, w.Data})
-	if err != nil {
-		return s.hookFailed("subscribe", err)
-	}
-	w.answer = a.Data
-	w.grant = &memberGrant{info: strict.Compact(a.Info), publish: a.Publish, hooked: true}
-	if end := endOf(a.ExpireAt); !end.IsZero() {
-		w.grant.expires = sinceEpoch(end)
-	}
-	return nil
-}
-
-// publishByHook asks whether the client may publish, and publishes what the hook allows.
-func (s *Session) publishByHook(channel string, p Publication, exact bool) error {
-	a, err := s.hub.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
-	if err != nil {
-		return s.hookFailed("publish", err)
-	}
-	if a.Data != nil {
-		p.Data, p.Kind = a.Data, KindOf(a.Data)
-	}
-	_, err = s.hub.Publish(context.Background(), channel, p, a.SkipHistory, exact)
-	return err
 }

@@ -33,7 +33,7 @@ func TestConnectHook(t *testing.T) {
 	}}, Namespace{Presence: true}))
 	dial := func() *fakeTransport {
 		c := n.dial()
-		c.s.Introduce(&Asking{header: http.Header{"Cookie": {"session=1"}}}, Grant{})
+		c.s.Introduce(&Asking{http.Header{"Cookie": {"session=1"}}, t.Context()}, Grant{})
 		c.frame([]byte(`{"id":1,"connect":{"data":{"x":1},"name":"js","version":"5"}}`))
 		return c
 	}
@@ -42,17 +42,17 @@ func TestConnectHook(t *testing.T) {
 		!strings.Contains(got[0], `"subs":{"own":{}}`) || strings.Contains(got[0], "expires") {
 		t.Errorf("connect was answered with %q", got)
 	}
-	if string(asked.Data) != `{"x":1}` || asked.Name != "js" || by.Client != c.s.id.String() ||
+	if string(asked.Data) != `{"x":1}` || asked.Name != "js" || by.Client != c.s.ID() ||
 		by.Transport != "websocket" ||
 		by.Header.Get("Cookie") != "session=1" {
 		t.Errorf("the hook was asked %+v by %+v", asked, by)
 	}
-	if again := c.s.caller(); again.User != "ann" || string(again.Meta) != `{"m":1}` {
+	if again := c.s.caller(); again.User != "ann" || string(again.Meta) != `{"m":1}` || again.values != nil {
 		t.Errorf("then the caller is %+v", again)
 	}
 	c.frame([]byte(`{"id":2,"presence":{"channel":"own"}}`))
-	c.want(t, "presence", `{"id":2,"presence":{"presence":{"`+c.s.id.String()+`":{"user":"ann","client":"`+
-		c.s.id.String()+`","conn_info":{"a":1},"chan_info":2}}}}`)
+	c.want(t, "presence", `{"id":2,"presence":{"presence":{"`+c.s.ID()+`":{"user":"ann","client":"`+
+		c.s.ID()+`","conn_info":{"a":1},"chan_info":2}}}}`)
 	failure = Error{Code: 1000, Message: "no"}
 	dial().want(t, "an error", `{"id":1,"error":{"code":1000,"message":"no"}}`)
 	failure = Disconnect{Code: 4501, Reason: "banned"}
@@ -151,7 +151,7 @@ func TestSubscribeAndPublishHooks(t *testing.T) {
 	ask()
 	c.want(t, "allowed", `{"id":2,"subscribe":{"data":{"d":1}}}`)
 	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
-	by := `,"info":{"user":"","client":"` + c.s.id.String() + `"}}}}`
+	by := `,"info":{"user":"","client":"` + c.s.ID() + `"}}}}`
 	c.want(t, "published", `{"push":{"channel":"ask:x","pub":{"data":"hi"`+by, `{"id":3,"publish":{}}`)
 	publish.Data = []byte(`{"text": "hi"}`)
 	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
@@ -219,7 +219,7 @@ func TestEventsByHook(t *testing.T) {
 			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
 		}
 	}
-	if n := ts.hub.refusals.counts[RefusedHook].Load(); n != 4 {
+	if n := refusalCount(ts, "hook"); n != 4 {
 		t.Errorf("%d refusals by a hook are counted, want 4", n)
 	}
 }

@@ -59,7 +59,9 @@ type HubConfig struct {
 	Version string // as clients see it
 	Clock   Clock
 	Random  io.Reader // any goroutine may read it
-	Logger  *slog.Logger
+	// OpenStream begins a response that outlives its handler, for simulation; nil: with web.Detached.
+	OpenStream func(w http.ResponseWriter) (ResponseStream, error)
+	Logger     *slog.Logger
 	// Console says that there is a console, which shows the latest refusals. Tick is called about
 	// every 250 ms, one call at a time; nil: nothing is.
 	Console bool
@@ -91,10 +93,9 @@ type Hub struct {
 	regexes   policy.RegexCache // of capabilities
 	rates     policy.Limiters
 
-	keys    *guard.Keys
-	origins guard.Origins
-	pool    *workers.Pool // for commands
-	// openStream begins a response that outlives its handler. Tests replace it.
+	keys       *guard.Keys
+	origins    guard.Origins
+	pool       *workers.Pool // for commands
 	openStream func(w http.ResponseWriter) (ResponseStream, error)
 
 	console  bool
@@ -139,7 +140,9 @@ func NewHub(c HubConfig) (*Hub, error) {
 	h.id = h.random.newClientID()
 	h.pool = workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
 		Logger: c.Logger})
-	h.openStream = h.detach
+	if h.openStream = c.OpenStream; h.openStream == nil {
+		h.openStream = h.detach
+	}
 	h.rates.Set(c.Rates)
 	h.open(c.Doors)
 	return h, nil
@@ -289,42 +292,6 @@ func (c timedContext) Err() error {
 // Topic returns the channel with the retention of its rules.
 func (h *Hub) Topic(channel string) bus.Topic {
 	return bus.Topic{Name: channel, Keep: h.rules.Of(channel).Retention()}
-}
-
-// authenticates reports whether clients must show who they are, by a token or to Hooks.Connect.
-func (h *Hub) authenticates() bool { return h.tokens != nil || h.hooks.Connect != nil }
-
-// authenticate returns what the token grants. If clients need not show who they are, it returns the
-// zero grant.
-func (h *Hub) authenticate(token string) (Grant, error) {
-	switch {
-	case !h.authenticates():
-		return Grant{}, nil
-	case token == "" || h.tokens == nil:
-		return Grant{}, ErrNoToken
-	}
-	c, err := h.tokens.Connection(token)
-	if err != nil {
-		return Grant{}, err
-	}
-	g := grantOf(c)
-	return g, h.checkGrant(&g)
-}
-
-// checkGrant returns an error for channels that no client may be subscribed to.
-func (h *Hub) checkGrant(g *Grant) error {
-	for _, name := range g.Channels {
-		if h.rules.Check(name) != nil {
-			return claimError(h.rules.WhyNot(fmt.Sprintf("the claim channels has %q, which", name), name))
-		}
-	}
-	if len(g.Channels) > h.limits.Channels {
-		return claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
-			len(g.Channels), h.limits.Channels))
-	}
-	var err error
-	g.caps, err = h.regexes.Capabilities(g.given)
-	return err
 }
 
 // Refuse makes the hub refuse publications and clients. It returns when the running publications

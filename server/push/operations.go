@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/policy"
@@ -397,4 +398,75 @@ func (h *Hub) ttl(ends time.Time) uint32 {
 	const year = 365 * 24 * 3600
 	left := math.Ceil(ends.Sub(h.clock.Now()).Seconds())
 	return uint32(min(max(left, 0), year))
+}
+
+// caller returns what hooks may learn of the client.
+func (s *Session) caller() Caller {
+	c := s.hub.callers.get(s)
+	c.ClientInfo = s.info()
+	return c
+}
+
+func (s *Session) hookFailed(hook string, err error) error {
+	return s.hub.hookFailed(hook, s.caller(), s.t.Remote(), err)
+}
+
+// publishByHook asks whether the client may publish, and publishes what the hook allows.
+func (s *Session) publishByHook(channel string, p Publication, exact bool) error {
+	a, err := s.hub.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
+	if err != nil {
+		return s.hookFailed("publish", err)
+	}
+	if a.Data != nil {
+		p.Data, p.Kind = a.Data, KindOf(a.Data)
+	}
+	_, err = s.hub.Publish(context.Background(), channel, p, a.SkipHistory, exact)
+	return err
+}
+
+// can reports whether the client has a capability for what in the channel.
+func (s *Session) can(what policy.Right, name string) bool {
+	if s.identity == nil {
+		return false
+	}
+	caps := s.identity.caps.Load()
+	return caps != nil && caps.Allow(what, name)
+}
+
+// mayPublish reports whether the rules of the channel let the client publish.
+func (s *Session) mayPublish(name string) bool {
+	if s.hub.rules.DenyClientPublish {
+		return false
+	}
+	rules := s.hub.rules.Of(name)
+	switch rules.Publish {
+	case PublishClients:
+		if !rules.IsForUsers(name) || policy.ListsUser(name, s.User()) {
+			return true
+		}
+	case PublishSubscribers:
+	case PublishToken:
+		if m := s.member(name); m != nil && m.grant != nil && m.grant.publish {
+			return true
+		}
+		return s.can(policy.RightPublish, name)
+	case PublishNobody:
+		return s.can(policy.RightPublish, name)
+	}
+	return s.member(name) != nil || s.can(policy.RightPublish, name)
+}
+
+// maySee reports whether the client may read the channel's history or presence: it is subscribed,
+// or could subscribe without another token, or has the right.
+func (s *Session) maySee(name string, what policy.Right) bool {
+	return s.member(name) != nil || s.MayName(name) && !s.NeedsToken(name) || s.can(what, name)
+}
+
+// deniedPublish returns why the rules do not let the client publish.
+func (s *Session) deniedPublish(name string) error {
+	why := s.hub.rules.ExplainPublish(name, &TokenReport{}, s.access())
+	if strings.HasPrefix(why, "yes") {
+		why = "it is not subscribed"
+	}
+	return policy.Denied(why)
 }

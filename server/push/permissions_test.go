@@ -117,6 +117,10 @@ func TestChannelRegex(t *testing.T) {
 	if _, err := policy.NewNamespaces([]Namespace{{ChannelRegex: "("}}, false); err == nil {
 		t.Error("a regex that is none is accepted")
 	}
+}
+
+// /events has the rule of ChannelRegex, too.
+func TestChannelRegexOfEvents(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{ChannelRegex: "^a$"}}})
 	if w := ts.do("GET", "/events?channel=b", ""); w.Code != 400 || !strings.Contains(w.Body.String(),
 		"channel regex") {
@@ -143,6 +147,11 @@ func TestKnownOnly(t *testing.T) {
 	if g := (Grant{Channels: []string{"o:a"}}); n.checkGrant(&g) == nil {
 		t.Error("a token with an unknown channel is accepted")
 	}
+}
+
+// The API and /events have the rule known-only, too.
+func TestKnownOnlyOfTheAPI(t *testing.T) {
+	rules := []Namespace{{KnownOnly: true}, {Name: "n", HistorySize: 1, Presence: true}}
 	ts := newTestServer(t, Config{Namespaces: rules})
 	for method, more := range map[string]string{"publish": `,"data":1`, "presence": "", "presence_stats": "",
 		"history": "", "history_remove": "", "subscribe": `,"user":"ann"`} {
@@ -216,7 +225,7 @@ func TestCapabilitiesAreRefreshed(t *testing.T) {
 		c.frame([]byte(`{"id":3,"refresh":{"token":"` + n.signed(claims) + `"}}`))
 	}
 	refresh(jwt.MapClaims{"sub": "ann", "caps": caps(capOf("wildcard", []string{"sub"}, "b*"))})
-	ok := `{"id":3,"refresh":{"client":"` + c.s.id.String() + `","version":"","expires":true,"ttl":60}}`
+	ok := `{"id":3,"refresh":{"client":"` + c.s.ID() + `","version":"","expires":true,"ttl":60}}`
 	got := c.take()
 	if len(got) != 2 ||
 		got[0] != `{"push":{"channel":"a","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}` {
@@ -301,7 +310,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 
 // A hook says whether the subscriptions that a hook has allowed go on.
 func TestSubRefreshHook(t *testing.T) {
-	answer, failure, calls := SubRefreshAnswer{}, error(nil), 0
+	says, failure, calls := SubRefreshAnswer{}, error(nil), 0
 	var n *testNode
 	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
@@ -311,7 +320,7 @@ func TestSubRefreshHook(t *testing.T) {
 			if calls++; channel != "r:1" {
 				t.Errorf("asked about %q", channel)
 			}
-			return answer, failure
+			return says, failure
 		},
 	}, Namespace{Name: "r", SubscribeHook: true, SubRefreshHook: true}, Namespace{Name: "s", SubscribeHook: true}))
 	c := n.connected("r:1", "s:1")
@@ -322,18 +331,18 @@ func TestSubRefreshHook(t *testing.T) {
 	if c.s.member("r:1") == nil || calls != 1 {
 		t.Errorf("while the hook fails: %d calls", calls)
 	}
-	failure, answer.ExpireAt = nil, n.clock.Now().Unix()+300
+	failure, says.ExpireAt = nil, n.clock.Now().Unix()+300
 	n.clock.advance(290 * time.Second)
 	if c.want(t, "until its new end"); calls != 2 {
 		t.Errorf("%d calls", calls)
 	}
-	answer.ExpireAt = 0
+	says.ExpireAt = 0
 	n.clock.advance(time.Hour)
 	if c.take(); c.s.member("r:1") == nil || calls != 3 {
 		t.Errorf("without an end: %d calls", calls)
 	}
 	d := n.connected("r:1")
-	answer.Expired = true
+	says.Expired = true
 	n.clock.advance(62 * time.Second)
 	d.want(t, "expired", `{"push":{"channel":"r:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	e := n.connected("r:1")
@@ -351,7 +360,7 @@ func TestReceiversAskForChannels(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "p", SubscribeToken: true},
 		Namespace{Name: "r", ChannelRegex: "^1$"}))
 	f := new(fakeTransport)
-	f.s = n.start(f, uniForm)
+	f.s = n.Start(f, uniForm)
 	runMessage(f.s, []byte(`{"token":"`+n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"p:mine"}})+
 		`","subs":{"news":{},"p:secret":{},"r:2":{},"p:mine":{}}}`))
 	if got := f.take(); len(got) != 1 || !strings.Contains(got[0], `"subs":{"news":{},"p:mine":{}}`) &&
@@ -368,7 +377,7 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{UserLimited: true},
 		{Name: "p", SubscribeToken: true}}})
 	token := func(c jwt.MapClaims) string {
-		c["exp"] = ts.hub.clock.Now().Add(time.Hour).Unix()
+		c["exp"] = ts.Config().Clock.Now().Add(time.Hour).Unix()
 		return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c)
 	}
 	for _, tt := range []struct {

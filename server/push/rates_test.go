@@ -69,19 +69,19 @@ func TestRatesOfRequests(t *testing.T) {
 func TestReload(t *testing.T) {
 	c := Config{TokenSecret: testSecret, APIKey: "k"}
 	ts := newTestServer(t, c)
-	claims := jwt.MapClaims{"sub": "ann", "exp": ts.hub.clock.Now().Add(time.Hour).Unix()}
+	claims := jwt.MapClaims{"sub": "ann", "exp": ts.Config().Clock.Now().Add(time.Hour).Unix()}
 	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
-	if _, err := ts.hub.authenticate(good); err != nil {
+	if _, err := ts.hub.Authenticate(good); err != nil {
 		t.Fatal(err)
 	}
 	c.TokenSecret, c.Rates = "another secret of thirty-two bytes", Rates{AddressCalls: Rate{Count: 1, Per: time.Minute}}
 	if err := ts.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ts.hub.authenticate(good); err == nil {
+	if _, err := ts.hub.Authenticate(good); err == nil {
 		t.Error("a token of the old secret is still valid")
 	}
-	if _, err := ts.hub.authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
 		t.Errorf("a token of the new secret: %v", err)
 	}
 	ts.do("POST", "/api/info", "{}", "X-API-Key", "k")
@@ -94,7 +94,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
-	if _, err := ts.hub.authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
 		t.Errorf("after mistakes: %v", err)
 	}
 }

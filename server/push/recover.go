@@ -203,25 +203,6 @@ func (ch *channel) releaseLater(users int) {
 	}
 }
 
-// evict removes m from the session's list. It returns false if m is not in the list: the session
-// has ended, or Session.settle has not run yet and will see m.evicted.
-func (s *Session) evict(m *member) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.evicted = true
-	return s.drop(m)
-}
-
-// tellLost asks the client to subscribe again and recover, or disconnects it if it cannot do that.
-func (s *Session) tellLost(name string) {
-	push := s.form().Unsubscribed(name, answer.UnsubscribedInsufficient)
-	if push == nil {
-		s.Disconnect(answer.DisconnectInsufficientState)
-		return
-	}
-	s.Offer(&Message{Payload: push})
-}
-
 // A Window keeps what a receiver receives while its joining clients read the history: it joins the
 // history and the publications that follow. The owner's lock guards it. The zero value is closed.
 type Window struct {

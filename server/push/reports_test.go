@@ -130,7 +130,7 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 		s.take()
 	}
 	ts.do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
-	for _, s := range ts.hub.wheel.all() {
+	for _, s := range ts.hub.Sessions() {
 		s.Disconnect(Disconnect{Code: 4000, Reason: "over"})
 	}
 	for name, s := range streams {

@@ -113,7 +113,7 @@ func TestSubscriptionTokens(t *testing.T) {
 	c.asks(t, "good", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1", "info": map[string]int{"a": 1}}),
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
 	c.asks(t, "presence", `{"id":5,"presence":{"channel":"p:1"}}`,
-		`{"id":5,"presence":{"presence":{"`+c.s.id.String()+`":{"user":"ann","client":"`+c.s.id.String()+`",`+
+		`{"id":5,"presence":{"presence":{"`+c.s.ID()+`":{"user":"ann","client":"`+c.s.ID()+`",`+
 			`"chan_info":{"a":1}}}}}`)
 
 	old := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(-time.Second).Unix()})
@@ -152,7 +152,7 @@ func TestPresenceAndNotices(t *testing.T) {
 	a := n.as(jwt.MapClaims{"sub": "ann", "info": "x"})
 	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	info := func(f *fakeTransport, user, more string) string {
-		return `{"user":"` + user + `","client":"` + f.s.id.String() + `"` + more + `}`
+		return `{"user":"` + user + `","client":"` + f.s.ID() + `"` + more + `}`
 	}
 	notice := func(kind, info string) string {
 		return `{"push":{"channel":"news","` + kind + `":{"info":` + info + `}}}`
@@ -160,7 +160,7 @@ func TestPresenceAndNotices(t *testing.T) {
 	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", info(a, "ann", `,"conn_info":"x"`)))
 	b := n.as(jwt.MapClaims{"sub": "bob"})
 	b.asks(t, "not subscribed", `{"id":5,"presence":{"channel":"news"}}`,
-		`{"id":5,"presence":{"presence":{"`+a.s.id.String()+`":`+info(a, "ann", `,"conn_info":"x"`)+`}}}`)
+		`{"id":5,"presence":{"presence":{"`+a.s.ID()+`":`+info(a, "ann", `,"conn_info":"x"`)+`}}}`)
 	b.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 	b.want(t, "a client that did not ask for notices", `{"id":2,"subscribe":{}}`)
 	a.want(t, "another client has joined", notice("join", info(b, "bob", "")))
@@ -185,7 +185,7 @@ func TestNoticesForAll(t *testing.T) {
 	n := newTestNode(t, withRules(t, Namespace{JoinLeave: true, PushJoinLeave: true}))
 	a, b := n.connected(), n.connected()
 	notice := func(kind string, of *fakeTransport) string {
-		return `{"push":{"channel":"news","` + kind + `":{"info":{"user":"","client":"` + of.s.id.String() + `"}}}}`
+		return `{"push":{"channel":"news","` + kind + `":{"info":{"user":"","client":"` + of.s.ID() + `"}}}}`
 	}
 	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", a))
@@ -199,11 +199,11 @@ func TestNoticesForAll(t *testing.T) {
 // publications. When it reads again, it gets the rest in order. Others get everything.
 func TestSlowPolicies(t *testing.T) {
 	data := func(i int) string { return fmt.Sprintf(`"%03d%s"`, i, strings.Repeat("x", 995)) }
-	for _, policy := range []SlowPolicy{SlowDropOldest, SlowLatestOnly} {
-		t.Run(string(policy), func(t *testing.T) {
+	for _, rule := range []SlowPolicy{SlowDropOldest, SlowLatestOnly} {
+		t.Run(string(rule), func(t *testing.T) {
 			const publications = 200
-			ns := Namespace{Slow: policy}
-			if policy == SlowDropOldest {
+			ns := Namespace{Slow: rule}
+			if rule == SlowDropOldest {
 				ns.SlowQueue = 20 << 10
 			}
 			n := newTestNode(t, withRules(t, ns))
@@ -217,7 +217,7 @@ func TestSlowPolicies(t *testing.T) {
 			}
 			slow.wantOpen(t, "not reading")
 			most, kept := handed, 20
-			if policy == SlowLatestOnly {
+			if rule == SlowLatestOnly {
 				most, kept = handedLatest, 1
 			}
 			if slow.max > handed+2048 {
@@ -250,14 +250,14 @@ func TestSlowPolicies(t *testing.T) {
 			if len(ch.outboxes) > 0 {
 				t.Error("it still lags")
 			}
-			want := "client=" + slow.s.id.String() + ` user="" channel=news remote=192.0.2.1:1234 policy=` +
-				string(policy)
+			want := "client=" + slow.s.ID() + ` user="" channel=news remote=192.0.2.1:1234 policy=` +
+				string(rule)
 			end := fmt.Sprintf("has caught up\" client=%s channel=news dropped=%d\n", slow.s.id, dropped)
 			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) ||
 				!strings.Contains(log, end) {
 				t.Errorf("log %q", log)
 			}
-			if list := n.droppers.newestFirst(); len(list) != 1 || list[0].Client != slow.s.id.String() ||
+			if list := n.droppers.newestFirst(); len(list) != 1 || list[0].Client != slow.s.ID() ||
 				list[0].Queued < slow.max+kept*900 || list[0].Queued > slow.max+kept*1100 {
 				t.Errorf("remembered are %+v; %d bytes were handed over", list, slow.max)
 			}
@@ -403,7 +403,7 @@ func TestAPI(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true, Presence: true},
 		{Name: "bare"}}, Version: "v"})
 	stream := ts.subscribe("channel=news")
-	client := ts.hub.wheel.all()[0].id.String()
+	client := ts.hub.Sessions()[0].ID()
 	epoch := ""
 	for _, tt := range []struct{ method, body, want string }{
 		{"publish", `{"channel":"news","data":1}`, `{"result":{"offset":1,"epoch":"E"}}`},
@@ -428,7 +428,7 @@ func TestAPI(t *testing.T) {
 		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"n*s"}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"x*"}`, `{"result":{"channels":{}}}`},
-		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.hub.id.String() +
+		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.hub.NodeID() +
 			`","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0,` +
 			`"num_users":1,"num_subs":1}]}}`},
 		{"unsubscribe", `{"channel":"news"}`,

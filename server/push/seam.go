@@ -109,6 +109,9 @@ func (h *Hub) MatchingChannels(wanted func(name string) bool, most int) ChannelL
 // Subscriptions returns the number of members of all channels, other than operators.
 func (h *Hub) Subscriptions() int { return h.channels.subscriptions() }
 
+// Sessions returns the sessions that have not ended.
+func (h *Hub) Sessions() []*Session { return h.wheel.all() }
+
 // Clients returns the sessions of clients that have not ended, without those of operators.
 func (h *Hub) Clients() []*Session {
 	return slices.DeleteFunc(h.wheel.all(), func(s *Session) bool { return s.watcher })

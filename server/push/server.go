@@ -139,7 +139,10 @@ type AdminDoor interface {
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
 // origin or a namespace is malformed, or if the doors have more forms than Door allows.
-func New(c Config) (*Server, error) {
+func New(c Config) (*Server, error) { return newServer(c, nil) }
+
+// newServer is New with HubConfig.OpenStream.
+func newServer(c Config, open func(http.ResponseWriter) (ResponseStream, error)) (*Server, error) {
 	c = c.withDefaults()
 	origins, wrong := guard.NewOrigins(c.AllowedOrigins, c.Hooks.Headers)
 	rules, err := policy.NewNamespaces(c.Namespaces, c.NeedsTokens())
@@ -163,7 +166,7 @@ func New(c Config) (*Server, error) {
 		Bus: c.Bus, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
-		Clock: c.Clock, Random: c.Random, Logger: c.Logger, Console: !c.DisableConsole,
+		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
 		Tick: func(now time.Time) { s.sampler.tick(now) },
 	})
 	if err != nil {

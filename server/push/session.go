@@ -1,14 +1,18 @@
 package push
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -511,4 +515,46 @@ func (s *Session) Info() ConnectionInfo {
 	s.mu.Unlock()
 	slices.Sort(info.Channels)
 	return info
+}
+
+// form returns the session's form.
+func (s *Session) form() *formEntry { return &s.hub.forms[s.formID] }
+
+// refreshByHook asks whether a connection that has expired goes on.
+func (s *Session) refreshByHook() {
+	if s.IsClosing() {
+		return
+	}
+	a, err := s.hub.hooks.Refresh(context.Background(), s.caller())
+	var why Disconnect
+	switch {
+	case errors.As(err, &why):
+		s.hookFailed("refresh", err)
+		s.Disconnect(why)
+	case err != nil:
+		s.hub.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
+	case a.Expired || s.hub.isPast(a.ExpireAt):
+		s.Disconnect(answer.DisconnectExpired)
+	default:
+		s.refreshed(a)
+	}
+}
+
+// refreshed applies the answer of Hooks.Refresh.
+func (s *Session) refreshed(a RefreshAnswer) {
+	if a.Caps != nil {
+		caps, err := s.hub.regexes.Capabilities(a.Caps)
+		if err != nil {
+			s.hookFailed("refresh", err)
+			return
+		}
+		s.setCapabilities(caps)
+	}
+	if s.identity != nil {
+		s.identity.show(strict.Compact(a.Info))
+	}
+	if len(a.Meta) > 0 && json.Valid(a.Meta) {
+		s.hub.callers.setMeta(s, a.Meta)
+	}
+	s.expireFrom(endOf(a.ExpireAt))
 }

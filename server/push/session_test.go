@@ -17,7 +17,7 @@ func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 	c := n.dial()
 	c.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2," +
 		"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":3,\"ping\":{}}\n"))
-	id := c.s.id.String()
+	id := c.s.ID()
 	c.want(t, "one frame",
 		`{"id":1,"connect":{"client":"`+id+`","version":"test","ping":25,"pong":true}}`+"\n"+`{"id":2,"subscribe":{}}`,
 		`{"id":3,"ping":{}}`)
@@ -40,11 +40,11 @@ func TestOffersAreReadPast(t *testing.T) {
 			subscribe = "\x11\x08\x02\x2a\x0d\x0a\x04news\x48\x01\x50\x01\xa0\x06\x01"
 		}
 		f := new(fakeTransport)
-		f.s = n.start(f, form)
+		f.s = n.Start(f, form)
 		f.frame([]byte(connect))
 		f.frame([]byte(subscribe))
 		got := f.take()
-		if len(got) != 2 || !strings.Contains(got[0], f.s.id.String()) || strings.Contains(got[0]+got[1], "flag") {
+		if len(got) != 2 || !strings.Contains(got[0], f.s.ID()) || strings.Contains(got[0]+got[1], "flag") {
 			t.Errorf("%v: %q", form, got)
 		}
 		f.wantOpen(t, "after offers")
@@ -147,7 +147,7 @@ func TestPublish(t *testing.T) {
 	n := newTestNode(t)
 	a, b, other := n.connected("news"), n.connected("news"), n.connected("sport")
 	a.frame([]byte(`{"id":3,"publish":{"channel":"news","data":{"text": "hi"}}}`))
-	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.id.String() +
+	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.ID() +
 		`"}}}}`
 	a.want(t, "the publisher", pub, `{"id":3,"publish":{}}`)
 	b.want(t, "another subscriber", pub)

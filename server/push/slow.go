@@ -106,32 +106,3 @@ func (ch *channel) catchUp(m *member) (left bool) {
 	delete(ch.outboxes, m)
 	return false
 }
-
-// catchUpSoon schedules the session's next tick soon. The caller holds a channel's lock.
-func (s *Session) catchUpSoon() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stage == stageConnected && !s.lagging {
-		s.lagging = true
-		s.hub.wheel.set(s, s.deadline())
-	}
-}
-
-// catchUp sends the session what its channels have queued for it. Its tick calls it.
-func (s *Session) catchUp() {
-	s.mu.Lock()
-	members := append([]*member(nil), s.members...)
-	s.lagging = false
-	s.mu.Unlock()
-	for _, m := range members {
-		if m.ch.rules.Slow == SlowDisconnect {
-			continue
-		}
-		m.ch.mu.Lock()
-		left := m.ch.catchUp(m)
-		m.ch.mu.Unlock()
-		if left {
-			s.catchUpSoon()
-		}
-	}
-}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -507,15 +507,87 @@ func (m *member) announced() bool {
 // absent reports whether m is left out of presence.
 func (m *member) absent() bool { return m.s.watcher || m.grant != nil && m.grant.absent }
 
-// announce sends a notice that m has joined or left, if that is to be announced. It does not retry.
-func (h *Hub) announce(m *member, joined bool) {
-	if !m.announced() || m.s.watcher {
+// subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
+func (s *Session) subscribeByHook(name string, w *SubscribeCommand) error {
+	a, err := s.hub.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.Token, w.Data})
+	if err != nil {
+		return s.hookFailed("subscribe", err)
+	}
+	w.answer = a.Data
+	w.grant = &memberGrant{info: strict.Compact(a.Info), publish: a.Publish, hooked: true}
+	if end := endOf(a.ExpireAt); !end.IsZero() {
+		w.grant.expires = sinceEpoch(end)
+	}
+	return nil
+}
+
+func (s *Session) access() policy.Access {
+	if s.identity == nil {
+		return policy.Access{}
+	}
+	a := policy.Access{User: s.identity.user, Channels: s.identity.channels}
+	if caps := s.identity.caps.Load(); caps != nil {
+		a.Caps = *caps
+	}
+	return a
+}
+
+// NeedsToken reports whether the client can subscribe only with a token for the channel, or by a
+// hook.
+func (s *Session) NeedsToken(name string) bool {
+	rules := s.hub.rules.Of(name)
+	return !s.watcher && !rules.IsOpen() && rules.NeedsToken(name, s.access())
+}
+
+// MayName reports whether the client may use the name.
+func (s *Session) MayName(name string) bool {
+	return s.hub.rules.Check(name) == nil && (s.watcher || s.hub.rules.Of(name).AllowsName(name))
+}
+
+// evict removes m from the session's list. It returns false if m is not in the list: the session
+// has ended, or Session.settle has not run yet and will see m.evicted.
+func (s *Session) evict(m *member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.evicted = true
+	return s.drop(m)
+}
+
+// tellLost asks the client to subscribe again and recover, or disconnects it if it cannot do that.
+func (s *Session) tellLost(name string) {
+	push := s.form().Unsubscribed(name, answer.UnsubscribedInsufficient)
+	if push == nil {
+		s.Disconnect(answer.DisconnectInsufficientState)
 		return
 	}
-	ctx, cancel := h.deadline(context.Background())
-	defer cancel()
-	err := h.bus.Announce(ctx, m.ch.name, bus.Notice{ClientInfo: m.info(), Joined: joined})
-	if err != nil && !h.isDraining() {
-		h.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
+	s.Offer(&Message{Payload: push})
+}
+
+// catchUpSoon schedules the session's next tick soon. The caller holds a channel's lock.
+func (s *Session) catchUpSoon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stage == stageConnected && !s.lagging {
+		s.lagging = true
+		s.hub.wheel.set(s, s.deadline())
+	}
+}
+
+// catchUp sends the session what its channels have queued for it. Its tick calls it.
+func (s *Session) catchUp() {
+	s.mu.Lock()
+	members := append([]*member(nil), s.members...)
+	s.lagging = false
+	s.mu.Unlock()
+	for _, m := range members {
+		if m.ch.rules.Slow == SlowDisconnect {
+			continue
+		}
+		m.ch.mu.Lock()
+		left := m.ch.catchUp(m)
+		m.ch.mu.Unlock()
+		if left {
+			s.catchUpSoon()
+		}
 	}
 }

@@ -41,15 +41,15 @@ func New(c Config) *Hub { return &Hub{config: c.withDefaults()} }
 func (*Hub) Forms() []push.Form { return []push.Form{form{}} }
 
 // Open implements Door. The hub costs nothing until it is used.
-func (h *Hub) Open(hub *push.Hub) (clients, admin func(*http.ServeMux)) {
-	h.open(hub)
+func (h *Hub) Open(node *push.Hub) (clients, admin func(*http.ServeMux)) {
+	h.open(node)
 	return func(mux *http.ServeMux) {
-		mux.HandleFunc(hubPath, hub.UnlessDraining(h.limited(hub.LimitConnections(h.serve))))
+		mux.HandleFunc(hubPath, node.UnlessDraining(h.limited(node.LimitConnections(h.serve))))
 		if !h.config.Subscriptions {
 			return
 		}
 		for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
-			mux.HandleFunc(subscriptionsPath+path, hub.UnlessDraining(h.limitedLists))
+			mux.HandleFunc(subscriptionsPath+path, node.UnlessDraining(h.limitedLists))
 		}
 	}, nil
 }
@@ -132,11 +132,11 @@ type Hub struct {
 }
 
 // open prepares the hub for its server.
-func (h *Hub) open(hub *push.Hub) {
-	h.hub, h.publishers = hub, hub.Tokens()
+func (h *Hub) open(node *push.Hub) {
+	h.hub, h.publishers = node, node.Tokens()
 	if h.config.PublisherSecret != "" {
 		// A secret has no error.
-		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: hub.Clock().Now})
+		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: node.Clock().Now})
 	}
 	if h.config.Subscriptions {
 		h.payloads = make(map[*push.Session]subscriber)
