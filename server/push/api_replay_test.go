@@ -194,9 +194,9 @@ func newReplayServer(t *testing.T) *replayServer {
 		"ANN": ts.client(jwt.MapClaims{"sub": "ann", "info": map[string]int{"n": 1}}),
 		"BOB": ts.client(jwt.MapClaims{"sub": "bob"}),
 	}
-	ids := []string{ts.node.id.String(), "U"}
+	ids := []string{ts.hub.NodeID(), "U"}
 	for name, c := range clients {
-		ids = append(ids, c.s.id.String(), name)
+		ids = append(ids, c.s.ID(), name)
 	}
 	return &replayServer{ts, clients, strings.NewReplacer(ids...)}
 }
@@ -205,7 +205,7 @@ func newReplayServer(t *testing.T) *replayServer {
 func (rs *replayServer) body(r replayed) string {
 	body := r.body
 	for name, c := range rs.clients {
-		body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.s.id.String()+`"`)
+		body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.s.ID()+`"`)
 	}
 	return body
 }

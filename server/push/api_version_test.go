@@ -41,7 +41,7 @@ func TestAPIVersions(t *testing.T) {
 	for body, want := range map[string]string{
 		`"channel":"h:1","version_epoch":"a"`:             "version_epoch without version",
 		`"channel":"h:1","version":1,"skip_history":true`: "version with skip_history",
-		`"channel":"h:1","version":1,"version_epoch":"` + strings.Repeat("x", maxID+1) +
+		`"channel":"h:1","version":1,"version_epoch":"` + strings.Repeat("x", 256+1) +
 			`"`: "version_epoch has more",
 	} {
 		if got := ts.call("publish", `{"data":1,`+body+`}`); !strings.Contains(got, `"code":107`) ||

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // The tests in this file do what an attacker with a connection may try. Each names what bounds it.
@@ -47,7 +49,7 @@ func TestAttackDeepJSON(t *testing.T) {
 	} {
 		c := n.connected()
 		c.frame([]byte(command))
-		c.wantClosed(t, command[:20], DisconnectBadRequest)
+		c.wantClosed(t, command[:20], answer.DisconnectBadRequest)
 	}
 }
 
@@ -72,13 +74,13 @@ func TestAttackFilters(t *testing.T) {
 	}
 	p := protobufClient(n)
 	p.frame(append(binary.AppendUvarint(nil, uint64(len(nested))), nested...))
-	p.wantClosed(t, "a deep filter in Protobuf", DisconnectBadRequest)
+	p.wantClosed(t, "a deep filter in Protobuf", answer.DisconnectBadRequest)
 }
 
 // protobufClient opens a connection in Protobuf and connects it.
 func protobufClient(n *testNode) *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.start(f, protobufForm)
+	f.s = n.Start(f, protobufForm)
 	f.frame([]byte("\x04\x08\x01\x22\x00"))
 	f.take()
 	return f
@@ -89,17 +91,17 @@ func TestAttackManyCommands(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected()
 	c.frame([]byte(strings.Repeat("{\"id\":2,\"ping\":{}}\n", 10_000)))
-	c.wantClosed(t, "JSON", DisconnectBadRequest)
+	c.wantClosed(t, "JSON", answer.DisconnectBadRequest)
 	if got := c.take(); len(got) != 1 || strings.Count(got[0], "\n") >= n.limits.Commands {
 		t.Errorf("%d messages", len(got))
 	}
 	p := protobufClient(n)
 	p.frame(bytes.Repeat([]byte("\x04\x08\x02\x5a\x00"), 10_000))
-	p.wantClosed(t, "Protobuf", DisconnectBadRequest)
+	p.wantClosed(t, "Protobuf", answer.DisconnectBadRequest)
 	// pongs, which have no answer, are bounded in the same way: only one is due
 	p = protobufClient(n)
 	p.frame(make([]byte, 10_000))
-	p.wantClosed(t, "pongs", DisconnectBadRequest)
+	p.wantClosed(t, "pongs", answer.DisconnectBadRequest)
 }
 
 // Lengths that lie do not allocate: a Protobuf length is compared with the frame first.
@@ -113,7 +115,7 @@ func TestAttackLengths(t *testing.T) {
 		} {
 			p := protobufClient(n)
 			p.frame([]byte(frame))
-			p.wantClosed(t, "a length that lies", DisconnectBadRequest)
+			p.wantClosed(t, "a length that lies", answer.DisconnectBadRequest)
 			p.hangUp()
 		}
 	})
@@ -144,7 +146,7 @@ func TestAttackSubscribeFlood(t *testing.T) {
 		}
 	}
 	c.take()
-	if got := n.hub.channels(); got != n.limits.Channels {
+	if got := n.channels.channels(); got != n.limits.Channels {
 		t.Errorf("%d channels, want %d", got, n.limits.Channels)
 	}
 }
@@ -152,7 +154,7 @@ func TestAttackSubscribeFlood(t *testing.T) {
 // Presence of more clients than Limits.Present is error 106, also for those that have not
 // subscribed.
 func TestAttackPresenceFlood(t *testing.T) {
-	n := newTestNode(t, withRules(t, Namespace{Presence: true}), func(n *node) { n.limits.Present = 10 })
+	n := newTestNode(t, withRules(t, Namespace{Presence: true}), func(n *Hub) { n.limits.Present = 10 })
 	for range 11 {
 		n.connected("news")
 	}
@@ -166,7 +168,7 @@ func TestAttackPresenceFlood(t *testing.T) {
 // Publications that repeat themselves, or are nothing but changes, do not make deltas long: a delta
 // that is longer than the data is not sent.
 func TestAttackDeltaBombs(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 1 << 30 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1 << 30 })
 	c := n.connected()
 	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"fossil"}}`))
 	c.take()

@@ -2,10 +2,15 @@ package push
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/membus"
+	"github.com/myriad-go/myriad/server/push/policy"
 )
 
 // sinkTransport accepts and discards every message.
@@ -16,19 +21,26 @@ func (f *sinkTransport) Queued() int         { return 0 }
 
 const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 
-func benchNode(b *testing.B) *node {
-	n, err := newNode(Config{Clock: newFakeClock()})
+func benchNode(b *testing.B) *Hub {
+	clock := newFakeClock()
+	none, err := policy.NewNamespaces(nil, false)
 	if err != nil {
 		b.Fatal(err)
 	}
-	n.open(testDoors(MercureConfig{}))
+	rules := &policy.Table{LongestName: 255}
+	rules.Set(none)
+	n, err := NewHub(HubConfig{Clock: clock, Random: rand.Reader, Bus: membus.New(membus.Config{Clock: clock}),
+		Rules: rules, Doors: testDoors(MercureConfig{}), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.Cleanup(func() { n.close() })
 	return n
 }
 
-func (n *node) connectSink() *sinkTransport {
+func connectSink(h *Hub) *sinkTransport {
 	f := new(sinkTransport)
-	f.s = n.start(f, jsonForm)
+	f.s = h.Start(f, jsonForm)
 	f.frame([]byte(connectAndSubscribe))
 	return f
 }
@@ -37,7 +49,7 @@ func BenchmarkBroadcast(b *testing.B) {
 	n := benchNode(b)
 	const subscribers = 15000
 	for range subscribers {
-		n.connectSink()
+		connectSink(n)
 	}
 	p := Publication{Data: []byte(`"` + strings.Repeat("x", 126) + `"`)}
 	b.ReportAllocs()
@@ -58,7 +70,7 @@ func BenchmarkDeltas(b *testing.B) {
 			var one *countingTransport
 			for range subscribers {
 				one = new(countingTransport)
-				one.s = n.start(one, jsonForm)
+				one.s = n.Start(one, jsonForm)
 				one.frame([]byte(`{"id":1,"connect":{}}`))
 				one.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"` + asked + `"}}`))
 			}
@@ -92,7 +104,7 @@ func BenchmarkConnectAndSubscribe(b *testing.B) {
 	n := benchNode(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		f := n.connectSink()
+		f := connectSink(n)
 		f.s.Ended()
 	}
 }
@@ -112,7 +124,7 @@ func BenchmarkSubscriberMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		for range subscribers {
-			s := n.start(sink, jsonForm)
+			s := n.Start(sink, jsonForm)
 			runMessage(s, []byte(connectAndSubscribe))
 		}
 		b.ReportMetric(float64(heap()-before)/subscribers, "B/subscriber")

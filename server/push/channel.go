@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/server/push/bus"
 )
@@ -11,7 +13,7 @@ import (
 // A channel is the Receiver of one channel's events on this node. Its users are its members and the
 // sessions that are about to join.
 type channel struct {
-	hub   *hub
+	hub   *Hub
 	name  string
 	rules *Namespace
 	users int // guarded by the shard's mu
@@ -142,7 +144,7 @@ func (r *Reservation) settle() (ended bool) {
 // Cancel ends the reservation of a subscription that is not made.
 func (r *Reservation) Cancel() {
 	r.settle()
-	r.ch.hub.release(r.ch)
+	r.ch.hub.channels.release(r.ch)
 }
 
 // end ends the subscription when it is made.
@@ -159,10 +161,10 @@ func (ch *channel) connect() error {
 	if ch.open {
 		return nil
 	}
-	n := ch.hub.node
+	n := ch.hub
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.retention()}, ch)
+	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.Retention()}, ch)
 	ch.open = err == nil
 	return err
 }
@@ -172,7 +174,7 @@ func (ch *channel) close() {
 	ch.opening.Lock()
 	defer ch.opening.Unlock()
 	if ch.open {
-		ch.hub.node.bus.Unsubscribe(ch.name, ch)
+		ch.hub.bus.Unsubscribe(ch.name, ch)
 		ch.open = false
 	}
 }
@@ -228,7 +230,7 @@ func (ch *channel) count(m *member) {
 		return
 	}
 	if ch.visible++; ch.visible == 1 {
-		ch.hub.occupied.Add(1)
+		ch.hub.channels.occupied.Add(1)
 	}
 }
 
@@ -237,7 +239,7 @@ func (ch *channel) uncount(m *member) {
 		return
 	}
 	if ch.visible--; ch.visible == 0 {
-		ch.hub.occupied.Add(-1)
+		ch.hub.channels.occupied.Add(-1)
 	}
 }
 
@@ -301,7 +303,7 @@ const memberSlice = 256
 
 // spreadTogether sends list as one message to the first members, up to end.
 func (ch *channel) spreadTogether(list []Publication, end int, slow []*member) []*member {
-	e := encoder{node: ch.hub.node, name: ch.name, list: list}
+	e := encoder{hub: ch.hub, name: ch.name, list: list}
 	defer e.release()
 	sent, from := int64(0), len(slow)
 	for begin := 0; begin < end; begin += memberSlice {
@@ -315,7 +317,7 @@ func (ch *channel) spreadTogether(list []Publication, end int, slow []*member) [
 	}
 	ch.unlinkAll(slow[from:])
 	ch.keepBase(list)
-	ch.hub.node.count.messages.Add(uint64(sent) * uint64(len(list)))
+	ch.hub.count.messages.Add(uint64(sent) * uint64(len(list)))
 	return slow
 }
 
@@ -375,7 +377,7 @@ func (ch *channel) Notice(_ string, n bus.Notice) {
 	if ch.notified == 0 {
 		return
 	}
-	e := noticeEncoder{node: ch.hub.node, name: ch.name, notice: n}
+	e := noticeEncoder{hub: ch.hub, name: ch.name, notice: n}
 	defer e.release()
 	for _, m := range ch.members {
 		e.tell(m)
@@ -384,7 +386,7 @@ func (ch *channel) Notice(_ string, n bus.Notice) {
 
 // A noticeEncoder encodes the notice for each form on first use.
 type noticeEncoder struct {
-	node   *node
+	hub    *Hub
 	name   string
 	notice bus.Notice
 	made   [maxForms]*Message
@@ -430,9 +432,9 @@ func (ch *channel) Present(_ string, to []ClientInfo) []ClientInfo {
 
 // A special is what a channel knows of such a member. The channel's mu guards it.
 type special struct {
-	filter *TagFilter // nil: all publications
-	delta  bool       // publications are deltas to the one before, where that is shorter
-	synced bool       // the member has the channel's last publication, which deltas build on
+	filter *policy.TagFilter // nil: all publications
+	delta  bool              // publications are deltas to the one before, where that is shorter
+	synced bool              // the member has the channel's last publication, which deltas build on
 }
 
 // A DeltaForm is a form whose clients can apply deltas.
@@ -516,7 +518,7 @@ func (e *encoder) specialMessage(ch *channel, m *member) *Message {
 		}
 		return *made
 	}
-	list := sp.filter.selected(e.list)
+	list := sp.filter.Select(e.list)
 	switch len(list) {
 	case 0:
 		return nil

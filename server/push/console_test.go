@@ -281,7 +281,7 @@ func TestLatencyPercentiles(t *testing.T) {
 	var l latencies
 	l.observe(time.Minute)
 	before := l.counts()
-	if got := before.percentile(&before, .99); got != 0 {
+	if got := before.Percentile(&before, .99); got != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
 	for i := range 100 {
@@ -290,7 +290,7 @@ func TestLatencyPercentiles(t *testing.T) {
 	now := l.counts()
 	for part, want := range map[float64]time.Duration{0: time.Millisecond, .5: 50 * time.Millisecond,
 		.99: 99 * time.Millisecond, 1: 100 * time.Millisecond} {
-		if got := now.percentile(&before, part); got < want || got > want+want/4+time.Microsecond {
+		if got := now.Percentile(&before, part); got < want || got > want+want/4+time.Microsecond {
 			t.Errorf("percentile %v: %v, want about %v", part, got, want)
 		}
 	}

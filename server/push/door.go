@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 )
 
@@ -35,7 +37,7 @@ type Door interface {
 	Forms() []Form
 	// Open prepares the door for its server, and returns what adds its paths to a mux: those that
 	// clients use, and those for programs and operators. nil: there are none. New calls it once.
-	Open(s *Server) (clients, admin func(mux *http.ServeMux))
+	Open(h *Hub) (clients, admin func(mux *http.ServeMux))
 }
 
 // A Form is one way in which a door writes to clients. A door has a form for each combination that
@@ -54,7 +56,7 @@ type Form interface {
 	Subscribed(channel string, hello Welcome) []byte
 	// Unsubscribed encodes that the server has ended a subscription. nil: the form cannot say so,
 	// and the server ends the connection.
-	Unsubscribed(channel string, why Unsubscription) []byte
+	Unsubscribed(channel string, why answer.Unsubscription) []byte
 	// Refreshed encodes that the connection ends in ttl seconds, or never if ttl is 0. nil: clients
 	// of this form are not told.
 	Refreshed(ttl uint32) []byte
@@ -75,7 +77,7 @@ func (QuietForm) Notice(string, bus.Notice) []byte { return nil }
 
 func (QuietForm) Subscribed(string, Welcome) []byte { return nil }
 
-func (QuietForm) Unsubscribed(string, Unsubscription) []byte { return nil }
+func (QuietForm) Unsubscribed(string, answer.Unsubscription) []byte { return nil }
 
 func (QuietForm) Refreshed(uint32) []byte { return nil }
 
@@ -161,21 +163,18 @@ func newForms(doors []Door) (table []formEntry) {
 }
 
 // idOf returns the id of f, which a door must have listed.
-func (n *node) idOf(f Form) formID {
-	for i := range n.forms {
-		if n.forms[i].Form == f {
+func (h *Hub) idOf(f Form) formID {
+	for i := range h.forms {
+		if h.forms[i].Form == f {
 			return formID(i)
 		}
 	}
 	panic(fmt.Sprintf("push: the form %#v is in no door's list", f))
 }
 
-// form returns the session's form.
-func (s *Session) form() *formEntry { return &s.node.forms[s.formID] }
-
 // An encoder encodes the message of each form on first use.
 type encoder struct {
-	node *node
+	hub  *Hub
 	name string
 	list []Publication
 	made [maxForms]*Message
@@ -186,7 +185,7 @@ type encoder struct {
 func (e *encoder) message(id formID) *Message {
 	m := e.made[id]
 	if m == nil {
-		m = e.node.forms[id].message(e.name, e.list)
+		m = e.hub.forms[id].message(e.name, e.list)
 		e.made[id] = m
 	}
 	return m

@@ -67,7 +67,7 @@ func TestJoinAndLeaveDuringPublication(t *testing.T) {
 	staying := make([]*numbers, stay)
 	for i := range staying {
 		staying[i] = new(numbers)
-		staying[i].s = n.start(staying[i], jsonForm)
+		staying[i].s = n.Start(staying[i], jsonForm)
 		staying[i].frame([]byte(connectAndSubscribe))
 		n.churn(1)
 	}
@@ -97,13 +97,13 @@ func TestJoinAndLeaveDuringPublication(t *testing.T) {
 			t.Fatalf("subscriber %d of those that stay received %v", i, f.got)
 		}
 	}
-	ch := n.hub.acquire("news")
+	ch := n.channels.acquire("news")
 	for i, m := range ch.members {
 		if int(m.at) != i {
 			t.Errorf("member %d stands at %d", m.at, i)
 		}
 	}
-	n.hub.release(ch)
+	n.channels.release(ch)
 	for _, s := range n.wheel.all() {
 		s.Ended()
 	}
@@ -114,7 +114,7 @@ func (n *testNode) churn(clients int) {
 	list := make([]*numbers, clients)
 	for i := range list {
 		list[i] = new(numbers)
-		list[i].s = n.start(list[i], jsonForm)
+		list[i].s = n.Start(list[i], jsonForm)
 		list[i].frame([]byte(connectAndSubscribe))
 	}
 	for _, f := range list {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
@@ -80,7 +82,7 @@ func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
 // A testNode is a node with fake time and a recorded log.
 type testNode struct {
-	*node
+	*Hub
 	t     *testing.T
 	clock *fakeClock
 	log   *syncBuffer
@@ -104,20 +106,19 @@ func (b *syncBuffer) String() string {
 }
 
 // newTestNode returns an open node. change, if any, adjusts its settings.
-func newTestNode(t *testing.T, change ...func(*node)) *testNode {
+func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
 	t.Helper()
 	buf.CheckLeaks(t)
 	clock, log := newFakeClock(), new(syncBuffer)
-	n := &node{
+	n := &Hub{
 		rules: mustRules(t),
 		bus:   membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
-		random: seeded(), version: "test",
-		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
+		random: random{&lockedReader{r: seeded()}}, version: "test",
+		limits: Limits{}.WithDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	for _, f := range change {
 		f(n)
 	}
-	n.server = &Server{node: n}
 	n.open(testDoors(MercureConfig{}))
 	t.Cleanup(func() {
 		for _, s := range n.wheel.all() {
@@ -129,7 +130,7 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 		if left := n.count.connections.Load(); left != 0 {
 			t.Errorf("%d connections left", left)
 		}
-		if left := n.hub.held(); left != 0 {
+		if left := n.channels.held(); left != 0 {
 			t.Errorf("%d channels left", left)
 		}
 	})
@@ -137,23 +138,25 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 }
 
 // held returns the number of channels, including those with only watchers.
-func (h *hub) held() (n int) {
-	for i := range h.shards {
-		h.shards[i].mu.Lock()
-		n += len(h.shards[i].channels)
-		h.shards[i].mu.Unlock()
+func (c *channels) held() (n int) {
+	for i := range c.shards {
+		c.shards[i].mu.Lock()
+		n += len(c.shards[i].channels)
+		c.shards[i].mu.Unlock()
 	}
 	return n
 }
 
 // mustRules returns the rules of the namespaces.
-func mustRules(t *testing.T, list ...Namespace) *ruleTable {
+func mustRules(t *testing.T, list ...Namespace) *policy.Table {
 	t.Helper()
-	rules, err := newNamespaces(list, true)
+	rules, err := policy.NewNamespaces(list, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRuleTable(rules)
+	table := &policy.Table{LongestName: 255}
+	table.Set(rules)
+	return table
 }
 
 // A fakeTransport records what the peer receives. While stuck is set, the peer does not read.
@@ -230,7 +233,7 @@ func (f *fakeTransport) hangUp() {
 // dial opens a connection that has sent nothing yet.
 func (n *testNode) dial() *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.start(f, jsonForm)
+	f.s = n.Start(f, jsonForm)
 	return f
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
@@ -36,34 +38,34 @@ func (lineForm) Share(payload []byte) push.Shared { return web.NewChunk(payload)
 
 func (lineDoor) Forms() []push.Form { return []push.Form{lineForm{}} }
 
-func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+func (lineDoor) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		channel := r.URL.Query().Get("channel")
-		g, err := s.AuthenticateRequest(r, lineForm{}, push.Bearer(r), []string{channel})
+		g, err := h.AuthenticateRequest(r, lineForm{}, push.Bearer(r), []string{channel})
 		if err != nil {
-			s.RefuseToken(w, r, err)
+			h.RefuseToken(w, r, err)
 			return
 		}
-		if wait := s.MayConnectNow(g); wait > 0 {
-			s.RefuseRate(w, r, wait)
+		if wait := h.MayConnectNow(g); wait > 0 {
+			h.RefuseRate(w, r, wait)
 			return
 		}
 		t := push.NewStreamTransport(r.RemoteAddr, nil)
-		session := s.StartConnected(t, lineForm{}, g)
-		session.Introduce(s.Asking(r), g)
+		session := h.StartConnected(t, lineForm{}, g)
+		session.Introduce(h.Asking(r), g)
 		err = session.MaySubscribeNow()
 		if err == nil {
 			err = session.Subscribe(channel, push.SubscribeCommand{}, func(push.Welcome) {})
 		}
 		if err != nil {
 			session.Ended()
-			push.RefuseByHook(w, err)
+			answer.RefuseByHook(w, err)
 			return
 		}
-		stream, err := s.Detach(w)
+		stream, err := h.Detach(w)
 		if err != nil {
 			session.Ended()
-			s.NotDetached(w, r, err)
+			h.NotDetached(w, r, err)
 			return
 		}
 		stream.OnClose(session.Ended)
@@ -72,7 +74,7 @@ func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 		}
 	}
 	return func(mux *http.ServeMux) {
-		mux.HandleFunc("GET /lines", s.UnlessDraining(s.LimitConnections(serve)))
+		mux.HandleFunc("GET /lines", h.UnlessDraining(h.LimitConnections(serve)))
 	}, nil
 }
 
@@ -163,7 +165,7 @@ func (d limitedDoor) Forms() (forms []push.Form) {
 	return forms
 }
 
-func (limitedDoor) Open(*push.Server) (clients, admin func(*http.ServeMux)) { return nil, nil }
+func (limitedDoor) Open(*push.Hub) (clients, admin func(*http.ServeMux)) { return nil, nil }
 
 // Doors with more forms than Door allows are refused with an error that says what to do.
 func TestTooManyForms(t *testing.T) {

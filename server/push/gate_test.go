@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/myriad-go/myriad/server/push/membus"
 )
@@ -49,8 +50,8 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	<-bus.waits
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
-	go func() { drained <- ts.node.refuse(ctx) }()
-	waitFor(t, "the server to drain", ts.node.isDraining)
+	go func() { drained <- ts.hub.Refuse(ctx) }()
+	waitFor(t, "the server to drain", ts.hub.IsDraining)
 	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
 		t.Errorf("another publication meanwhile: %d %s", w.Code, w.Body)
 	}
@@ -64,6 +65,6 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	if !stream.isClosed() {
 		t.Error("a client is still connected")
 	}
-	ts.clock.advance(busPatience)
+	ts.clock.advance(15 * time.Second)
 	<-answer
 }

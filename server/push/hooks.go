@@ -2,14 +2,11 @@ package push
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -116,18 +113,18 @@ func (h *Hooks) any() bool {
 	return h.Connect != nil || h.Refresh != nil || h.Subscribe != nil || h.SubRefresh != nil || h.Publish != nil
 }
 
-// check returns an error for rules that need a hook that is not there.
-func (h *Hooks) check(rules []Namespace) (err error) {
+// Check returns an error for rules that need a hook that is not there.
+func (h *Hooks) Check(rules []Namespace) (err error) {
 	for _, ns := range rules {
 		if ns.SubscribeHook && h.Subscribe == nil {
-			err = errors.Join(err, ns.wrong("subscribe-proxy needs a backend: set --proxy-subscribe (Hooks.Subscribe)"))
+			err = errors.Join(err, ns.Wrong("subscribe-proxy needs a backend: set --proxy-subscribe (Hooks.Subscribe)"))
 		}
 		if ns.SubRefreshHook && (h.SubRefresh == nil || !ns.SubscribeHook) {
-			err = errors.Join(err, ns.wrong("sub-refresh-proxy needs subscribe-proxy and a backend: "+
+			err = errors.Join(err, ns.Wrong("sub-refresh-proxy needs subscribe-proxy and a backend: "+
 				"set --proxy-sub-refresh (Hooks.SubRefresh)"))
 		}
 		if ns.PublishHook && h.Publish == nil {
-			err = errors.Join(err, ns.wrong("publish-proxy needs a backend: set --proxy-publish (Hooks.Publish)"))
+			err = errors.Join(err, ns.Wrong("publish-proxy needs a backend: set --proxy-publish (Hooks.Publish)"))
 		}
 	}
 	return err
@@ -194,146 +191,10 @@ func (c *callers) get(s *Session) Caller {
 }
 
 func (c *callers) drop(s *Session) {
-	if !s.node.remember {
+	if !s.hub.remember {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.list, s)
-}
-
-// caller returns what hooks may learn of the client.
-func (s *Session) caller() Caller {
-	c := s.node.callers.get(s)
-	c.ClientInfo = s.info()
-	return c
-}
-
-// A hookRefusal is an Error or a Disconnect of a hook, which was counted as such.
-type hookRefusal struct{ error }
-
-func (r hookRefusal) Unwrap() error { return r.error }
-
-// IsHookRefusal reports whether a hook has decided err, which was counted then.
-func IsHookRefusal(err error) bool { return errors.As(err, new(hookRefusal)) }
-
-// hookFailed returns the error for the client. It counts what the hook has decided, and logs an
-// error that the client must not see.
-func (n *node) hookFailed(hook string, c Caller, remote string, err error) error {
-	if errors.As(err, new(Error)) || errors.As(err, new(Disconnect)) {
-		n.refused(RefusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", OneLine(err))
-		return hookRefusal{err}
-	}
-	n.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", err)
-	return ErrInternal
-}
-
-func (s *Session) hookFailed(hook string, err error) error {
-	return s.node.hookFailed(hook, s.caller(), s.t.Remote(), err)
-}
-
-// connectByHook asks who the client is.
-func (n *node) connectByHook(c Caller, remote string, r ConnectRequest) (Grant, error) {
-	ctx := context.Background()
-	if c.values != nil {
-		ctx, c.values = c.values, nil
-	}
-	a, err := n.hooks.Connect(ctx, c, r)
-	if err != nil {
-		return Grant{}, n.hookFailed("connect", c, remote, err)
-	}
-	g := Grant{User: a.User, Ends: endOf(a.ExpireAt), info: strict.Compact(a.Info), Data: a.Data, given: a.Caps,
-		Hooked: true, Channels: sortedNames(a.Channels)}
-	if err = n.checkGrant(&g); err != nil {
-		return Grant{}, n.hookFailed("connect", c, remote, err)
-	}
-	for name, info := range a.Infos {
-		if g.Infos == nil {
-			g.Infos = make(map[string][]byte)
-		}
-		g.Infos[name] = strict.Compact(info)
-	}
-	if json.Valid(a.Meta) {
-		g.meta = a.Meta
-	}
-	return g, nil
-}
-
-// endOf returns when what a hook grants ends; zero: never.
-func endOf(expireAt int64) time.Time {
-	if expireAt == 0 {
-		return time.Time{}
-	}
-	return time.Unix(expireAt, 0)
-}
-
-// isPast reports whether a hook has named a time that has passed. 0 is none.
-func (n *node) isPast(expireAt int64) bool {
-	return expireAt != 0 && !endOf(expireAt).After(n.clock.Now())
-}
-
-// refreshByHook asks whether a connection that has expired goes on.
-func (s *Session) refreshByHook() {
-	if s.IsClosing() {
-		return
-	}
-	a, err := s.node.hooks.Refresh(context.Background(), s.caller())
-	var why Disconnect
-	switch {
-	case errors.As(err, &why):
-		s.hookFailed("refresh", err)
-		s.Disconnect(why)
-	case err != nil:
-		s.node.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
-	case a.Expired || s.node.isPast(a.ExpireAt):
-		s.Disconnect(DisconnectExpired)
-	default:
-		s.refreshed(a)
-	}
-}
-
-// refreshed applies the answer of Hooks.Refresh.
-func (s *Session) refreshed(a RefreshAnswer) {
-	if a.Caps != nil {
-		caps, err := s.node.regexes.capabilities(a.Caps)
-		if err != nil {
-			s.hookFailed("refresh", err)
-			return
-		}
-		s.setCapabilities(caps)
-	}
-	if s.identity != nil {
-		s.identity.show(strict.Compact(a.Info))
-	}
-	if len(a.Meta) > 0 && json.Valid(a.Meta) {
-		s.node.callers.setMeta(s, a.Meta)
-	}
-	s.expireFrom(endOf(a.ExpireAt))
-}
-
-// subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
-func (s *Session) subscribeByHook(name string, w *SubscribeCommand) error {
-	a, err := s.node.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.Token, w.Data})
-	if err != nil {
-		return s.hookFailed("subscribe", err)
-	}
-	w.answer = a.Data
-	w.grant = &memberGrant{info: strict.Compact(a.Info), publish: a.Publish, hooked: true}
-	if end := endOf(a.ExpireAt); !end.IsZero() {
-		w.grant.expires = sinceEpoch(end)
-	}
-	return nil
-}
-
-// publishByHook asks whether the client may publish, and publishes what the hook allows.
-func (s *Session) publishByHook(channel string, p Publication, exact bool) error {
-	a, err := s.node.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
-	if err != nil {
-		return s.hookFailed("publish", err)
-	}
-	if a.Data != nil {
-		p.Data, p.Kind = a.Data, KindOf(a.Data)
-	}
-	_, err = s.node.publishKept(context.Background(), channel, p, a.SkipHistory, exact)
-	return err
 }

@@ -1,145 +1,482 @@
 package push
 
 import (
+	"bytes"
 	"context"
-	"hash/maphash"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/myriad-go/myriad/server/push/guard"
+	"github.com/myriad-go/myriad/server/push/policy"
+	"github.com/myriad-go/myriad/workers"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
-// A hub holds the channels that have subscribers on this node.
-//
-// Locks are taken in this order: a channel's opening, the bus's own, then a shard's or a channel's,
-// then a session's. The bus holds one of its locks while it calls Receive, so Receive must not call
-// the bus. A shard's lock is held for look-ups only: a caller that waits for the bus to subscribe
-// to a channel blocks only callers for the same channel.
-type hub struct {
-	node     *node
-	seed     maphash.Seed
-	occupied atomic.Int64 // channels with members other than watchers
-	shards   [hubShards]shard
+// ErrQueueFull is returned by Transport.Send when the transport's queue is full.
+var ErrQueueFull = errors.New("push: the transport's queue is full")
+
+// publish returns these for an invalid publication. A client is answered "bad request".
+var (
+	ErrBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, ErrBadRequest)
+	ErrBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, ErrBadRequest)
+	ErrBadData    = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
+		ErrBadRequest)
+)
+
+// maxID bounds Publication.ID, in bytes.
+const maxID = 256
+
+// A Config configures a Hub. All fields without "nil" or "zero" in their comment must be set.
+type HubConfig struct {
+	Bus     bus.Bus
+	Rules   *policy.Table
+	Rates   policy.Rates    // zero: no limits
+	Tokens  *token.Verifier // nil: clients need no token
+	Keys    *guard.Keys
+	Origins guard.Origins
+	Limits  Limits // zero: the defaults
+	Timing  Timing // zero: the defaults
+
+	Doors   []Door // nil: no protocol
+	Hooks   Hooks
+	RPC     func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error) // nil: no answer
+	Message func(ctx context.Context, client Caller, data []byte)                                // nil: none is taken
+
+	Version string // as clients see it
+	Clock   Clock
+	Random  io.Reader // any goroutine may read it
+	// OpenStream begins a response that outlives its handler, for simulation; nil: with web.Detached.
+	OpenStream func(w http.ResponseWriter) (ResponseStream, error)
+	Logger     *slog.Logger
+	// Console says that there is a console, which shows the latest refusals. Tick is called about
+	// every 250 ms, one call at a time; nil: nothing is.
+	Console bool
+	Tick    func(now time.Time)
 }
 
-const hubShards = 64
+// A Hub is one node of a push server, without the calls of programs: sessions, channels, bus and
+// time.
+type Hub struct {
+	id       clientID // names the node
+	rules    *policy.Table
+	bus      bus.Bus
+	local    bus.Local // bus, if it is one; else nil
+	channels *channels
+	wheel    *wheel
+	count    *counters
+	tokens   *token.Verifier // nil: clients need no token
+	limits   Limits
+	timing   Timing
+	clock    Clock
+	log      *slog.Logger
+	version  string
 
-type shard struct {
-	mu       sync.Mutex
-	channels map[string]*channel
-}
+	onRPC     func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error)
+	onMessage func(ctx context.Context, client Caller, data []byte)
+	hooks     Hooks
+	remember  bool // hooks want to know their callers
+	callers   callers
+	regexes   policy.RegexCache // of capabilities
+	rates     policy.Limiters
 
-func newHub(n *node) *hub {
-	h := &hub{node: n, seed: maphash.MakeSeed()}
-	for i := range h.shards {
-		h.shards[i].channels = make(map[string]*channel)
+	keys       *guard.Keys
+	origins    guard.Origins
+	pool       *workers.Pool // for commands
+	openStream func(w http.ResponseWriter) (ResponseStream, error)
+
+	console  bool
+	onTick   func(now time.Time) // or nil
+	slowest  slowLog             // disconnected clients
+	droppers slowLog             // clients that missed publications under a policy that drops
+	refusals refusals
+
+	random random
+
+	forms []formEntry // of all doors
+	held  held
+
+	// sessionKey makes the ids of sessions that have no other secret.
+	sessionKey struct {
+		once sync.Once
+		key  [32]byte
 	}
-	return h
+
+	timerMu   sync.Mutex
+	stopTimer func() bool
+	closed    bool
+
+	gate     gate          // each publish runs inside of it; shut: the node drains
+	sessions atomic.Int64  // sessions that have not ended, watchers included
+	lastGone chan struct{} // closed when the node drains and the last session has ended
+	goneOnce sync.Once     // closes lastGone
 }
 
-func (h *hub) shard(name string) *shard { return &h.shards[maphash.String(h.seed, name)%hubShards] }
-
-// join makes a session a member of the channel that it has reserved. It calls announce after the
-// last publication that the session does not get, and before the first that it gets. announce must
-// only queue bytes for the session. join may wait for the bus.
-func (h *hub) join(r *Reservation, announce func(Welcome)) (*member, error) {
-	return r.ch.addMember(r.s, r.SubscribeCommand, announce)
-}
-
-// reserved returns the reservation that s has for the channel of that name, or nil.
-func (h *hub) reserved(s *Session, name string) *Reservation {
-	sh := h.shard(name)
-	sh.mu.Lock()
-	ch := sh.channels[name]
-	sh.mu.Unlock()
-	if ch == nil {
-		return nil
+// NewHub returns a hub whose clock runs. The caller opens the doors with it. It returns an error
+// if the doors have more forms than Door allows.
+func NewHub(c HubConfig) (*Hub, error) {
+	if err := errors.Join(checkForms(c.Doors), c.Rates.Check()); err != nil {
+		return nil, err
 	}
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	return ch.joining.of(s)
-}
-
-// acquire returns the channel of that name, creating it if necessary, and adds a user. The channel
-// exists until release has been called for each user.
-func (h *hub) acquire(name string) *channel {
-	sh := h.shard(name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	ch := sh.channels[name]
-	if ch == nil {
-		ch = &channel{hub: h, name: name, rules: h.node.rules.of(name)}
-		sh.channels[name] = ch
+	h := &Hub{
+		rules: c.Rules, bus: c.Bus, count: new(counters), tokens: c.Tokens, limits: c.Limits.WithDefaults(),
+		timing: c.Timing.withDefaults(), clock: c.Clock, log: c.Logger, version: c.Version, onRPC: c.RPC,
+		onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil || c.Message != nil,
+		keys: c.Keys, origins: c.Origins, console: c.Console, onTick: c.Tick, random: random{c.Random},
 	}
-	ch.users++
-	return ch
-}
-
-// forget removes one user from ch and reports whether it was the last. If so, the caller must call
-// ch.close; acquire returns a new channel for the name meanwhile.
-func (h *hub) forget(ch *channel) (last bool) {
-	sh := h.shard(ch.name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	ch.users--
-	if ch.users == 0 {
-		delete(sh.channels, ch.name)
+	h.id = h.random.newClientID()
+	h.pool = workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
+		Logger: c.Logger})
+	if h.openStream = c.OpenStream; h.openStream == nil {
+		h.openStream = h.detach
 	}
-	return ch.users == 0
+	h.rates.Set(c.Rates)
+	h.open(c.Doors)
+	return h, nil
 }
 
-// release removes one user from ch, and closes ch after the last. It must not be called from within
-// Receive.
-func (h *hub) release(ch *channel) {
-	if h.forget(ch) {
-		ch.close()
-	}
+// open starts the hub's clock. close stops it.
+func (h *Hub) open(doors []Door) {
+	h.local, _ = h.bus.(bus.Local)
+	h.channels = newChannels(h)
+	h.wheel = newWheel(h.clock.Now())
+	h.forms = newForms(doors)
+	h.lastGone = make(chan struct{})
+	h.schedule()
 }
 
-// leave ends a membership: m's session gets nothing from the channel afterwards. It must not be
-// called from within Receive.
-func (h *hub) leave(m *member) {
-	m.ch.remove(m)
-	h.node.announce(m, false)
-	h.release(m.ch)
-}
-
-// channels returns the number of channels with members other than watchers.
-func (h *hub) channels() int { return int(h.occupied.Load()) }
-
-// subscriptions returns the number of members of all channels, other than watchers.
-func (h *hub) subscriptions() (sum int) {
-	for i := range h.shards {
-		sh := &h.shards[i]
-		sh.mu.Lock()
-		for _, ch := range sh.channels {
-			sum += ch.size()
-		}
-		sh.mu.Unlock()
-	}
-	return sum
-}
-
-// announce sends a notice that m has joined or left, if that is to be announced. It does not retry.
-func (n *node) announce(m *member, joined bool) {
-	if !m.announced() || m.s.watcher {
+// schedule sweeps the wheel after one slot, and again until the node is closed.
+func (h *Hub) schedule() {
+	h.timerMu.Lock()
+	defer h.timerMu.Unlock()
+	if h.closed {
 		return
 	}
-	ctx, cancel := n.deadline(context.Background())
+	h.stopTimer = h.clock.AfterFunc(wheelSlot, func() {
+		h.wheel.sweep(h.clock.Now())
+		if h.onTick != nil {
+			h.onTick(h.clock.Now())
+		}
+		h.schedule()
+	})
+}
+
+// publish sends p to all subscribers of the channel. When it returns nil, p is queued, and drain
+// sends it before it ends the connections. If the caller is at fault, the error is an
+// Error. p.Data may be any JSON text in UTF-8 (RFC 8259 §8.1). publish checks the UTF-8
+// itself, because encoding/json does not. Data goes into text frames unchanged, and text that is
+// not UTF-8 would make every subscriber fail its connection (RFC 6455 §8.1).
+func (h *Hub) publish(ctx context.Context, channel string, p Publication) (Position, error) {
+	return h.Publish(ctx, channel, p, false, false)
+}
+
+// Publish publishes p. With skipHistory the publication is not in the channel's history and
+// cannot be recovered. exact is that of publishWith.
+func (h *Hub) Publish(ctx context.Context, channel string, p Publication, skipHistory, exact bool) (
+	Position, error) {
+	keep := h.rules.Of(channel).Retention()
+	if skipHistory {
+		keep = bus.Retention{}
+	}
+	return h.publishWith(ctx, channel, p, keep, exact)
+}
+
+// publishWith is publish with a Retention instead of the channel's own. exact says that the data
+// came as bytes: JSON in them keeps its spaces.
+func (h *Hub) publishWith(ctx context.Context, channel string, p Publication, keep bus.Retention, exact bool) (
+	Position, error) {
+	if err := h.rules.Check(channel); err != nil {
+		return Position{}, err
+	}
+	if len(p.ID) > maxID {
+		return Position{}, ErrBadID
+	}
+	if p.Version != nil && len(p.Version.Epoch) > maxID {
+		return Position{}, ErrBadVersion
+	}
+	var ok bool
+	if p.Data, ok = checked(&p, exact); !ok || p.Size() > h.limits.Publication {
+		return Position{}, ErrBadData
+	}
+	if !h.gate.enter() {
+		return Position{}, ErrDraining
+	}
+	defer h.gate.leave()
+	return h.publishTopic(ctx, bus.Topic{Name: channel, Keep: keep}, p)
+}
+
+// publishTopic passes p to the bus. The caller has entered the gate.
+func (h *Hub) publishTopic(ctx context.Context, t bus.Topic, p Publication) (Position, error) {
+	began := h.clock.Now()
+	ctx, cancel := h.deadline(ctx)
 	defer cancel()
-	err := n.bus.Announce(ctx, m.ch.name, bus.Notice{ClientInfo: m.info(), Joined: joined})
-	if err != nil && !n.isDraining() {
-		n.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
+	at, err := h.bus.Publish(ctx, t, p)
+	if err != nil {
+		return at, err
+	}
+	h.count.latency.observe(h.clock.Now().Sub(began))
+	h.count.publishes.Add(1)
+	return at, nil
+}
+
+// checked returns p.Data as a Bus carries it. It is not ok if it is not of p.Kind. JSON allows
+// newlines between tokens, but a newline ends a command of the protocol and a field of an event.
+func checked(p *Publication, exact bool) (data []byte, ok bool) {
+	if p.Kind != Binary && !utf8.Valid(p.Data) {
+		return nil, false
+	}
+	if p.Kind != JSON {
+		return p.Data, true
+	}
+	if exact && !bytes.ContainsAny(p.Data, "\r\n") {
+		return bytes.Clone(p.Data), json.Valid(p.Data)
+	}
+	data, err := CompactJSON(p.Data)
+	return data, err == nil
+}
+
+// CompactJSON returns JSON without spaces and newlines between its tokens.
+func CompactJSON(text []byte) ([]byte, error) {
+	var compact bytes.Buffer
+	compact.Grow(len(text))
+	err := json.Compact(&compact, text)
+	return compact.Bytes(), err
+}
+
+// busPatience is how long a method of the bus may wait for other nodes. An election among them
+// takes up to 9 s.
+const busPatience = 15 * time.Second
+
+// deadline returns ctx with an end after busPatience. A bus within this process does not wait, and
+// needs none.
+func (h *Hub) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.local != nil {
+		return ctx, func() {}
+	}
+	return h.within(ctx, busPatience)
+}
+
+// within returns ctx with an end after d, as context.WithTimeout does, by the node's clock.
+func (h *Hub) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := h.clock.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+	return timedContext{ctx}, func() {
+		stop()
+		cancel(nil)
 	}
 }
 
-// subscribers returns how many subscribers a channel has on this node.
-func (h *hub) subscribers(name string) int {
-	sh := h.shard(name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if ch := sh.channels[name]; ch != nil {
-		return ch.size()
+// A timedContext returns the cause of its end from Err: context.DeadlineExceeded after its time.
+type timedContext struct{ context.Context }
+
+func (c timedContext) Err() error {
+	if c.Context.Err() == nil {
+		return nil
 	}
-	return 0
+	return context.Cause(c.Context)
+}
+
+// Topic returns the channel with the retention of its rules.
+func (h *Hub) Topic(channel string) bus.Topic {
+	return bus.Topic{Name: channel, Keep: h.rules.Of(channel).Retention()}
+}
+
+// Refuse makes the hub refuse publications and clients. It returns when the running publications
+// are queued for all subscribers, or with ctx's error.
+func (h *Hub) Refuse(ctx context.Context) error {
+	h.gate.shut()
+	return h.gate.wait(ctx)
+}
+
+// drain disconnects every client with "shutdown", after everything queued for it. It returns when
+// all sessions have ended, or with ctx's error. Clients are disconnected in both cases.
+func (h *Hub) drain(ctx context.Context) error {
+	_ = h.Refuse(ctx) // if publications still run then, ctx has ended
+	list := h.wheel.all()
+	if err := h.spread(ctx, len(list), func(i int) { list[i].Disconnect(answer.DisconnectShutdown) }); err != nil {
+		return err
+	}
+	h.checkGone()
+	select {
+	case <-h.lastGone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// spreadStep is the time between two parts of a spread.
+const spreadStep = 50 * time.Millisecond
+
+// spread calls f with the numbers below count, over Timing.Spread: other nodes get the clients of
+// this one a part at a time.
+func (h *Hub) spread(ctx context.Context, count int, f func(int)) error {
+	steps := max(1, int(h.timing.Spread/spreadStep))
+	for step := range steps {
+		for i := step * count / steps; i < (step+1)*count/steps; i++ {
+			f(i)
+		}
+		if step == steps-1 || count == 0 {
+			continue
+		}
+		next := make(chan struct{})
+		stop := h.clock.AfterFunc(spreadStep, func() { close(next) })
+		select {
+		case <-next:
+		case <-ctx.Done():
+			stop()
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (h *Hub) isDraining() bool { return h.gate.isShut.Load() }
+
+// gone counts a session that has ended.
+func (h *Hub) gone(s *Session) {
+	h.count.connections.Add(-s.counted())
+	h.sessions.Add(-1)
+	if h.isDraining() {
+		h.checkGone()
+	}
+}
+
+func (h *Hub) checkGone() {
+	if h.sessions.Load() == 0 {
+		h.goneOnce.Do(func() { close(h.lastGone) })
+	}
+}
+
+// Shutdown drains, and then closes the bus: see push.Server.Shutdown.
+func (h *Hub) Shutdown(ctx context.Context) error {
+	return errors.Join(h.drain(ctx), h.pool.Close(ctx), h.close())
+}
+
+// close stops the clock, closes the bus and releases the node's messages. No session may be used
+// afterwards.
+func (h *Hub) close() error {
+	h.timerMu.Lock()
+	if h.closed {
+		h.timerMu.Unlock()
+		return nil
+	}
+	h.closed = true
+	h.stopTimer()
+	h.timerMu.Unlock()
+	h.wheel.sweeping.Lock() // waits for a running sweep
+	defer h.wheel.sweeping.Unlock()
+	for _, f := range h.forms {
+		f.pings.Release()
+	}
+	return h.bus.Close()
+}
+
+// A clientID names a connection in the whole cluster: a random UUID (RFC 9562 §5.4).
+type clientID [16]byte
+
+func (id clientID) String() string {
+	var b [36]byte
+	at := 0
+	for i, c := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			b[at] = '-'
+			at++
+		}
+		at += hex.Encode(b[at:], []byte{c})
+	}
+	return string(b[:])
+}
+
+// firstPing returns a random time between half a ping interval and a whole one, so that clients
+// that connect together are pinged at different times.
+func (h *Hub) firstPing() time.Duration { return h.timing.Ping/2 + h.random.upTo(h.timing.Ping/2) }
+
+// random is a source of randomness, which any goroutine may read.
+type random struct{ io.Reader }
+
+func (r random) newClientID() (id clientID) {
+	r.fill(id[:])
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// upTo returns a random duration below d.
+func (r random) upTo(d time.Duration) time.Duration {
+	var b [4]byte
+	r.fill(b[:])
+	return time.Duration(float64(d) * float64(binary.BigEndian.Uint32(b[:])) / (1 << 32))
+}
+
+// fill fills p. It panics if that fails, because client ids must be unpredictable.
+func (r random) fill(p []byte) {
+	if _, err := io.ReadFull(r.Reader, p); err != nil {
+		panic("push: no randomness for client ids: " + err.Error())
+	}
+}
+
+// A gate counts the publications that run, until it is shut. Its methods may be called by any
+// goroutine; only wait waits. The zero gate is open.
+type gate struct {
+	running atomic.Int64
+	isShut  atomic.Bool
+
+	mu      sync.Mutex
+	waiters []chan struct{} // closed when none has run after the gate was shut
+}
+
+// enter lets a publication run, which ends with leave, unless the gate is shut.
+func (g *gate) enter() bool {
+	g.running.Add(1)
+	if g.isShut.Load() {
+		g.leave()
+		return false
+	}
+	return true
+}
+
+func (g *gate) leave() {
+	if g.running.Add(-1) > 0 || !g.isShut.Load() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.waiters {
+		close(w)
+	}
+	g.waiters = nil
+}
+
+func (g *gate) shut() { g.isShut.Store(true) }
+
+// wait returns when no publication runs any more, or with ctx's error. It is called after shut.
+func (g *gate) wait(ctx context.Context) error {
+	idle := make(chan struct{})
+	g.mu.Lock()
+	if g.running.Load() == 0 { // leave, which takes the lock after that, would close none
+		g.mu.Unlock()
+		return nil
+	}
+	g.waiters = append(g.waiters, idle)
+	g.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

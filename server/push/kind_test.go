@@ -45,7 +45,7 @@ func TestKinds(t *testing.T) {
 func TestBytesStayAsTheyAre(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}}})
 	f := new(fakeTransport)
-	f.s = ts.node.start(f, protobufForm)
+	f.s = ts.hub.Start(f, protobufForm)
 	t.Cleanup(f.hangUp)
 	if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestBytesStayAsTheyAre(t *testing.T) {
 	}
 	ts.call("publish", `{"channel":"news","b64data":"eyJjIjogMX0="}`)
 	ts.call("publish", `{"channel":"news","data":{"d": 1}}`)
-	h, err := ts.node.bus.History(t.Context(), ts.node.topic("news"), Query{Limit: 9})
+	h, err := ts.Config().Bus.History(t.Context(), ts.hub.Topic("news"), Query{Limit: 9})
 	if err != nil {
 		t.Fatal(err)
 	}

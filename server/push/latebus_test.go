@@ -115,7 +115,7 @@ func (b *lateBus) deliver(n, lose int) {
 
 func newLateNode(t *testing.T) (*testNode, *lateBus) {
 	bus := new(lateBus)
-	n := newTestNode(t, keeping(t, 1000), func(n *node) {
+	n := newTestNode(t, keeping(t, 1000), func(n *Hub) {
 		bus.Bus = n.bus
 		n.bus = bus
 	})

@@ -61,7 +61,8 @@ type Limits struct {
 	IdempotencyKeys int
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns l with the defaults of fields that are not set.
+func (l Limits) WithDefaults() Limits {
 	setDefault(&l.Queue, 1<<20)
 	setDefault(&l.Frame, 64<<10)
 	setDefault(&l.Commands, 256)

@@ -1,6 +1,10 @@
 package push
 
-import "github.com/myriad-go/myriad/server/push/bus"
+import (
+	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/policy"
+)
 
 // These types of package bus appear in the calls of a Server and in Hooks. A program that embeds a
 // server, and has no bus of its own, needs no import of that package.
@@ -25,3 +29,58 @@ const (
 // ErrUncertain is what a call returns that may or may not have published: repeat it, with the same
 // IdempotencyKey.
 var ErrUncertain = bus.ErrUncertain
+
+// These types of package answer are what hooks return, and what calls of a Server fail with.
+type (
+	Error      = answer.Error
+	Disconnect = answer.Disconnect
+)
+
+// The server's own errors.
+var (
+	ErrInternal          = answer.ErrInternal
+	ErrUnauthorized      = answer.ErrUnauthorized
+	ErrUnknownChannel    = answer.ErrUnknownChannel
+	ErrPermissionDenied  = answer.ErrPermissionDenied
+	ErrMethodNotFound    = answer.ErrMethodNotFound
+	ErrAlreadySubscribed = answer.ErrAlreadySubscribed
+	ErrLimitExceeded     = answer.ErrLimitExceeded
+	ErrBadRequest        = answer.ErrBadRequest
+	ErrNotAvailable      = answer.ErrNotAvailable
+	ErrTokenExpired      = answer.ErrTokenExpired
+	ErrTooManyRequests   = answer.ErrTooManyRequests
+	ErrUnrecoverable     = answer.ErrUnrecoverable
+
+	// ErrDraining is returned by calls while the server shuts down.
+	ErrDraining = answer.ErrDraining
+)
+
+// These types of package policy say what is allowed in channels, and how often.
+type (
+	Namespace   = policy.Namespace
+	PublishRule = policy.PublishRule
+	SlowPolicy  = policy.SlowPolicy
+	Rates       = policy.Rates
+	Rate        = policy.Rate
+	Capability  = policy.Capability
+	ChannelNote = policy.ChannelNote
+)
+
+// The values of Namespace.Publish and Namespace.Slow.
+const (
+	PublishClients     = policy.PublishClients
+	PublishSubscribers = policy.PublishSubscribers
+	PublishToken       = policy.PublishToken
+	PublishNobody      = policy.PublishNobody
+
+	SlowDisconnect = policy.SlowDisconnect
+	SlowDropOldest = policy.SlowDropOldest
+	SlowLatestOnly = policy.SlowLatestOnly
+)
+
+// MaxHistorySize bounds Namespace.HistorySize, in publications.
+const MaxHistorySize = policy.MaxHistorySize
+
+// ErrNeedsRestart is the error of CheckNamespaces and Reload for namespaces that are valid, and to
+// which a running server cannot change.
+var ErrNeedsRestart = policy.ErrNeedsRestart

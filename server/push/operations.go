@@ -3,8 +3,14 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file holds what doors can do with a session, besides subscribing (subscription.go). An
@@ -27,17 +33,17 @@ var ErrNoToken = errors.New("push: connect has no token, and the server requires
 // client can only disconnect.
 func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	if s.IsConnected() {
-		return Grant{}, errors.Join(DisconnectBadRequest, errConnectedTwice)
+		return Grant{}, errors.Join(answer.DisconnectBadRequest, errConnectedTwice)
 	}
 	if s.IsRefused() {
-		return Grant{}, errors.Join(DisconnectBadRequest, errRefused)
+		return Grant{}, errors.Join(answer.DisconnectBadRequest, errRefused)
 	}
-	g, err := s.node.authenticate(r.Token)
-	if errors.Is(err, ErrNoToken) && s.node.hooks.Connect != nil {
-		g, err = s.node.connectByHook(s.caller(), s.t.Remote(), r)
+	g, err := s.hub.authenticate(r.Token)
+	if errors.Is(err, ErrNoToken) && s.hub.hooks.Connect != nil {
+		g, err = s.hub.connectByHook(s.caller(), s.t.Remote(), r)
 	}
-	if s.node.hooks.Connect != nil {
-		s.node.callers.dropValues(s)
+	if s.hub.hooks.Connect != nil {
+		s.hub.callers.dropValues(s)
 	}
 	switch {
 	case errors.As(err, new(Error)):
@@ -54,24 +60,24 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 		s.Refused(RefusedUnknownKey, err)
 		return g, ErrInternal
 	case errors.Is(err, ErrNoToken):
-		return g, errors.Join(DisconnectBadRequest, err) // as a centrifuge server that requires a token
+		return g, errors.Join(answer.DisconnectBadRequest, err) // as a centrifuge server that requires a token
 	case err != nil:
-		return g, errors.Join(DisconnectInvalidToken, err)
+		return g, errors.Join(answer.DisconnectInvalidToken, err)
 	}
-	if err := s.node.addPersonal(&g); err != nil {
-		return g, errors.Join(DisconnectInvalidToken, err)
+	if err := s.hub.addPersonal(&g); err != nil {
+		return g, errors.Join(answer.DisconnectInvalidToken, err)
 	}
-	if s.node.mayConnectNow(g.User) > 0 {
+	if s.hub.rates.Connect(g.User, s.hub.clock.Now()) > 0 {
 		s.refuseConnect()
 		return g, s.within(1, "connect")
 	}
-	if len(g.meta) > 0 && s.node.remember {
-		s.node.callers.setMeta(s, g.meta)
+	if len(g.meta) > 0 && s.hub.remember {
+		s.hub.callers.setMeta(s, g.meta)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageEnded { // while a hook was asked
-		return g, errors.Join(DisconnectStale, errGone)
+		return g, errors.Join(answer.DisconnectStale, errGone)
 	}
 	s.setConnected(g)
 	return g, nil
@@ -103,16 +109,16 @@ func (s *Session) MustBeConnected() error {
 	defer s.mu.Unlock()
 	switch s.stage {
 	case stageNew:
-		return errors.Join(DisconnectBadRequest, errNotConnected)
+		return errors.Join(answer.DisconnectBadRequest, errNotConnected)
 	case stageRefused:
-		return errors.Join(DisconnectBadRequest, errRefused)
+		return errors.Join(answer.DisconnectBadRequest, errRefused)
 	}
 	return nil
 }
 
 // Refuse disconnects with the reason in err, and logs the whole error.
 func (s *Session) Refuse(err error) {
-	reason := DisconnectServerError
+	reason := answer.DisconnectServerError
 	errors.As(err, &reason)
 	if errors.As(err, new(hookRefusal)) { // which was counted
 		s.Disconnect(reason)
@@ -124,7 +130,7 @@ func (s *Session) Refuse(err error) {
 		why = RefusedNoToken
 	case errors.Is(err, errTokenExpired):
 		why = RefusedExpired
-	case reason == DisconnectInvalidToken:
+	case reason == answer.DisconnectInvalidToken:
 		why = RefusedToken
 	}
 	s.Refused(why, err)
@@ -133,7 +139,7 @@ func (s *Session) Refuse(err error) {
 
 // Refused counts and logs what the client may not do.
 func (s *Session) Refused(why Refusal, err error) {
-	s.node.refused(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
+	s.hub.refused(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
 }
 
 // Pong takes the answer to the last ping.
@@ -141,7 +147,7 @@ func (s *Session) Pong() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pongBy == 0 {
-		return errors.Join(DisconnectBadRequest, errPong)
+		return errors.Join(answer.DisconnectBadRequest, errPong)
 	}
 	s.pongBy = 0
 	return nil // a tick for the old deadline finds nothing due
@@ -150,35 +156,35 @@ func (s *Session) Pong() error {
 // Refresh replaces the connection's token, and with it the connection's expiry. It returns the
 // seconds until then.
 func (s *Session) Refresh(token string) (ttl uint32, err error) {
-	if s.node.tokens == nil {
+	if s.hub.tokens == nil {
 		return 0, ErrNotAvailable
 	}
-	g, err := s.node.authenticate(token)
+	g, err := s.hub.authenticate(token)
 	switch {
 	case errors.Is(err, errTokenExpired):
-		return 0, errors.Join(DisconnectExpired, err)
+		return 0, errors.Join(answer.DisconnectExpired, err)
 	case errors.Is(err, errKeyNotYetKnown):
 		s.Refused(RefusedUnknownKey, err)
 		return 0, ErrInternal
 	case errors.Is(err, ErrNoToken):
-		return 0, errors.Join(DisconnectBadRequest, err)
+		return 0, errors.Join(answer.DisconnectBadRequest, err)
 	case err != nil:
-		return 0, errors.Join(DisconnectInvalidToken, err)
+		return 0, errors.Join(answer.DisconnectInvalidToken, err)
 	case g.User != s.User():
-		return 0, errors.Join(DisconnectInvalidToken, errOtherUser)
+		return 0, errors.Join(answer.DisconnectInvalidToken, errOtherUser)
 	}
 	s.Renew(g)
 	if g.Ends.IsZero() {
 		return 0, nil
 	}
-	return s.node.ttl(g.Ends), nil
+	return s.hub.ttl(g.Ends), nil
 }
 
 // Renew gives the client the rights of another token of its user.
 func (s *Session) Renew(g Grant) {
 	s.expireFrom(g.Ends)
-	if len(g.meta) > 0 && s.node.remember {
-		s.node.callers.setMeta(s, g.meta)
+	if len(g.meta) > 0 && s.hub.remember {
+		s.hub.callers.setMeta(s, g.meta)
 	}
 	s.setCapabilities(g.caps)
 }
@@ -194,14 +200,14 @@ func (s *Session) expireFrom(ends time.Time) bool {
 	if s.endAt = 0; !ends.IsZero() {
 		s.expireAt(ends)
 	}
-	s.node.wheel.set(s, s.deadline())
+	s.hub.wheel.set(s, s.deadline())
 	return true
 }
 
-// refreshByServer makes the connection expire at a time, and others see info of the client, unless
+// RefreshByServer makes the connection expire at a time, and others see info of the client, unless
 // it is nil or the client has no token. It tells the client when it expires. It returns false if
 // the session is not connected.
-func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
+func (s *Session) RefreshByServer(ends time.Time, info []byte) bool {
 	if !s.expireFrom(ends) {
 		return false
 	}
@@ -210,7 +216,7 @@ func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
 	}
 	ttl := uint32(0)
 	if !ends.IsZero() {
-		ttl = s.node.ttl(ends)
+		ttl = s.hub.ttl(ends)
 	}
 	if push := s.form().Refreshed(ttl); push != nil {
 		s.tell("", &Message{Payload: push})
@@ -221,10 +227,10 @@ func (s *Session) refreshByServer(ends time.Time, info []byte) bool {
 // mayNamePublished returns an error for a channel to which no client may publish.
 func (s *Session) mayNamePublished(channel string) error {
 	switch {
-	case !s.node.rules.Load().knows(channel):
-		return errUnknownChannel
-	case !s.node.rules.of(channel).AllowsName(channel):
-		return errBadName
+	case !s.hub.rules.Knows(channel):
+		return s.hub.rules.CheckKnown(channel)
+	case !s.hub.rules.Of(channel).AllowsName(channel):
+		return policy.ErrBadName
 	}
 	return nil
 }
@@ -235,7 +241,7 @@ func (s *Session) MayPublishTo(channel string) error {
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
 	}
-	if !(s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish) && !s.mayPublish(channel) {
+	if !(s.hub.rules.Of(channel).PublishHook && !s.hub.rules.DenyClientPublish) && !s.mayPublish(channel) {
 		return s.deniedPublish(channel)
 	}
 	return nil
@@ -248,25 +254,47 @@ func (s *Session) Publish(channel string, p Publication, exact bool) error {
 	if err := s.mayNamePublished(channel); err != nil {
 		return err
 	}
-	if err := s.mayPublishNow(); err != nil {
+	if err := s.mayNow(policy.Publishing, "publish"); err != nil {
 		return err
 	}
-	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
+	if s.hub.rules.Of(channel).PublishHook && !s.hub.rules.DenyClientPublish {
 		return s.publishByHook(channel, p, exact)
 	}
 	if !s.mayPublish(channel) {
 		return s.deniedPublish(channel)
 	}
-	_, err := s.node.publishKept(context.Background(), channel, p, false, exact)
+	_, err := s.hub.Publish(context.Background(), channel, p, false, exact)
 	return err
+}
+
+// MaySubscribeNow returns an Error if the client has subscribed too often.
+func (s *Session) MaySubscribeNow() error { return s.mayNow(policy.Subscribing, "subscribe") }
+
+// MayCommandNow returns an Error if the client has sent too many other commands.
+func (s *Session) MayCommandNow(what string) error { return s.mayNow(policy.Commanding, what) }
+
+// mayNow counts what the client does. The error is for the client.
+func (s *Session) mayNow(act policy.Act, what string) error {
+	if s.watcher {
+		return nil
+	}
+	return s.within(s.hub.rates.Take(act, s.User(), s.t.Remote(), s.hub.clock.Now()), what)
+}
+
+func (s *Session) within(wait time.Duration, what string) error {
+	if wait == 0 {
+		return nil
+	}
+	s.Refused(RefusedRate, fmt.Errorf("%s: %w", what, ErrTooManyRequests))
+	return ErrTooManyRequests
 }
 
 // RPC calls Config.RPC.
 func (s *Session) RPC(method string, data []byte) ([]byte, error) {
-	if s.node.onRPC == nil {
+	if s.hub.onRPC == nil {
 		return nil, ErrNotAvailable
 	}
-	data, err := s.node.onRPC(context.Background(), s.caller(), method, data)
+	data, err := s.hub.onRPC(context.Background(), s.caller(), method, data)
 	if errors.As(err, new(Disconnect)) || errors.Is(err, ErrPermissionDenied) { // any other Error is an answer
 		err = s.hookFailed("rpc", err)
 	}
@@ -275,10 +303,10 @@ func (s *Session) RPC(method string, data []byte) ([]byte, error) {
 
 // Message calls Config.Message.
 func (s *Session) Message(data []byte) error {
-	if s.node.onMessage == nil {
-		return DisconnectNotAvailable
+	if s.hub.onMessage == nil {
+		return answer.DisconnectNotAvailable
 	}
-	s.node.onMessage(context.Background(), s.caller(), data)
+	s.hub.onMessage(context.Background(), s.caller(), data)
 	return nil
 }
 
@@ -295,79 +323,150 @@ func (s *Session) info() ClientInfo {
 
 // History reads a channel's history.
 func (s *Session) History(channel string, q Query) (History, error) {
-	if !s.node.rules.Load().knows(channel) {
-		return History{}, errUnknownChannel
+	if err := s.hub.rules.CheckKnown(channel); err != nil {
+		return History{}, err
 	}
-	if s.node.rules.of(channel).HistorySize == 0 {
+	if s.hub.rules.Of(channel).HistorySize == 0 {
 		return History{}, ErrNotAvailable
 	}
-	if !s.maySee(channel, rightHistory) {
+	if !s.maySee(channel, policy.RightHistory) {
 		return History{}, notSeen
 	}
-	return s.node.history(context.Background(), channel, q)
+	return s.hub.History(context.Background(), channel, q)
 }
 
 // Presence lists a channel's subscribers, or counts them only.
 func (s *Session) Presence(channel string, numbers bool) (Presence, error) {
-	if !s.node.rules.Load().knows(channel) {
-		return Presence{}, errUnknownChannel
+	if err := s.hub.rules.CheckKnown(channel); err != nil {
+		return Presence{}, err
 	}
-	if !s.node.rules.of(channel).Presence {
+	if !s.hub.rules.Of(channel).Presence {
 		return Presence{}, ErrNotAvailable
 	}
-	if !s.maySee(channel, rightPresence) {
+	if !s.maySee(channel, policy.RightPresence) {
 		return Presence{}, notSeen
 	}
-	return s.node.present(context.Background(), channel, numbers)
+	return s.hub.Presence(context.Background(), channel, numbers)
 }
 
-// present returns the clients of a channel on all nodes, or their numbers only. More clients than
+// Presence returns the clients of a channel on all nodes, or their numbers only. More clients than
 // Limits.Present are an error for the client.
-func (n *node) present(ctx context.Context, name string, numbers bool) (Presence, error) {
-	limit := n.limits.Present
+func (h *Hub) Presence(ctx context.Context, name string, numbers bool) (Presence, error) {
+	limit := h.limits.Present
 	if numbers {
 		limit = 0
 	}
-	ctx, cancel := n.deadline(ctx)
+	ctx, cancel := h.deadline(ctx)
 	defer cancel()
-	there, err := n.bus.Present(ctx, name, limit)
+	there, err := h.bus.Present(ctx, name, limit)
 	if err == nil && !numbers && there.Count > limit {
 		err = ErrLimitExceeded
 	}
 	if len(there.Missing) > 0 {
-		n.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
+		h.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
 	}
 	return there, err
 }
 
-// history reads as much as Limits allow. A position of another epoch is an error for the client.
-func (n *node) history(ctx context.Context, name string, q Query) (History, error) {
-	if q.Limit < 0 || q.Limit > n.limits.Recovered {
-		q.Limit = n.limits.Recovered
+// History reads as much as Limits allow. A position of another epoch is an error for the client.
+func (h *Hub) History(ctx context.Context, name string, q Query) (History, error) {
+	if q.Limit < 0 || q.Limit > h.limits.Recovered {
+		q.Limit = h.limits.Recovered
 	}
-	ctx, cancel := n.deadline(ctx)
+	ctx, cancel := h.deadline(ctx)
 	defer cancel()
-	h, err := n.bus.History(ctx, n.topic(name), q)
+	past, err := h.bus.History(ctx, h.Topic(name), q)
 	if err != nil {
-		return h, err
+		return past, err
 	}
-	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
-		return h, ErrUnrecoverable
+	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != past.Top.Epoch {
+		return past, ErrUnrecoverable
 	}
 	bytes := 0
-	for i, p := range h.Publications {
+	for i, p := range past.Publications {
 		bytes += envelope + p.Size()
-		if bytes > n.limits.Queue && i > 0 {
-			h.Publications = h.Publications[:i]
+		if bytes > h.limits.Queue && i > 0 {
+			past.Publications = past.Publications[:i]
 			break
 		}
 	}
-	return h, nil
+	return past, nil
 }
 
 // ttl returns the whole seconds until ends, at most a year.
-func (n *node) ttl(ends time.Time) uint32 {
+func (h *Hub) ttl(ends time.Time) uint32 {
 	const year = 365 * 24 * 3600
-	left := math.Ceil(ends.Sub(n.clock.Now()).Seconds())
+	left := math.Ceil(ends.Sub(h.clock.Now()).Seconds())
 	return uint32(min(max(left, 0), year))
+}
+
+// caller returns what hooks may learn of the client.
+func (s *Session) caller() Caller {
+	c := s.hub.callers.get(s)
+	c.ClientInfo = s.info()
+	return c
+}
+
+func (s *Session) hookFailed(hook string, err error) error {
+	return s.hub.hookFailed(hook, s.caller(), s.t.Remote(), err)
+}
+
+// publishByHook asks whether the client may publish, and publishes what the hook allows.
+func (s *Session) publishByHook(channel string, p Publication, exact bool) error {
+	a, err := s.hub.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
+	if err != nil {
+		return s.hookFailed("publish", err)
+	}
+	if a.Data != nil {
+		p.Data, p.Kind = a.Data, KindOf(a.Data)
+	}
+	_, err = s.hub.Publish(context.Background(), channel, p, a.SkipHistory, exact)
+	return err
+}
+
+// can reports whether the client has a capability for what in the channel.
+func (s *Session) can(what policy.Right, name string) bool {
+	if s.identity == nil {
+		return false
+	}
+	caps := s.identity.caps.Load()
+	return caps != nil && caps.Allow(what, name)
+}
+
+// mayPublish reports whether the rules of the channel let the client publish.
+func (s *Session) mayPublish(name string) bool {
+	if s.hub.rules.DenyClientPublish {
+		return false
+	}
+	rules := s.hub.rules.Of(name)
+	switch rules.Publish {
+	case PublishClients:
+		if !rules.IsForUsers(name) || policy.ListsUser(name, s.User()) {
+			return true
+		}
+	case PublishSubscribers:
+	case PublishToken:
+		if m := s.member(name); m != nil && m.grant != nil && m.grant.publish {
+			return true
+		}
+		return s.can(policy.RightPublish, name)
+	case PublishNobody:
+		return s.can(policy.RightPublish, name)
+	}
+	return s.member(name) != nil || s.can(policy.RightPublish, name)
+}
+
+// maySee reports whether the client may read the channel's history or presence: it is subscribed,
+// or could subscribe without another token, or has the right.
+func (s *Session) maySee(name string, what policy.Right) bool {
+	return s.member(name) != nil || s.MayName(name) && !s.NeedsToken(name) || s.can(what, name)
+}
+
+// deniedPublish returns why the rules do not let the client publish.
+func (s *Session) deniedPublish(name string) error {
+	why := s.hub.rules.ExplainPublish(name, &TokenReport{}, s.access())
+	if strings.HasPrefix(why, "yes") {
+		why = "it is not subscribed"
+	}
+	return policy.Denied(why)
 }

@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -82,12 +86,13 @@ func TestPersonalChannels(t *testing.T) {
 		"42,43": "other users could have its personal channel", "a#42": "other users could have",
 		strings.Repeat("x", 255): "is not a name of 1 to 255 bytes", "a\x01": "without control characters",
 	} {
-		connect(jwt.MapClaims{"sub": user}).wantClosed(t, want, DisconnectInvalidToken)
+		connect(jwt.MapClaims{"sub": user}).wantClosed(t, want, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
 	}
-	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).wantClosed(t, "many", DisconnectInvalidToken)
+	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).wantClosed(t, "many",
+		answer.DisconnectInvalidToken)
 	if _, err := New(Config{Namespaces: []Namespace{{Personal: true}}}); err == nil ||
 		!strings.Contains(err.Error(), "no client has a user") {
 		t.Errorf("without users: %v", err)
@@ -109,9 +114,13 @@ func TestChannelRegex(t *testing.T) {
 		}
 	}
 	c.asks(t, "history", `{"id":5,"history":{"channel":"n:a"}}`, `{"id":5,`+denied)
-	if _, err := newNamespaces([]Namespace{{ChannelRegex: "("}}, false); err == nil {
+	if _, err := policy.NewNamespaces([]Namespace{{ChannelRegex: "("}}, false); err == nil {
 		t.Error("a regex that is none is accepted")
 	}
+}
+
+// /events has the rule of ChannelRegex, too.
+func TestChannelRegexOfEvents(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{ChannelRegex: "^a$"}}})
 	if w := ts.do("GET", "/events?channel=b", ""); w.Code != 400 || !strings.Contains(w.Body.String(),
 		"channel regex") {
@@ -131,13 +140,18 @@ func TestKnownOnly(t *testing.T) {
 	c.asks(t, "publish", `{"id":5,"publish":{"channel":"o:a","data":1}}`, `{"id":5,`+unknown)
 	c.asks(t, "a known namespace", `{"id":2,"subscribe":{"channel":"n:a"}}`, `{"id":2,"subscribe":{}}`)
 	c.asks(t, "no colon", `{"id":3,"subscribe":{"channel":"plain"}}`, `{"id":3,"subscribe":{}}`)
-	note := n.explain("o:a", &TokenReport{}, access{})
+	note := n.rules.Explain("o:a", &TokenReport{}, policy.Access{})
 	if !strings.Contains(note.Subscribe, "(102)") || !strings.Contains(note.Publish, "(102)") {
 		t.Errorf("the token's explanation says %+v", note)
 	}
 	if g := (Grant{Channels: []string{"o:a"}}); n.checkGrant(&g) == nil {
 		t.Error("a token with an unknown channel is accepted")
 	}
+}
+
+// The API and /events have the rule known-only, too.
+func TestKnownOnlyOfTheAPI(t *testing.T) {
+	rules := []Namespace{{KnownOnly: true}, {Name: "n", HistorySize: 1, Presence: true}}
 	ts := newTestServer(t, Config{Namespaces: rules})
 	for method, more := range map[string]string{"publish": `,"data":1`, "presence": "", "presence_stats": "",
 		"history": "", "history_remove": "", "subscribe": `,"user":"ann"`} {
@@ -149,7 +163,7 @@ func TestKnownOnly(t *testing.T) {
 	if w := ts.do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
 		t.Errorf("events: %d %s", w.Code, w.Body)
 	}
-	if _, err := newNamespaces([]Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
+	if _, err := policy.NewNamespaces([]Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
 		t.Error("a namespace with a name has the rule")
 	}
 }
@@ -211,7 +225,7 @@ func TestCapabilitiesAreRefreshed(t *testing.T) {
 		c.frame([]byte(`{"id":3,"refresh":{"token":"` + n.signed(claims) + `"}}`))
 	}
 	refresh(jwt.MapClaims{"sub": "ann", "caps": caps(capOf("wildcard", []string{"sub"}, "b*"))})
-	ok := `{"id":3,"refresh":{"client":"` + c.s.id.String() + `","version":"","expires":true,"ttl":60}}`
+	ok := `{"id":3,"refresh":{"client":"` + c.s.ID() + `","version":"","expires":true,"ttl":60}}`
 	got := c.take()
 	if len(got) != 2 ||
 		got[0] != `{"push":{"channel":"a","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}` {
@@ -231,7 +245,7 @@ func TestCapabilitiesAreRefreshed(t *testing.T) {
 
 func TestCapabilitiesAreBounded(t *testing.T) {
 	n := newTestNode(t, withTokens)
-	many := make([]any, maxCapabilities+1)
+	many := make([]any, 65)
 	for i := range many {
 		many[i] = capOf("", nil)
 	}
@@ -247,20 +261,11 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	} {
 		c := n.dial()
 		c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "caps": list}) + `"}}`))
-		c.wantClosed(t, want, DisconnectInvalidToken)
+		c.wantClosed(t, want, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
 		n.clock.advance(time.Second) // the log has room for ten refusals a second
-	}
-	var cache regexCache
-	for i := range maxCachedRegexes + 10 {
-		if re, err := cache.compile(fmt.Sprintf("^%d$", i)); err != nil || !re.MatchString(fmt.Sprint(i)) {
-			t.Fatalf("%d: %v", i, err)
-		}
-	}
-	if len(cache.made) != maxCachedRegexes {
-		t.Errorf("%d expressions are cached", len(cache.made))
 	}
 }
 
@@ -280,7 +285,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 		},
 	}
 	rules := []Namespace{{SubscribeToken: true, PublishHook: true}}
-	n := newTestNode(t, withTokens, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
+	n := newTestNode(t, withTokens, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
 	c.s.Introduce(new(Asking), Grant{})
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
@@ -305,9 +310,9 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 
 // A hook says whether the subscriptions that a hook has allowed go on.
 func TestSubRefreshHook(t *testing.T) {
-	answer, failure, calls := SubRefreshAnswer{}, error(nil), 0
+	says, failure, calls := SubRefreshAnswer{}, error(nil), 0
 	var n *testNode
-	n = newTestNode(t, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
 			return SubscribeAnswer{ExpireAt: n.clock.Now().Unix() + 60}, nil
 		},
@@ -315,7 +320,7 @@ func TestSubRefreshHook(t *testing.T) {
 			if calls++; channel != "r:1" {
 				t.Errorf("asked about %q", channel)
 			}
-			return answer, failure
+			return says, failure
 		},
 	}, Namespace{Name: "r", SubscribeHook: true, SubRefreshHook: true}, Namespace{Name: "s", SubscribeHook: true}))
 	c := n.connected("r:1", "s:1")
@@ -326,25 +331,25 @@ func TestSubRefreshHook(t *testing.T) {
 	if c.s.member("r:1") == nil || calls != 1 {
 		t.Errorf("while the hook fails: %d calls", calls)
 	}
-	failure, answer.ExpireAt = nil, n.clock.Now().Unix()+300
+	failure, says.ExpireAt = nil, n.clock.Now().Unix()+300
 	n.clock.advance(290 * time.Second)
 	if c.want(t, "until its new end"); calls != 2 {
 		t.Errorf("%d calls", calls)
 	}
-	answer.ExpireAt = 0
+	says.ExpireAt = 0
 	n.clock.advance(time.Hour)
 	if c.take(); c.s.member("r:1") == nil || calls != 3 {
 		t.Errorf("without an end: %d calls", calls)
 	}
 	d := n.connected("r:1")
-	answer.Expired = true
+	says.Expired = true
 	n.clock.advance(62 * time.Second)
 	d.want(t, "expired", `{"push":{"channel":"r:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	e := n.connected("r:1")
-	failure = Disconnect{4501, "banned"}
+	failure = Disconnect{Code: 4501, Reason: "banned"}
 	n.clock.advance(62 * time.Second)
-	e.wantClosed(t, "banned", Disconnect{4501, "banned"})
-	err := (&Hooks{}).check([]Namespace{{SubRefreshHook: true}})
+	e.wantClosed(t, "banned", Disconnect{Code: 4501, Reason: "banned"})
+	err := (&Hooks{}).Check([]Namespace{{SubRefreshHook: true}})
 	if err == nil || !strings.Contains(err.Error(), "set --proxy-sub-refresh (Hooks.SubRefresh)") {
 		t.Errorf("the rule without its hook: %v", err)
 	}
@@ -355,7 +360,7 @@ func TestReceiversAskForChannels(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "p", SubscribeToken: true},
 		Namespace{Name: "r", ChannelRegex: "^1$"}))
 	f := new(fakeTransport)
-	f.s = n.start(f, uniForm)
+	f.s = n.Start(f, uniForm)
 	runMessage(f.s, []byte(`{"token":"`+n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"p:mine"}})+
 		`","subs":{"news":{},"p:secret":{},"r:2":{},"p:mine":{}}}`))
 	if got := f.take(); len(got) != 1 || !strings.Contains(got[0], `"subs":{"news":{},"p:mine":{}}`) &&
@@ -372,7 +377,7 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{UserLimited: true},
 		{Name: "p", SubscribeToken: true}}})
 	token := func(c jwt.MapClaims) string {
-		c["exp"] = ts.node.clock.Now().Add(time.Hour).Unix()
+		c["exp"] = ts.Config().Clock.Now().Add(time.Hour).Unix()
 		return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c)
 	}
 	for _, tt := range []struct {

@@ -16,8 +16,9 @@ func TestRatesOfCommands(t *testing.T) {
 		`"presence_stats":{"channel":"news"}`, `"rpc":{"method":"a"}`, `"refresh":{"token":"x"}`,
 		`"sub_refresh":{"channel":"news","token":"x"}`} {
 		n := newTestNode(t, withTokens, withRules(t, Namespace{HistorySize: 1, Presence: true}),
-			withRates(Rates{UserCommands: Rate{2, time.Minute}, AddressCommands: Rate{3, time.Minute}}),
-			func(n *node) { n.onMessage = func(context.Context, Caller, []byte) { received++ } })
+			withRates(Rates{UserCommands: Rate{Count: 2, Per: time.Minute}, AddressCommands: Rate{Count: 3,
+				Per: time.Minute}}),
+			func(n *Hub) { n.onMessage = func(context.Context, Caller, []byte) { received++ } })
 		ann, bob := n.as(jwt.MapClaims{"sub": "ann"}), n.as(jwt.MapClaims{"sub": "bob"})
 		for range 5 {
 			ann.frame([]byte(`{"id":2,"ping":{}}` + "\n" + `{"id":3,"unsubscribe":{"channel":"news"}}`))

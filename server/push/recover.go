@@ -3,6 +3,10 @@ package push
 import (
 	"context"
 	"errors"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file lets a client join a channel whose publications have positions. The client gets each
@@ -13,9 +17,9 @@ import (
 type SubscribeCommand struct {
 	Recover   bool
 	Since     Position
-	Complete  bool       // refuse the subscription if not everything can be recovered
-	Delta     bool       // the client can apply deltas
-	Filter    *TagFilter // selects publications; nil: all
+	Complete  bool              // refuse the subscription if not everything can be recovered
+	Delta     bool              // the client can apply deltas
+	Filter    *policy.TagFilter // selects publications; nil: all
 	JoinLeave bool
 	server    bool   // the server makes the subscription, which needs no token
 	Token     string // for the subscription; usually ""
@@ -81,12 +85,12 @@ func (ch *channel) addAfterHistory(m *member, w SubscribeCommand, announce func(
 	ch.mu.Unlock()
 	q := Query{}
 	if w.Recover {
-		q = Query{Since: &w.Since, Limit: ch.hub.node.limits.Recovered + 1}
+		q = Query{Since: &w.Since, Limit: ch.hub.limits.Recovered + 1}
 	}
-	n := ch.hub.node
+	n := ch.hub
 	ctx, cancel := n.deadline(context.Background())
 	defer cancel()
-	past, err := n.bus.History(ctx, n.topic(ch.name), q)
+	past, err := n.bus.History(ctx, n.Topic(ch.name), q)
 
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -102,7 +106,7 @@ func (ch *channel) addAfterHistory(m *member, w SubscribeCommand, announce func(
 	ch.enter(m)
 	ch.enterSpecial(m, &w)
 	hello.Delta = w.Delta
-	hello.Publications = w.Filter.selected(hello.Publications)
+	hello.Publications = w.Filter.Select(hello.Publications)
 	announce(hello)
 	return nil
 }
@@ -160,7 +164,7 @@ func (ch *channel) Lost(string) {
 	told, others := ch.evictMembers()
 	ch.mu.Unlock()
 	for _, m := range others {
-		m.s.Disconnect(DisconnectInsufficientState)
+		m.s.Disconnect(answer.DisconnectInsufficientState)
 	}
 	ch.releaseLater(told)
 }
@@ -176,7 +180,7 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 	for _, m := range gone {
 		m.at = nowhere
 		ch.uncount(m)
-		push := m.s.form().Unsubscribed(ch.name, unsubscribedInsufficient)
+		push := m.s.form().Unsubscribed(ch.name, answer.UnsubscribedInsufficient)
 		if push == nil || m.server {
 			others = append(others, m)
 		} else if m.s.evict(m) {
@@ -184,7 +188,7 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 			told++
 		}
 	}
-	ch.hub.node.log.Warn("push: the bus lost publications; subscribers have to recover", "channel",
+	ch.hub.log.Warn("push: the bus lost publications; subscribers have to recover", "channel",
 		ch.name, "subscribers", len(gone))
 	return told, others
 }
@@ -193,29 +197,10 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 // a receiver must not call the bus.
 func (ch *channel) releaseLater(users int) {
 	for range users {
-		if ch.hub.forget(ch) {
-			ch.hub.node.clock.AfterFunc(0, ch.close)
+		if ch.hub.channels.forget(ch) {
+			ch.hub.clock.AfterFunc(0, ch.close)
 		}
 	}
-}
-
-// evict removes m from the session's list. It returns false if m is not in the list: the session
-// has ended, or Session.settle has not run yet and will see m.evicted.
-func (s *Session) evict(m *member) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.evicted = true
-	return s.drop(m)
-}
-
-// tellLost asks the client to subscribe again and recover, or disconnects it if it cannot do that.
-func (s *Session) tellLost(name string) {
-	push := s.form().Unsubscribed(name, unsubscribedInsufficient)
-	if push == nil {
-		s.Disconnect(DisconnectInsufficientState)
-		return
-	}
-	s.tell(name, &Message{Payload: push})
 }
 
 // A Window keeps what a receiver receives while its joining clients read the history: it joins the

@@ -13,8 +13,8 @@ import (
 )
 
 // keeping gives all channels recovery and a history of size publications.
-func keeping(t *testing.T, size int) func(*node) {
-	return func(n *node) {
+func keeping(t *testing.T, size int) func(*Hub) {
+	return func(n *Hub) {
 		n.rules = mustRules(t, Namespace{HistorySize: size, HistoryAge: time.Minute, Recovery: true})
 	}
 }
@@ -79,7 +79,7 @@ func (f *fakeTransport) recovers(t *testing.T, at Position) said {
 }
 
 func TestRecovery(t *testing.T) {
-	n := newTestNode(t, keeping(t, 10), func(n *node) { n.limits.Recovered = 6 })
+	n := newTestNode(t, keeping(t, 10), func(n *Hub) { n.limits.Recovered = 6 })
 	c := n.dial()
 	c.frame([]byte(connectAndSubscribe))
 	first := c.said(t)[1].Subscribe
@@ -135,7 +135,7 @@ func TestRecovery(t *testing.T) {
 // top returns the offset of the channel's last publication.
 func (n *testNode) top(t *testing.T, channel string) uint64 {
 	t.Helper()
-	h, err := n.bus.History(context.Background(), n.topic(channel), Query{})
+	h, err := n.bus.History(context.Background(), n.Topic(channel), Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func (n *testNode) top(t *testing.T, channel string) uint64 {
 }
 
 func TestRecoveryInBytes(t *testing.T) {
-	n := newTestNode(t, keeping(t, 100), func(n *node) { n.limits.Queue = 2000 })
+	n := newTestNode(t, keeping(t, 100), func(n *Hub) { n.limits.Queue = 2000 })
 	first := n.mustPublish("news", "1")
 	for range 20 {
 		n.mustPublish("news", `"`+strings.Repeat("x", 100)+`"`)
@@ -225,7 +225,7 @@ func (f *follower) subscribe(c *fakeTransport) {
 // Clients that lose their connections while several goroutines publish get every publication once
 // and in order. The publishers number the publications under a lock.
 func TestRecoveryUnderLoad(t *testing.T) {
-	n := newTestNode(t, keeping(t, 5000), func(n *node) { n.limits.Recovered = 5000 })
+	n := newTestNode(t, keeping(t, 5000), func(n *Hub) { n.limits.Recovered = 5000 })
 	const publications, followers = 3000, 6
 	n.mustPublish("news", "1")
 	var wg, publishing sync.WaitGroup

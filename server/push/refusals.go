@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A Refusal is why the server has refused a request or a client's command.
@@ -128,38 +126,26 @@ func (r *refusals) add(why Refusal, now time.Time) (log bool, omitted int) {
 }
 
 // refused counts a refusal and logs it. details are further attributes of the line.
-func (n *node) refused(why Refusal, remote string, details ...any) {
-	now := n.clock.Now()
-	log, omitted := n.refusals.add(why, now)
+func (h *Hub) refused(why Refusal, remote string, details ...any) {
+	now := h.clock.Now()
+	log, omitted := h.refusals.add(why, now)
 	if !log {
 		return
 	}
-	if n.sampler != nil { // there is a console
-		n.refusals.keep(ShownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
+	if h.console {
+		h.refusals.keep(ShownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
 	}
 	line := append([]any{"reason", why.String(), "remote", remote}, details...)
 	if omitted > 0 {
 		line = append(line, "omitted", omitted)
 	}
-	n.log.Info("push: refused", line...)
+	h.log.Info("push: refused", line...)
 }
 
 // refusedRequest is refused for a request that gets an error response.
-func (n *node) refusedRequest(why Refusal, r *http.Request, details ...any) {
-	n.refused(why, r.RemoteAddr, append([]any{"path", r.URL.Path}, details...)...)
+func (h *Hub) refusedRequest(why Refusal, r *http.Request, details ...any) {
+	h.refused(why, r.RemoteAddr, append([]any{"path", r.URL.Path}, details...)...)
 }
 
 // OneLine returns the text of err without the line breaks of errors.Join.
 func OneLine(err error) string { return strings.ReplaceAll(fmt.Sprint(err), "\n", ": ") }
-
-var refusalsDesc = prometheus.NewDesc("myriad_refusals_total",
-	"Requests and clients' commands that were refused, by reason.", []string{"reason"}, nil)
-
-func (r *refusals) Describe(descs chan<- *prometheus.Desc) { descs <- refusalsDesc }
-
-func (r *refusals) Collect(metrics chan<- prometheus.Metric) {
-	for why := range refusalReasons {
-		metrics <- prometheus.MustNewConstMetric(refusalsDesc, prometheus.CounterValue,
-			float64(r.counts[why].Load()), why.String())
-	}
-}

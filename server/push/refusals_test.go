@@ -2,9 +2,11 @@ package push
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 // Each way to be refused has its reason in the metrics, and one line with it and the address in the
@@ -12,8 +14,6 @@ import (
 func TestRefusalsOfRequests(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: testSecret, AllowedOrigins: []string{"example.com"},
 		Namespaces: []Namespace{{SubscribeToken: true}}})
-	log := new(syncBuffer)
-	ts.node.log = slog.New(slog.NewTextHandler(log, nil))
 	signed := tokens(t, ts.clock.Now())
 	expired, valid := signed["expired"], signed["good"]
 	said := 0
@@ -30,14 +30,14 @@ func TestRefusalsOfRequests(t *testing.T) {
 		{"permission", "GET", "/events?channel=news&token=" + valid, nil},
 	} {
 		before := refusalCount(ts, tt.reason)
-		ts.clock.advance(refusalPeriod)
+		ts.clock.advance(time.Second)
 		ts.do(tt.method, tt.path, "{}", tt.header...)
 		if got := refusalCount(ts, tt.reason); got != before+1 {
 			t.Errorf("%s %s: %s counted %d times, want 1", tt.method, tt.path, tt.reason, got-before)
 		}
 		path, _, _ := strings.Cut(tt.path, "?")
 		want := fmt.Sprintf(`msg="push: refused" reason=%s remote=192.0.2.1:1234 path=%s`, tt.reason, path)
-		line := log.String()[said:]
+		line := ts.log.String()[said:]
 		if said += len(line); strings.Count(line, "\n") != 1 || !strings.Contains(line, want) {
 			t.Errorf("%s %s: logged %q, want one line with %q", tt.method, tt.path, line, want)
 		}
@@ -62,13 +62,13 @@ func TestRefusalsOfCommands(t *testing.T) {
 		{RefusedFrame, `{"id":1`},
 		{RefusedFrame, `{"id":1,"subscribe":{"channel":"news"}}`},
 	} {
-		n := newTestNode(t, func(n *node) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) })
+		n := newTestNode(t, func(n *Hub) { n.tokens = verifierOf(token.Config{Secret: testSecret}, n.clock) })
 		f := n.dial()
 		f.frame([]byte(tt.frame))
 		if got := n.refusals.counts[tt.reason].Load(); got != 1 {
 			t.Errorf("%s: %s counted %d times", tt.frame, tt.reason, got)
 		}
-		want := "reason=" + tt.reason.String() + " remote=192.0.2.1:1234 client=" + f.s.id.String()
+		want := "reason=" + tt.reason.String() + " remote=192.0.2.1:1234 client=" + f.s.ID()
 		if log := n.log.String(); strings.Contains(log, `\n`) || !strings.Contains(log, want) {
 			t.Errorf("%s: logged %q, want one line with %q", tt.frame, log, want)
 		}
@@ -77,7 +77,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 
 // A command that is not permitted is counted, and the client stays.
 func TestRefusalOfAPublish(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
+	n := newTestNode(t, func(n *Hub) { n.rules.DenyClientPublish = true })
 	f := n.connected()
 	f.frame([]byte(`{"id":2,"publish":{"channel":"news","data":1}}`))
 	if got := n.refusals.counts[RefusedPermission].Load(); got != 1 {

@@ -89,7 +89,9 @@ func TestHookEndsOtherConnections(t *testing.T) {
 	var n *testNode
 	n = newTestNode(t, withHooks(t, Hooks{
 		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
-			n.disconnectHere(operation{User: "ann", Code: 4000, Reason: "elsewhere"})
+			for _, s := range n.of("ann") {
+				s.Disconnect(Disconnect{Code: 4000, Reason: "elsewhere"})
+			}
 			return ConnectAnswer{User: "ann"}, nil
 		}}))
 	var clients []*fakeTransport
@@ -128,7 +130,7 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 		s.take()
 	}
 	ts.do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
-	for _, s := range ts.node.wheel.all() {
+	for _, s := range ts.hub.Sessions() {
 		s.Disconnect(Disconnect{Code: 4000, Reason: "over"})
 	}
 	for name, s := range streams {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/server/push/doors/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/fossil"
@@ -42,7 +43,7 @@ func newReportDesk(t *testing.T, c push.Config) *desk {
 // client opens a connection.
 func (d *desk) client() *deskClient {
 	c := new(deskTransport)
-	return &deskClient{c, d.Start(c, centrifuge.New().Forms()[0]), d.t}
+	return &deskClient{c, d.seam.Start(c, centrifuge.New().Forms()[0]), d.t}
 }
 
 // connected opens a connection and connects, with a token if it is not "".
@@ -203,13 +204,13 @@ func TestReportExpiredSubRefresh(t *testing.T) {
 	c := subscribed()
 	expired := d.reportToken(-time.Second, jwt.MapClaims{"channel": "a"})
 	c.ask(fmt.Sprintf(`{"id":3,"sub_refresh":{"channel":"a","token":%q}}`, expired))
-	if c.closed == nil || *c.closed != push.DisconnectSubscriptionExpired || !c.closed.Reconnects() {
+	if c.closed == nil || *c.closed != answer.DisconnectSubscriptionExpired || !c.closed.Reconnects() {
 		t.Errorf("an expired token: closed with %v", c.closed)
 	}
 	c.s.Ended()
 	c = subscribed()
 	c.ask(`{"id":3,"sub_refresh":{"token":"t"}}`)
-	if c.closed == nil || *c.closed != push.DisconnectBadRequest {
+	if c.closed == nil || *c.closed != answer.DisconnectBadRequest {
 		t.Errorf("sub_refresh without a channel: closed with %v", c.closed)
 	}
 	c.s.Ended()
@@ -230,19 +231,19 @@ func TestReportExpiredSubRefresh(t *testing.T) {
 // A refresh that says "expired", and one that names a time in the past, end a connection in the
 // same way: its client comes back. One without a token is a mistake of the client.
 func TestReportRefreshWithAPastTime(t *testing.T) {
-	var answer push.RefreshAnswer
+	var said push.RefreshAnswer
 	var d *desk
 	d = newReportDesk(t, push.Config{Hooks: push.Hooks{
 		Connect: func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
 			return push.ConnectAnswer{User: "ann", ExpireAt: d.clock.Now().Unix() + 5}, nil
 		},
-		Refresh: func(context.Context, push.Caller) (push.RefreshAnswer, error) { return answer, nil },
+		Refresh: func(context.Context, push.Caller) (push.RefreshAnswer, error) { return said, nil },
 	}})
 	for _, one := range []push.RefreshAnswer{{Expired: true}, {ExpireAt: 1}, {ExpireAt: d.clock.Now().Unix()}} {
-		answer = one
+		said = one
 		c := d.connected("")
 		d.clock.advance(10 * time.Second)
-		if c.closed == nil || *c.closed != push.DisconnectExpired || !c.closed.Reconnects() {
+		if c.closed == nil || *c.closed != answer.DisconnectExpired || !c.closed.Reconnects() {
 			t.Errorf("%+v: closed with %v", one, c.closed)
 		}
 		c.s.Ended()
@@ -251,9 +252,9 @@ func TestReportRefreshWithAPastTime(t *testing.T) {
 	for _, token := range []string{"", d.reportToken(-time.Minute, jwt.MapClaims{})} {
 		c := d.connected(d.reportToken(time.Minute, jwt.MapClaims{}))
 		c.ask(fmt.Sprintf(`{"id":2,"refresh":{"token":%q}}`, token))
-		want := push.DisconnectBadRequest
+		want := answer.DisconnectBadRequest
 		if token != "" {
-			want = push.DisconnectExpired
+			want = answer.DisconnectExpired
 		}
 		if c.closed == nil || *c.closed != want {
 			t.Errorf("refresh with %q: closed with %v", token, c.closed)

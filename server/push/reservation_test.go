@@ -53,8 +53,8 @@ func TestServerEndsASubscriptionThatIsMade(t *testing.T) {
 	h, n := newSlowHook(t)
 	c := n.as(jwt.MapClaims{"sub": "ann"})
 	end := func() {
-		if got := n.unsubscribeHere(operation{User: "ann", Channel: "ask:a"}); got != 1 {
-			t.Errorf("%d subscriptions ended", got)
+		if !c.s.EndSubscription("ask:a") {
+			t.Error("no subscription ended")
 		}
 	}
 	if got := h.during(c, nil, end); !slices.Equal(got, []string{subscribedReply, unsubscribedPush}) {
@@ -79,8 +79,8 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 	h, n := newSlowHook(t)
 	c := n.as(jwt.MapClaims{"sub": "ann"})
 	got := h.during(c, nil, func() {
-		if sum := n.subscribeHere(operation{User: "ann", Channel: "ask:a"}); sum != (subscribed{}) {
-			t.Errorf("the API subscribes, too: %+v", sum)
+		if told, err := c.s.SubscribeByServer("ask:a", SubscribeCommand{}); told || err != ErrAlreadySubscribed {
+			t.Errorf("the API subscribes, too: %v, %v", told, err)
 		}
 	})
 	if !slices.Equal(got, []string{subscribedReply}) {
@@ -91,7 +91,7 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { d.frame([]byte(`{"id":2,"subscribe":{"channel":"a"}}`)) })
 		for range 3 {
-			all.Go(func() { n.subscribeHere(operation{User: "bob", Channel: "a"}) })
+			all.Go(func() { d.s.SubscribeByServer("a", SubscribeCommand{}) })
 		}
 		all.Wait()
 		d.take()
@@ -109,7 +109,7 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 func TestRightIsLostDuringASubscription(t *testing.T) {
 	bus := &waitingBus{Bus: membus.New(membus.Config{}), asked: make(chan struct{}), goOn: make(chan struct{})}
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "own", SubscribeToken: true}),
-		func(n *node) { n.bus = bus })
+		func(n *Hub) { n.bus = bus })
 	caps := func(list string) jwt.MapClaims {
 		return jwt.MapClaims{"sub": "ann", "caps": json.RawMessage(list)}
 	}
@@ -128,7 +128,7 @@ func TestRightIsLostDuringASubscription(t *testing.T) {
 	if got := c.take(); len(got) != 2 || !strings.Contains(got[1], `"unsubscribe":{"code":2000`) {
 		t.Errorf("received %q", got)
 	}
-	if left := n.hub.subscriptions(); left != 0 {
+	if left := n.channels.subscriptions(); left != 0 {
 		t.Errorf("%d subscriptions left", left)
 	}
 }
@@ -162,13 +162,13 @@ func TestManyReservations(t *testing.T) {
 		})
 		all.Go(func() {
 			for j := range 10 {
-				n.unsubscribeHere(operation{Client: c.s.id.String(), Channel: fmt.Sprintf("ask:%d", j%3)})
+				c.s.EndSubscription(fmt.Sprintf("ask:%d", j%3))
 			}
 			c.hangUp()
 		})
 	}
 	all.Wait()
-	if left := n.hub.held(); left != 0 {
+	if left := n.channels.held(); left != 0 {
 		t.Errorf("%d channels left", left)
 	}
 }

@@ -4,9 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/guard"
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
 
 	"github.com/myriad-go/myriad/server/push/token"
@@ -18,119 +25,126 @@ import (
 // of the Go API. Any goroutine may call it.
 
 // Limits returns the limits with their defaults.
-func (s *Server) Limits() Limits { return s.node.limits }
+func (h *Hub) Limits() Limits { return h.limits }
 
 // Timing returns the intervals and timeouts with their defaults.
-func (s *Server) Timing() Timing { return s.node.timing }
+func (h *Hub) Timing() Timing { return h.timing }
 
 // Logger returns the logger.
-func (s *Server) Logger() *slog.Logger { return s.node.log }
+func (h *Hub) Logger() *slog.Logger { return h.log }
 
 // Clock returns the clock.
-func (s *Server) Clock() Clock { return s.node.clock }
+func (h *Hub) Clock() Clock { return h.clock }
 
 // Version returns Config.Version.
-func (s *Server) Version() string { return s.node.version }
+func (h *Hub) Version() string { return h.version }
 
 // NodeID returns the random id that names this node in the cluster.
-func (s *Server) NodeID() string { return s.node.id.String() }
+func (h *Hub) NodeID() string { return h.id.String() }
 
 // NewID returns a random UUID (RFC 9562 §5.4).
-func (s *Server) NewID() string { return s.node.newClientID().String() }
-
-// Doors returns Config.Doors.
-func (s *Server) Doors() []Door { return s.given }
+func (h *Hub) NewID() string { return h.random.newClientID().String() }
 
 // Workers returns the pool that runs slow commands.
-func (s *Server) Workers() *workers.Pool { return s.pool }
+func (h *Hub) Workers() *workers.Pool { return h.pool }
 
 // Bus returns the bus.
-func (s *Server) Bus() bus.Bus { return s.node.bus }
+func (h *Hub) Bus() bus.Bus { return h.bus }
 
 // Local returns the bus if it is one within this process, else nil.
-func (s *Server) Local() bus.Local { return s.node.local }
+func (h *Hub) Local() bus.Local { return h.local }
 
 // BusDeadline returns ctx with the end of how long a method of the bus may wait for other nodes.
-func (s *Server) BusDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return s.node.deadline(ctx)
+func (h *Hub) BusDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return h.deadline(ctx)
 }
 
 // PublishLog publishes p, whose data are as its kind says, to a log of the door, which is no
 // channel: its name begins with a zero byte. It returns an Error for a publication above the
 // limit, and ErrDraining while the server shuts down.
-func (s *Server) PublishLog(ctx context.Context, log bus.Topic, p Publication) (Position, error) {
-	if p.Size() > s.node.limits.Publication {
+func (h *Hub) PublishLog(ctx context.Context, log bus.Topic, p Publication) (Position, error) {
+	if p.Size() > h.limits.Publication {
 		return Position{}, ErrBadData
 	}
-	if !s.node.gate.enter() {
+	if !h.gate.enter() {
 		return Position{}, ErrDraining
 	}
-	defer s.node.gate.leave()
-	return s.node.publishTopic(ctx, log, p)
+	defer h.gate.leave()
+	return h.publishTopic(ctx, log, p)
 }
 
 // PublishExact is Publish for data of that kind. JSON is sent as it is, spaces between its tokens
 // included. It returns an Error for an invalid channel or invalid data.
-func (s *Server) PublishExact(ctx context.Context, channel string, data []byte, kind Kind) error {
-	_, err := s.node.publishKept(ctx, channel, Publication{Data: data, Kind: kind}, false, true)
+func (h *Hub) PublishExact(ctx context.Context, channel string, data []byte, kind Kind) error {
+	_, err := h.Publish(ctx, channel, Publication{Data: data, Kind: kind}, false, true)
 	return err
 }
 
 // CountMessages adds to the number of messages that were queued for subscribers. A door calls it
 // that delivers publications by itself.
-func (s *Server) CountMessages(n int) { s.node.count.messages.Add(uint64(n)) }
+func (h *Hub) CountMessages(n int) { h.count.messages.Add(uint64(n)) }
 
 // Rules returns the rules of a channel. The Namespace is not changed; after Reload, Rules may
 // return another.
-func (s *Server) Rules(channel string) *Namespace { return s.node.rules.of(channel) }
+func (h *Hub) Rules(channel string) *Namespace { return h.rules.Of(channel) }
 
 // CheckChannel returns an Error for a name that no channel has.
-func (s *Server) CheckChannel(name string) error { return s.node.checkChannel(name) }
+func (h *Hub) CheckChannel(name string) error { return h.rules.Check(name) }
 
 // IsChannelName reports whether a channel may have the name.
-func (s *Server) IsChannelName(name string) bool { return s.node.validChannel(name) }
+func (h *Hub) IsChannelName(name string) bool { return h.rules.IsName(name) }
 
 // ChannelRule says why CheckChannel refuses a name, in a sentence about subject.
-func (s *Server) ChannelRule(subject, name string) string { return s.node.channelRule(subject, name) }
+func (h *Hub) ChannelRule(subject, name string) string { return h.rules.WhyNot(subject, name) }
 
 // SubscribersHere returns how many subscribers a channel has on this node.
-func (s *Server) SubscribersHere(channel string) int { return s.node.hub.subscribers(channel) }
+func (h *Hub) SubscribersHere(channel string) int { return h.channels.subscribers(channel) }
 
-// ChannelsHere lists at most `most` channels of this node whose names are wanted, those with the
-// most subscribers first.
-func (s *Server) ChannelsHere(wanted func(name string) bool, most int) []ChannelInfo {
-	return s.node.hub.matching(wanted, most).Channels
+// MatchingChannels lists at most `most` channels of this node whose names are wanted, those with
+// the most subscribers first.
+func (h *Hub) MatchingChannels(wanted func(name string) bool, most int) ChannelList {
+	return h.channels.matching(wanted, most)
+}
+
+// Subscriptions returns the number of members of all channels, other than operators.
+func (h *Hub) Subscriptions() int { return h.channels.subscriptions() }
+
+// Sessions returns the sessions that have not ended.
+func (h *Hub) Sessions() []*Session { return h.wheel.all() }
+
+// Clients returns the sessions of clients that have not ended, without those of operators.
+func (h *Hub) Clients() []*Session {
+	return slices.DeleteFunc(h.wheel.all(), func(s *Session) bool { return s.watcher })
 }
 
 // Start begins a session of a client whose connection has just opened. Its first operation must be
 // connect.
-func (s *Server) Start(t Transport, f Form) *Session { return s.node.start(t, f) }
+func (h *Hub) Start(t Transport, f Form) *Session { return h.start(t, f) }
 
 // StartConnected begins a session of a client that has shown who it is.
-func (s *Server) StartConnected(t Transport, f Form, g Grant) *Session {
-	return s.node.startConnected(t, f, g)
+func (h *Hub) StartConnected(t Transport, f Form, g Grant) *Session {
+	return h.startConnected(t, f, g)
 }
 
 // Authenticates reports whether clients must show who they are.
-func (s *Server) Authenticates() bool { return s.node.authenticates() }
+func (h *Hub) Authenticates() bool { return h.authenticates() }
 
 // Authenticate returns what a token grants. If clients need not show who they are, the grant is
 // zero.
-func (s *Server) Authenticate(token string) (Grant, error) { return s.node.authenticate(token) }
+func (h *Hub) Authenticate(token string) (Grant, error) { return h.authenticate(token) }
 
 // AuthenticateRequest returns what the token of a request grants, or what Hooks.Connect says of a
 // client without one. It asks about the channels that the client wants. f is the form of its
 // session.
-func (s *Server) AuthenticateRequest(r *http.Request, f Form, token string, channels []string) (Grant, error) {
-	n := s.node
-	g, err := n.authenticate(token)
-	if !errors.Is(err, ErrNoToken) || n.hooks.Connect == nil {
+func (h *Hub) AuthenticateRequest(r *http.Request, f Form, token string, channels []string) (Grant, error) {
+	g, err := h.authenticate(token)
+	if !errors.Is(err, ErrNoToken) || h.hooks.Connect == nil {
 		return g, err
 	}
-	id := n.newClientID()
-	client := s.Asking(r).caller(f)
+	id := h.random.newClientID()
+	client := h.Asking(r).caller(f)
 	client.Client = id.String()
-	g, err = n.connectByHook(client, r.RemoteAddr, ConnectRequest{Token: token, Channels: channels})
+	g, err = h.connectByHook(client, r.RemoteAddr, ConnectRequest{Token: token, Channels: channels})
 	g.id = id
 	return g, err
 }
@@ -144,14 +158,14 @@ type Asking struct {
 // Asking returns what hooks may learn of a request, or nil if there is no hook. Only the request's
 // handler may call it. A door whose clients have no HTTP request passes nil: hooks then learn the
 // client's transport and protocol alone.
-func (s *Server) Asking(r *http.Request) *Asking {
+func (h *Hub) Asking(r *http.Request) *Asking {
 	switch {
-	case !s.node.remember:
+	case !h.remember:
 		return nil
 	case r == nil:
 		return new(Asking)
 	}
-	return &Asking{s.node.hooks.selected(r.Header), s.node.hooks.values(r)}
+	return &Asking{h.hooks.selected(r.Header), h.hooks.values(r)}
 }
 
 // KeepsValues reports whether a has the values of the request's context, so that the request need
@@ -170,91 +184,134 @@ func (a *Asking) caller(f Form) Caller {
 	return c
 }
 
-// Introduce tells hooks of the client: a is what Server.Asking has returned. The door calls it
-// once, right after the start of the session and before Session.Ended. A session that is connected
-// already has the grant g.
-func (s *Session) Introduce(a *Asking, g Grant) {
-	if a == nil {
-		return
-	}
-	c := a.caller(s.form().Form)
-	c.Meta = g.meta
-	if s.IsConnected() {
-		c.values = nil
-	}
-	s.node.callers.add(s, c)
-}
-
 // Refused counts a refusal, and logs it with details, which are names and values in turn.
-func (s *Server) Refused(why Refusal, remote string, details ...any) {
-	s.node.refused(why, remote, details...)
+func (h *Hub) Refused(why Refusal, remote string, details ...any) {
+	h.refused(why, remote, details...)
 }
 
 // RefusedRequest is Refused for a request that gets an error response.
-func (s *Server) RefusedRequest(why Refusal, r *http.Request, details ...any) {
-	s.node.refusedRequest(why, r, details...)
+func (h *Hub) RefusedRequest(why Refusal, r *http.Request, details ...any) {
+	h.refusedRequest(why, r, details...)
+}
+
+// Table returns the rules of all channels.
+func (h *Hub) Table() *policy.Table { return h.rules }
+
+// SetRules replaces the namespaces and the rates.
+func (h *Hub) SetRules(all policy.Namespaces, rates policy.Rates) {
+	h.rates.Set(rates)
+	h.rules.Set(all)
 }
 
 // Tokens returns what checks clients' tokens, or nil: the server has no keys for them.
-func (s *Server) Tokens() *token.Verifier { return s.node.tokens }
+func (h *Hub) Tokens() *token.Verifier { return h.tokens }
 
 // Within returns ctx with an end after d, by the server's clock.
-func (s *Server) Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return s.node.within(ctx, d)
+func (h *Hub) Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return h.within(ctx, d)
 }
 
 // TTL returns the whole seconds until ends, at most a year.
-func (s *Server) TTL(ends time.Time) uint32 { return s.node.ttl(ends) }
-
-// ID returns the client's id, a UUID that names it in the whole cluster.
-func (s *Session) ID() string { return s.id.String() }
-
-// Form returns the form in which the client gets messages.
-func (s *Session) Form() Form { return s.form().Form }
-
-// AnswersPings reports whether the client must answer pings.
-func (s *Session) AnswersPings() bool { return s.form().answered }
-
-// Server returns the session's server.
-func (s *Session) Server() *Server { return s.node.server }
+func (h *Hub) TTL(ends time.Time) uint32 { return h.ttl(ends) }
 
 // HasConsole reports whether the server has a console.
-func (s *Server) HasConsole() bool { return s.node.sampler != nil }
+func (h *Hub) HasConsole() bool { return h.console }
 
 // WatcherGrant is that of an operator with the console's key instead of a token. Clients do not see
 // the subscriptions, and no counter includes them.
 var WatcherGrant = Grant{watcher: true}
 
 // Detach begins a response that outlives its handler. For an error see NotDetached.
-func (s *Server) Detach(w http.ResponseWriter) (ResponseStream, error) { return s.detach(w) }
+func (h *Hub) Detach(w http.ResponseWriter) (ResponseStream, error) { return h.openStream(w) }
 
 // Lacks reports whether a client with g needs a token for the channel that it does not have.
-func (s *Server) Lacks(g Grant, channel string) bool {
-	return s.Rules(channel).needsToken(channel, g.access())
+func (h *Hub) Lacks(g Grant, channel string) bool {
+	return h.Rules(channel).NeedsToken(channel, g.access())
 }
 
 // IsDraining reports whether Drain or Shutdown was called.
-func (s *Server) IsDraining() bool { return s.node.isDraining() }
+func (h *Hub) IsDraining() bool { return h.isDraining() }
 
 // MayConnectNow returns how long the user of g has to wait; 0: it may connect. The attempt is
 // counted.
-func (s *Server) MayConnectNow(g Grant) time.Duration { return s.node.mayConnectNow(g.User) }
+func (h *Hub) MayConnectNow(g Grant) (wait time.Duration) {
+	return h.rates.Connect(g.User, h.clock.Now())
+}
 
 // MayOpen reports whether a client of that address may open another connection now. The attempt is
 // counted.
-func (s *Server) MayOpen(remote string) bool {
-	limits := s.node.rates.Load()
-	return limits == nil || limits.addressConnections.take(addressKey(remote), s.node.clock.Now()) == 0
+func (h *Hub) MayOpen(remote string) bool {
+	return h.rates.Open(remote, h.clock.Now()) == 0
 }
 
-// NeedsKey reports whether the API needs a key.
-func (s *Server) NeedsKey() bool { return s.apiKey != nil }
+// LimitConnections answers 429 to addresses that open connections too often.
+func (h *Hub) LimitConnections(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodOptions {
+			if wait := h.rates.Open(r.RemoteAddr, h.clock.Now()); wait > 0 {
+				h.RefuseRate(w, r, wait)
+				return
+			}
+		}
+		next(w, r)
+	}
+}
 
-// IsKey reports whether text is the API's key. It takes a time that does not reveal the key.
-func (s *Server) IsKey(text string) bool { return s.apiKey != nil && s.apiKey.is(text) }
+// MayCallNow reports whether the address may call the API, or answers 429.
+func (h *Hub) MayCallNow(w http.ResponseWriter, r *http.Request) bool {
+	wait := h.CountCall(r)
+	if wait > 0 {
+		h.RefuseRate(w, r, wait)
+	}
+	return wait == 0
+}
 
-// ShowsKey reports whether a request carries the API's key.
-func (s *Server) ShowsKey(r *http.Request) bool { return s.apiKey.matches(r) }
+// CountCall counts a call of the API, and returns how long the address has to wait. 0: it may call
+// now.
+func (h *Hub) CountCall(r *http.Request) (wait time.Duration) {
+	return h.rates.Call(r.RemoteAddr, h.clock.Now())
+}
+
+// RefuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
+func (h *Hub) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
+	h.refusedRequest(RefusedRate, r)
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	answer.WriteError(w, http.StatusTooManyRequests, ErrTooManyRequests.Code, ErrTooManyRequests.Message)
+}
+
+// Keys returns the keys of the API and of operators.
+func (h *Hub) Keys() *guard.Keys { return h.keys }
+
+// ForOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
+// channels and clients, and what is published.
+func (h *Hub) ForOperator(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		switch {
+		case h.keys.IsOperator(r):
+			next(w, r)
+		case !h.keys.HasOperators():
+			answer.WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
+				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
+					"--api-key")
+		default:
+			h.refusedRequest(RefusedKey, r)
+			answer.WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
+				"the header X-API-Key is missing or wrong")
+		}
+	}
+}
 
 // ComesFromAllowedPage reports whether Origin, or else Referer, says that an allowed page sent r.
-func (s *Server) ComesFromAllowedPage(r *http.Request) bool { return s.origins.vouches(r) }
+func (h *Hub) ComesFromAllowedPage(r *http.Request) bool { return h.origins.Vouch(r) }
+
+// UnlessDraining answers 503 in place of next when Drain or Shutdown was called.
+func (h *Hub) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if h.isDraining() {
+			answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down")
+			return
+		}
+		next(w, r)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -66,7 +68,7 @@ func TestServerSideSubscriptionFails(t *testing.T) {
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"a"}}) +
 		`"}}`))
-	c.wantClosed(t, "the bus does not subscribe", DisconnectServerError)
+	c.wantClosed(t, "the bus does not subscribe", answer.DisconnectServerError)
 	n.bus = memory
 }
 
@@ -78,7 +80,7 @@ func (failingBus) Subscribe(context.Context, bus.Topic, bus.Receiver) error {
 
 // A session that has been told nothing yet keeps at most Limits.Queue bytes.
 func TestHeldMessagesAreBounded(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 1000 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1000 })
 	c := n.connected("news")
 	c.s.Hold()
 	long := &Message{Payload: []byte(strings.Repeat("x", 600))}
@@ -103,23 +105,23 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 func TestSubscribeByServer(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "p", SubscribeToken: true}))
 	c := n.as(jwt.MapClaims{"sub": "ann"})
-	if told, err := c.s.subscribeByServer("p:1", SubscribeCommand{}); !told || err != nil {
+	if told, err := c.s.SubscribeByServer("p:1", SubscribeCommand{}); !told || err != nil {
 		t.Fatal(told, err)
 	}
 	c.want(t, "subscribed", `{"push":{"channel":"p:1","subscribe":{}}}`)
-	if told, err := c.s.subscribeByServer("p:1", SubscribeCommand{}); told || !errors.Is(err, ErrAlreadySubscribed) {
+	if told, err := c.s.SubscribeByServer("p:1", SubscribeCommand{}); told || !errors.Is(err, ErrAlreadySubscribed) {
 		t.Error("subscribed twice:", told, err)
 	}
 	n.publish(context.Background(), "p:1", Publication{Data: []byte("1")})
 	c.want(t, "publication", `{"push":{"channel":"p:1","pub":{"data":1}}}`)
-	c.s.end("p:1", unsubscribedByServer)
+	c.s.end("p:1", answer.UnsubscribedByServer)
 	c.want(t, "ended", `{"push":{"channel":"p:1","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
 }
 
 // rpc and send reach the server's program.
 func TestRPCAndMessage(t *testing.T) {
 	var sent []string
-	n := newTestNode(t, func(n *node) {
+	n := newTestNode(t, func(n *Hub) {
 		n.onRPC = func(_ context.Context, c Caller, method string, data []byte) ([]byte, error) {
 			switch method {
 			case "echo":

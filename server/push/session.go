@@ -1,11 +1,21 @@
 package push
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/strict"
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // A Session is one client, over any transport. It has no goroutine. Its door calls the operations
@@ -15,9 +25,9 @@ import (
 // mu guards the fields below it. A caller may hold locks of the bus when it takes mu; a holder of
 // mu may take only the wheel's lock.
 type Session struct {
-	node *node
-	t    Transport
-	id   clientID
+	hub *Hub
+	t   Transport
+	id  clientID
 
 	formID formID // of its node's table of forms
 
@@ -41,7 +51,7 @@ type Session struct {
 // An identity is the content of a connection's token.
 type identity struct {
 	user string
-	caps atomic.Pointer[capabilities] // nil without any
+	caps atomic.Pointer[policy.Capabilities] // nil without any
 
 	info     atomic.Pointer[[]byte] // JSON; nil without any
 	channels []string               // to which it may subscribe without another token
@@ -95,17 +105,17 @@ func (s *Session) IsClosing() bool { return s.flags.Load()&isClosing != 0 }
 const QueueSlack = 64 << 10
 
 // start adds a client whose connection has just opened. Its first operation must be connect.
-func (n *node) start(t Transport, f Form) *Session {
-	return n.begin(&Session{node: n, t: t, id: n.newClientID(), formID: n.idOf(f), slot: notInWheel})
+func (h *Hub) start(t Transport, f Form) *Session {
+	return h.begin(&Session{hub: h, t: t, id: h.random.newClientID(), formID: h.idOf(f), slot: notInWheel})
 }
 
 // startConnected adds a client that has shown its token already.
-func (n *node) startConnected(t Transport, f Form, g Grant) *Session {
+func (h *Hub) startConnected(t Transport, f Form, g Grant) *Session {
 	id := g.id
 	if id == (clientID{}) {
-		id = n.newClientID()
+		id = h.random.newClientID()
 	}
-	s := n.begin(&Session{node: n, t: t, id: id, formID: n.idOf(f), slot: notInWheel, watcher: g.watcher})
+	s := h.begin(&Session{hub: h, t: t, id: id, formID: h.idOf(f), slot: notInWheel, watcher: g.watcher})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setConnected(g)
@@ -113,15 +123,15 @@ func (n *node) startConnected(t Transport, f Form, g Grant) *Session {
 }
 
 // begin starts a session that the caller has made.
-func (n *node) begin(s *Session) *Session {
-	n.sessions.Add(1)
-	n.count.connections.Add(s.counted())
+func (h *Hub) begin(s *Session) *Session {
+	h.sessions.Add(1)
+	h.count.connections.Add(s.counted())
 	s.mu.Lock()
-	s.endAt = n.clock.Now().Add(n.timing.Connect).UnixNano()
-	n.wheel.set(s, s.endAt)
+	s.endAt = h.clock.Now().Add(h.timing.Connect).UnixNano()
+	h.wheel.set(s, s.endAt)
 	s.mu.Unlock()
-	if n.isDraining() {
-		s.Disconnect(DisconnectShutdown)
+	if h.isDraining() {
+		s.Disconnect(answer.DisconnectShutdown)
 	}
 	return s
 }
@@ -129,10 +139,10 @@ func (n *node) begin(s *Session) *Session {
 // setConnected makes s connected, as the user of g, or without a user if g is zero. The caller
 // holds s.mu.
 func (s *Session) setConnected(g Grant) {
-	now := s.node.clock.Now()
+	now := s.hub.clock.Now()
 	s.stage = stageConnected
 	s.hooked = g.Hooked
-	if g.User != "" || g.Hooked || s.node.hooks.Subscribe != nil {
+	if g.User != "" || g.Hooked || s.hub.hooks.Subscribe != nil {
 		s.identity = &identity{user: g.User, channels: g.Channels}
 		s.identity.show(g.info)
 		if len(g.caps) > 0 {
@@ -140,18 +150,18 @@ func (s *Session) setConnected(g Grant) {
 			s.identity.caps.Store(&caps)
 		}
 	}
-	s.pingAt = now.Add(s.node.firstPing()).UnixNano()
+	s.pingAt = now.Add(s.hub.firstPing()).UnixNano()
 	s.endAt = 0
 	if !g.Ends.IsZero() {
 		s.expireAt(g.Ends)
 	}
-	s.node.wheel.set(s, s.deadline())
+	s.hub.wheel.set(s, s.deadline())
 }
 
 // expireAt sets the expiry of the token. The caller holds s.mu, and then sets the wheel.
 func (s *Session) expireAt(ends time.Time) {
 	if s.form().answered && !s.hooked {
-		ends = ends.Add(s.node.timing.Refresh)
+		ends = ends.Add(s.hub.timing.Refresh)
 	}
 	s.endAt = sinceEpoch(ends)
 }
@@ -174,7 +184,7 @@ func (s *Session) Offer(m *Message) Offered {
 }
 
 func (s *Session) offerNow(m *Message) Offered {
-	if queued := s.t.Queued(); queued > 0 && queued+len(m.Payload) > s.node.limits.Queue {
+	if queued := s.t.Queued(); queued > 0 && queued+len(m.Payload) > s.hub.limits.Queue {
 		return OfferFull
 	}
 	switch s.t.Send(m) {
@@ -199,14 +209,14 @@ const (
 // reply. size is that of the message, or of its largest publication, in bytes.
 func (s *Session) TooSlow(channel string, size int) {
 	queued := s.t.Queued()
-	if !s.Disconnect(DisconnectSlow) {
+	if !s.Disconnect(answer.DisconnectSlow) {
 		return
 	}
-	s.node.count.slow.Add(1)
-	s.node.slowest.add(SlowClient{At: s.node.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
+	s.hub.count.slow.Add(1)
+	s.hub.slowest.add(SlowClient{At: s.hub.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
 		Queued: queued})
-	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.User(), "channel", channel,
-		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.node.limits.Queue)
+	s.hub.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.User(), "channel", channel,
+		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.hub.limits.Queue)
 }
 
 // tell queues news of the client's subscriptions or of its connection. If there is no room, the
@@ -229,7 +239,7 @@ func (s *Session) tick(now time.Time) {
 		s.ping()
 	}
 	if todo&doRefresh != 0 {
-		s.node.clock.AfterFunc(0, s.refreshByHook) // a hook may block
+		s.hub.clock.AfterFunc(0, s.refreshByHook) // a hook may block
 	}
 	if todo&doExpire != 0 {
 		s.expireSubscriptions(now.UnixNano())
@@ -260,23 +270,23 @@ func (s *Session) due(now int64) (reason Disconnect, do todo) {
 	case s.IsClosing():
 		// It stays in the wheel until its transport has ended, because the wheel is the list of
 		// sessions.
-		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
+		s.hub.wheel.set(s, now+int64(s.hub.timing.Ping))
 		return reason, 0
 	case s.pongBy != 0 && now >= s.pongBy:
-		reason = DisconnectNoPong
-	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.node.hooks.Refresh != nil:
+		reason = answer.DisconnectNoPong
+	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.hub.hooks.Refresh != nil:
 		do |= doRefresh
-		s.endAt = now + int64(s.node.timing.Refresh) // if the hook does not answer
+		s.endAt = now + int64(s.hub.timing.Refresh) // if the hook does not answer
 	case s.endAt != 0 && now >= s.endAt:
-		reason = DisconnectExpired
+		reason = answer.DisconnectExpired
 		if s.stage != stageConnected {
-			reason = DisconnectStale
+			reason = answer.DisconnectStale
 		}
 	case s.pingAt != 0 && now >= s.pingAt:
 		do |= doPing
-		s.pingAt = now + int64(s.node.timing.Ping)
+		s.pingAt = now + int64(s.hub.timing.Ping)
 		if s.form().answered {
-			s.pongBy = now + int64(s.node.timing.Pong)
+			s.pongBy = now + int64(s.hub.timing.Pong)
 		}
 	}
 	if s.identity != nil && s.identity.subsEnd != 0 && now >= s.identity.subsEnd {
@@ -286,7 +296,7 @@ func (s *Session) due(now int64) (reason Disconnect, do todo) {
 	if s.lagging {
 		do |= doCatchUp
 	}
-	s.node.wheel.set(s, max(s.deadline(), now))
+	s.hub.wheel.set(s, max(s.deadline(), now))
 	return reason, do
 }
 
@@ -298,7 +308,7 @@ func (s *Session) deadline() int64 {
 		times[3] = s.identity.subsEnd
 	}
 	if s.lagging {
-		times[4] = s.node.clock.Now().UnixNano() + int64(wheelSlot)
+		times[4] = s.hub.clock.Now().UnixNano() + int64(wheelSlot)
 	}
 	for _, at := range times {
 		if at != 0 && (first == 0 || at < first) {
@@ -319,22 +329,22 @@ func (s *Session) Disconnect(why Disconnect) bool {
 	if s.flags.Or(isClosing)&isClosing != 0 {
 		return false
 	}
-	s.t.Close(s.node.sendable(why))
+	s.t.Close(s.hub.sendable(why))
 	return true
 }
 
 // sendable returns why, or what is sent instead of a hook's Disconnect that no close frame can
 // carry.
-func (n *node) sendable(why Disconnect) Disconnect {
+func (h *Hub) sendable(why Disconnect) Disconnect {
 	switch {
 	case why == Disconnect{}:
-		return DisconnectForced
-	case why.isValid():
+		return answer.DisconnectForced
+	case why.IsValid():
 		return why
 	}
-	n.log.Error("push: a hook's Disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes",
+	h.log.Error("push: a hook's Disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes",
 		"code", why.Code, "reason bytes", len(why.Reason))
-	return DisconnectServerError
+	return answer.DisconnectServerError
 }
 
 // Ended removes the session from the wheel and its channels. The door calls it exactly once, after
@@ -343,15 +353,15 @@ func (s *Session) Ended() {
 	s.flags.Or(isClosing)
 	s.mu.Lock()
 	members := s.members
-	s.node.held.drop(s)
+	s.hub.held.drop(s)
 	s.stage, s.members = stageEnded, nil
-	s.node.wheel.remove(s)
+	s.hub.wheel.remove(s)
 	s.mu.Unlock()
-	s.node.callers.drop(s)
+	s.hub.callers.drop(s)
 	for _, m := range members {
-		s.node.hub.leave(m)
+		s.hub.channels.leave(m)
 	}
-	s.node.gone(s)
+	s.hub.gone(s)
 }
 
 // counted returns 1, or 0 for a watcher, which counters of clients, subscribers and messages
@@ -373,8 +383,8 @@ func (s *Session) SessionID() string {
 	if f, ok := s.form().Form.(OneWayForm); !ok || !f.OneWay() {
 		return ""
 	}
-	n := s.node
-	n.sessionKey.once.Do(func() { n.read(n.sessionKey.key[:]) })
+	n := s.hub
+	n.sessionKey.once.Do(func() { n.random.fill(n.sessionKey.key[:]) })
 	mac := hmac.New(sha256.New, n.sessionKey.key[:])
 	mac.Write(s.id[:])
 	id := clientID(mac.Sum(nil)[:len(clientID{})])
@@ -396,7 +406,7 @@ type heldMessages struct {
 
 // Hold makes messages for the session wait until LetGo.
 func (s *Session) Hold() {
-	h := &s.node.held
+	h := &s.hub.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.list == nil {
@@ -408,14 +418,14 @@ func (s *Session) Hold() {
 
 // offerHeld is Offer for a session that holds.
 func (s *Session) offerHeld(m *Message) Offered {
-	h := &s.node.held
+	h := &s.hub.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	waiting := h.list[s]
 	switch {
 	case waiting == nil: // let go meanwhile
 		return s.offerNow(m)
-	case waiting.bytes > 0 && waiting.bytes+len(m.Payload) > s.node.limits.Queue:
+	case waiting.bytes > 0 && waiting.bytes+len(m.Payload) > s.hub.limits.Queue:
 		return OfferFull
 	}
 	waiting.payloads = append(waiting.payloads, append([]byte(nil), m.Payload...))
@@ -426,7 +436,7 @@ func (s *Session) offerHeld(m *Message) Offered {
 // LetGo sends first, then what has waited. It returns OfferFull if the client's queue has no room
 // for all of it.
 func (s *Session) LetGo(first []byte) Offered {
-	h := &s.node.held
+	h := &s.hub.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	waiting := h.list[s]
@@ -451,4 +461,110 @@ func (h *held) drop(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.list, s)
+}
+
+// Introduce tells hooks of the client: a is what Server.Asking has returned. The door calls it
+// once, right after the start of the session and before Session.Ended. A session that is connected
+// already has the grant g.
+func (s *Session) Introduce(a *Asking, g Grant) {
+	if a == nil {
+		return
+	}
+	c := a.caller(s.form().Form)
+	c.Meta = g.meta
+	if s.IsConnected() {
+		c.values = nil
+	}
+	s.hub.callers.add(s, c)
+}
+
+// ID returns the client's id, a UUID that names it in the whole cluster.
+func (s *Session) ID() string { return s.id.String() }
+
+// Form returns the form in which the client gets messages.
+func (s *Session) Form() Form { return s.form().Form }
+
+// AnswersPings reports whether the client must answer pings.
+func (s *Session) AnswersPings() bool { return s.form().answered }
+
+// Hub returns the session's hub.
+func (s *Session) Hub() *Hub { return s.hub }
+
+// OpenEvents sends what is queued for s, and opens the transport for what follows. ended is called
+// when the stream has ended; it must call Session.Ended.
+func (s *Session) OpenEvents(t *StreamTransport, stream ResponseStream, ended func()) {
+	// on any other error the stream has ended, and calls what OnClose gets
+	first := fmt.Appendf(nil, "retry: %d\n\n", s.hub.retry().Milliseconds())
+	if t.Open(stream, first) == ErrQueueFull {
+		s.TooSlow("", len(first))
+	}
+	stream.OnClose(ended)
+}
+
+// A ConnectionInfo is what operators may know of a connection.
+type ConnectionInfo struct {
+	Client    string   `json:"client"`
+	User      string   `json:"user"`
+	Node      string   `json:"node"`
+	Remote    string   `json:"remote"`
+	Transport string   `json:"transport"`
+	Protocol  string   `json:"protocol"`
+	Queued    int      `json:"queued"`   // bytes that wait for the client
+	Channels  []string `json:"channels"` // its subscriptions, in order
+}
+
+// Info returns what operators may know of the session, without the name of its node.
+func (s *Session) Info() ConnectionInfo {
+	info := ConnectionInfo{Client: s.id.String(), User: s.User(), Remote: s.t.Remote(),
+		Queued: s.t.Queued(), Channels: []string{}}
+	info.Transport, info.Protocol = s.form().Kind()
+	s.mu.Lock()
+	for _, m := range s.members {
+		info.Channels = append(info.Channels, m.ch.name)
+	}
+	s.mu.Unlock()
+	slices.Sort(info.Channels)
+	return info
+}
+
+// form returns the session's form.
+func (s *Session) form() *formEntry { return &s.hub.forms[s.formID] }
+
+// refreshByHook asks whether a connection that has expired goes on.
+func (s *Session) refreshByHook() {
+	if s.IsClosing() {
+		return
+	}
+	a, err := s.hub.hooks.Refresh(context.Background(), s.caller())
+	var why Disconnect
+	switch {
+	case errors.As(err, &why):
+		s.hookFailed("refresh", err)
+		s.Disconnect(why)
+	case err != nil:
+		s.hub.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
+	case a.Expired || s.hub.isPast(a.ExpireAt):
+		s.Disconnect(answer.DisconnectExpired)
+	default:
+		s.refreshed(a)
+	}
+}
+
+// refreshed applies the answer of Hooks.Refresh.
+func (s *Session) refreshed(a RefreshAnswer) {
+	if a.Caps != nil {
+		caps, err := s.hub.regexes.Capabilities(a.Caps)
+		if err != nil {
+			s.hookFailed("refresh", err)
+			return
+		}
+		s.setCapabilities(caps)
+	}
+	if s.identity != nil {
+		s.identity.show(strict.Compact(a.Info))
+	}
+	if len(a.Meta) > 0 && json.Valid(a.Meta) {
+		s.hub.callers.setMeta(s, a.Meta)
+	}
+	s.expireFrom(endOf(a.ExpireAt))
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 func TestConnectAndSubscribeInOneFrame(t *testing.T) {
@@ -15,7 +17,7 @@ func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 	c := n.dial()
 	c.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2," +
 		"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":3,\"ping\":{}}\n"))
-	id := c.s.id.String()
+	id := c.s.ID()
 	c.want(t, "one frame",
 		`{"id":1,"connect":{"client":"`+id+`","version":"test","ping":25,"pong":true}}`+"\n"+`{"id":2,"subscribe":{}}`,
 		`{"id":3,"ping":{}}`)
@@ -38,11 +40,11 @@ func TestOffersAreReadPast(t *testing.T) {
 			subscribe = "\x11\x08\x02\x2a\x0d\x0a\x04news\x48\x01\x50\x01\xa0\x06\x01"
 		}
 		f := new(fakeTransport)
-		f.s = n.start(f, form)
+		f.s = n.Start(f, form)
 		f.frame([]byte(connect))
 		f.frame([]byte(subscribe))
 		got := f.take()
-		if len(got) != 2 || !strings.Contains(got[0], f.s.id.String()) || strings.Contains(got[0]+got[1], "flag") {
+		if len(got) != 2 || !strings.Contains(got[0], f.s.ID()) || strings.Contains(got[0]+got[1], "flag") {
 			t.Errorf("%v: %q", form, got)
 		}
 		f.wantOpen(t, "after offers")
@@ -105,26 +107,26 @@ func TestFramesThatDisconnect(t *testing.T) {
 		fresh       bool
 		want        Disconnect
 	}{
-		{"empty", "", false, DisconnectBadRequest},
-		{"an empty line", "\n", false, DisconnectBadRequest},
-		{"not JSON", "hello", false, DisconnectBadRequest},
-		{"half a command", `{"id":1,`, false, DisconnectBadRequest},
-		{"no method", `{"id":1}`, false, DisconnectBadRequest},
-		{"an unknown method", `{"id":1,"dance":{}}`, false, DisconnectBadRequest},
-		{"no id", `{"subscribe":{"channel":"news"}}`, false, DisconnectBadRequest},
-		{"connect twice", `{"id":1,"connect":{}}`, false, DisconnectBadRequest},
-		{"a pong without a ping", `{}`, false, DisconnectBadRequest},
-		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, DisconnectBadRequest},
-		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, DisconnectBadRequest},
-		{"presence without a channel", `{"id":1,"presence":{}}`, false, DisconnectBadRequest},
-		{"history without a channel", `{"id":1,"history":{}}`, false, DisconnectBadRequest},
-		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, DisconnectBadRequest},
-		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, DisconnectBadRequest},
-		{"too many commands", many, false, DisconnectBadRequest},
-		{"send", `{"send":{"data":1}}`, false, DisconnectNotAvailable},
-		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, DisconnectBadRequest},
-		{"pong before connect", `{}`, true, DisconnectBadRequest},
-		{"connect without an id", `{"connect":{}}`, true, DisconnectBadRequest},
+		{"empty", "", false, answer.DisconnectBadRequest},
+		{"an empty line", "\n", false, answer.DisconnectBadRequest},
+		{"not JSON", "hello", false, answer.DisconnectBadRequest},
+		{"half a command", `{"id":1,`, false, answer.DisconnectBadRequest},
+		{"no method", `{"id":1}`, false, answer.DisconnectBadRequest},
+		{"an unknown method", `{"id":1,"dance":{}}`, false, answer.DisconnectBadRequest},
+		{"no id", `{"subscribe":{"channel":"news"}}`, false, answer.DisconnectBadRequest},
+		{"connect twice", `{"id":1,"connect":{}}`, false, answer.DisconnectBadRequest},
+		{"a pong without a ping", `{}`, false, answer.DisconnectBadRequest},
+		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, answer.DisconnectBadRequest},
+		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, answer.DisconnectBadRequest},
+		{"presence without a channel", `{"id":1,"presence":{}}`, false, answer.DisconnectBadRequest},
+		{"history without a channel", `{"id":1,"history":{}}`, false, answer.DisconnectBadRequest},
+		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, answer.DisconnectBadRequest},
+		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, answer.DisconnectBadRequest},
+		{"too many commands", many, false, answer.DisconnectBadRequest},
+		{"send", `{"send":{"data":1}}`, false, answer.DisconnectNotAvailable},
+		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, answer.DisconnectBadRequest},
+		{"pong before connect", `{}`, true, answer.DisconnectBadRequest},
+		{"connect without an id", `{"connect":{}}`, true, answer.DisconnectBadRequest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newTestNode(t)
@@ -145,7 +147,7 @@ func TestPublish(t *testing.T) {
 	n := newTestNode(t)
 	a, b, other := n.connected("news"), n.connected("news"), n.connected("sport")
 	a.frame([]byte(`{"id":3,"publish":{"channel":"news","data":{"text": "hi"}}}`))
-	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.id.String() +
+	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.ID() +
 		`"}}}}`
 	a.want(t, "the publisher", pub, `{"id":3,"publish":{}}`)
 	b.want(t, "another subscriber", pub)
@@ -168,14 +170,14 @@ func TestPublish(t *testing.T) {
 }
 
 func TestPublishDenied(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
+	n := newTestNode(t, func(n *Hub) { n.rules.DenyClientPublish = true })
 	c := n.connected()
 	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
 	c.want(t, "publish", `{"id":3,"error":{"code":103,"message":"permission denied"}}`)
 }
 
 func TestChannelLimit(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Channels = 3 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Channels = 3 })
 	c := n.connected("a", "b", "c")
 	c.frame([]byte(`{"id":9,"subscribe":{"channel":"d"}}`))
 	c.want(t, "one too many", `{"id":9,"error":{"code":106,"message":"limit exceeded"}}`)
@@ -197,7 +199,7 @@ func TestPing(t *testing.T) {
 	n.clock.advance(n.timing.Pong / 2)
 	c.wantOpen(t, "half of the time to answer has passed")
 	n.clock.advance(n.timing.Pong)
-	c.wantClosed(t, "no answer", DisconnectNoPong)
+	c.wantClosed(t, "no answer", answer.DisconnectNoPong)
 	c.hangUp()
 	n.clock.advance(10 * n.timing.Ping)
 	c.want(t, "after the end")
@@ -229,12 +231,12 @@ func TestStale(t *testing.T) {
 	n.clock.advance(n.timing.Connect - time.Second)
 	silent.wantOpen(t, "there is time left")
 	n.clock.advance(2 * time.Second)
-	silent.wantClosed(t, "nothing was sent", DisconnectStale)
-	expired.wantClosed(t, "connect was refused", DisconnectStale)
+	silent.wantClosed(t, "nothing was sent", answer.DisconnectStale)
+	expired.wantClosed(t, "connect was refused", answer.DisconnectStale)
 }
 
 func TestSlowConsumer(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 4096 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 4096 })
 	slow, quick := n.connected("news", "more"), n.connected("news")
 	slow.stuck = true
 	data := []byte(`"` + strings.Repeat("x", 200) + `"`)
@@ -246,7 +248,7 @@ func TestSlowConsumer(t *testing.T) {
 			t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
 		}
 	}
-	slow.wantClosed(t, "not reading", DisconnectSlow)
+	slow.wantClosed(t, "not reading", answer.DisconnectSlow)
 	quick.wantOpen(t, "reading")
 	if slow.max > 4096 || slow.max < 3000 {
 		t.Errorf("%d bytes were queued, the limit is 4096", slow.max)
@@ -270,25 +272,25 @@ func TestSlowByTheTransportsLimit(t *testing.T) {
 	c := n.connected("news")
 	c.full = true
 	n.publish(context.Background(), "news", Publication{Data: []byte("1")})
-	c.wantClosed(t, "the transport is full", DisconnectSlow)
+	c.wantClosed(t, "the transport is full", answer.DisconnectSlow)
 }
 
 // The queue of a client that sends many commands and reads no replies is bounded.
 func TestSlowReader(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 1000 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1000 })
 	c := n.connected()
 	c.stuck = true
 	for range 100 {
 		c.frame([]byte(`{"id":3,"ping":{}}`))
 	}
-	c.wantClosed(t, "not reading replies", DisconnectSlow)
+	c.wantClosed(t, "not reading replies", answer.DisconnectSlow)
 	if c.max > 1000 {
 		t.Errorf("%d bytes queued", c.max)
 	}
 }
 
 func TestOneMessageAboveTheQueueLimit(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 100 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 100 })
 	c := n.connected("news")
 	n.publish(context.Background(), "news", Publication{Data: []byte(`"` + strings.Repeat("x", 500) + `"`)})
 	if got := c.take(); len(got) != 1 {
@@ -314,7 +316,7 @@ func TestDrain(t *testing.T) {
 	late := n.dial()
 	for i, c := range []*fakeTransport{a, b, late} {
 		waitFor(t, "a client to be disconnected", c.isClosed)
-		c.wantClosed(t, fmt.Sprint("client ", i), DisconnectShutdown)
+		c.wantClosed(t, fmt.Sprint("client ", i), answer.DisconnectShutdown)
 		c.hangUp()
 	}
 	if err := <-done; err != nil {
@@ -342,7 +344,7 @@ func FuzzFrame(f *testing.F) {
 		"\"unsubscribe\":{\"channel\":\"x\"}}"), []byte("{}"))
 	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"send\":{}}"), []byte("\n"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		n := newTestNode(t, func(n *node) { n.limits.Publication = 1000 })
+		n := newTestNode(t, func(n *Hub) { n.limits.Publication = 1000 })
 		bystander := n.connected("news")
 		c := n.dial()
 		c.frame(first)
@@ -383,7 +385,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Error("a late session is not closing")
 	}
 	opened.OpenEvents(late, q, opened.Ended)
-	q.wantClosed(t, "a late stream", DisconnectShutdown)
+	q.wantClosed(t, "a late stream", answer.DisconnectShutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {
 		t.Errorf("the log says:\n%s", n.log)

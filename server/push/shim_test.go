@@ -1,6 +1,7 @@
 package push
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"io/fs"
@@ -195,3 +196,8 @@ type shownNamespace struct {
 
 // consoleFiles are the files of the console's page.
 var consoleFiles = os.DirFS("console/page").(fs.ReadFileFS)
+
+// publishAs publishes p, whose fields a program cannot all set.
+func (s *Server) publishAs(ctx context.Context, channel string, p Publication) (Position, error) {
+	return s.hub.Publish(ctx, channel, p, false, false)
+}

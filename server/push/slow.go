@@ -1,12 +1,8 @@
 package push
 
-// This file handles slow subscribers in namespaces whose policy drops publications, and remembers
-// the latest slow clients for operators.
+// This file handles slow subscribers in namespaces whose policy drops publications.
 
 import (
-	"sync"
-	"time"
-
 	"github.com/myriad-go/myriad/internal/outbox"
 )
 
@@ -24,19 +20,19 @@ func (payload) Release() {}
 // member's outbox. Only those in the outbox can be dropped. SlowLatestOnly has the lower bound,
 // because what the transport has may already be outdated.
 const (
-	handedOver       = 64 << 10
-	handedOverLatest = 16 << 10
+	handed       = 64 << 10
+	handedLatest = 16 << 10
 )
 
-func (ns *Namespace) handedOver() int {
+func handedOver(ns *Namespace) int {
 	if ns.Slow == SlowLatestOnly {
-		return handedOverLatest
+		return handedLatest
 	}
-	return handedOver
+	return handed
 }
 
 // outboxRules are for a namespace whose policy drops publications.
-func (ns *Namespace) outboxRules(counts *outbox.Counts) outbox.Rules {
+func outboxRules(ns *Namespace, counts *outbox.Counts) outbox.Rules {
 	r := outbox.Rules{Policy: outbox.DropOldest, Room: ns.SlowQueue, Counts: counts}
 	if ns.Slow == SlowLatestOnly {
 		r.Policy = outbox.Latest
@@ -49,7 +45,7 @@ func (ns *Namespace) outboxRules(counts *outbox.Counts) outbox.Rules {
 func (ch *channel) offer(m *member, e *Message) int64 {
 	o := ch.outboxes[m]
 	if o == nil {
-		if m.s.t.Queued() <= ch.rules.handedOver() {
+		if m.s.t.Queued() <= handedOver(ch.rules) {
 			switch m.s.Offer(e) {
 			case OfferTaken:
 				return m.s.counted()
@@ -65,7 +61,7 @@ func (ch *channel) offer(m *member, e *Message) int64 {
 		m.s.catchUpSoon()
 	}
 	before := o.Dropped()
-	o.Put(e.Payload, ch.rules.outboxRules(&ch.hub.node.count.overflow))
+	o.Put(e.Payload, outboxRules(ch.rules, &ch.hub.count.overflow))
 	if before == 0 && o.Dropped() > 0 {
 		ch.reportMissing(m, o)
 	}
@@ -75,7 +71,7 @@ func (ch *channel) offer(m *member, e *Message) int64 {
 
 // reportMissing tells operators that m misses publications from now on.
 func (ch *channel) reportMissing(m *member, o *outbox.Outbox[payload]) {
-	n, queued := ch.hub.node, m.s.t.Queued()+o.Bytes()
+	n, queued := ch.hub, m.s.t.Queued()+o.Bytes()
 	n.droppers.add(SlowClient{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
 		Queued: queued})
 	n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
@@ -89,7 +85,7 @@ func (ch *channel) catchUp(m *member) (left bool) {
 	if o == nil {
 		return false
 	}
-	for o.Waits() && m.s.t.Queued() <= ch.rules.handedOver() {
+	for o.Waits() && m.s.t.Queued() <= handedOver(ch.rules) {
 		switch m.s.Offer(&Message{Payload: o.First()}) {
 		case OfferFull:
 			return true
@@ -98,81 +94,15 @@ func (ch *channel) catchUp(m *member) (left bool) {
 			return false
 		}
 		o.Sent()
-		ch.hub.node.count.messages.Add(uint64(m.s.counted()))
+		ch.hub.count.messages.Add(uint64(m.s.counted()))
 	}
 	if o.Waits() {
 		return true
 	}
 	if o.Relieved() {
-		ch.hub.node.log.Info("push: a slow client has caught up", "client", m.s.id.String(), "channel", ch.name,
+		ch.hub.log.Info("push: a slow client has caught up", "client", m.s.id.String(), "channel", ch.name,
 			"dropped", o.Dropped())
 	}
 	delete(ch.outboxes, m)
 	return false
-}
-
-// catchUpSoon schedules the session's next tick soon. The caller holds a channel's lock.
-func (s *Session) catchUpSoon() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stage == stageConnected && !s.lagging {
-		s.lagging = true
-		s.node.wheel.set(s, s.deadline())
-	}
-}
-
-// catchUp sends the session what its channels have queued for it. Its tick calls it.
-func (s *Session) catchUp() {
-	s.mu.Lock()
-	members := append([]*member(nil), s.members...)
-	s.lagging = false
-	s.mu.Unlock()
-	for _, m := range members {
-		if m.ch.rules.Slow == SlowDisconnect {
-			continue
-		}
-		m.ch.mu.Lock()
-		left := m.ch.catchUp(m)
-		m.ch.mu.Unlock()
-		if left {
-			s.catchUpSoon()
-		}
-	}
-}
-
-// A SlowClient describes one slow client for the console. The log line has the same values.
-type SlowClient struct {
-	At      time.Time `json:"at"`
-	Client  string    `json:"client"`
-	User    string    `json:"user,omitempty"`
-	Channel string    `json:"channel,omitempty"` // whose publication had no room; empty: a reply or a ping
-	Queued  int       `json:"queued"`            // bytes
-}
-
-// keptSlow is how many slow clients a slowLog keeps.
-const keptSlow = 50
-
-// A slowLog keeps the latest slow clients. Any goroutine may call it.
-type slowLog struct {
-	mu   sync.Mutex
-	list []SlowClient // oldest first
-}
-
-func (l *slowLog) add(d SlowClient) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.list) == keptSlow {
-		l.list = append(l.list[:0], l.list[1:]...)
-	}
-	l.list = append(l.list, d)
-}
-
-func (l *slowLog) newestFirst() []SlowClient {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := make([]SlowClient, 0, len(l.list))
-	for i := range l.list {
-		list = append(list, l.list[len(l.list)-1-i])
-	}
-	return list
 }

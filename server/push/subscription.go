@@ -5,6 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/strict"
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file holds a session's subscriptions: those that the client asks for, those that the server
@@ -79,7 +85,7 @@ func (s *Session) AdmitAll(names []string) (wanted map[string]*Reservation, err 
 // Join makes a subscription that was admitted. If the server has ended it meanwhile, the client is
 // told of that behind the announcement.
 func (s *Session) Join(r *Reservation, announce func(Welcome)) error {
-	m, err := s.node.hub.join(r, func(hello Welcome) {
+	m, err := s.hub.channels.join(r, func(hello Welcome) {
 		hello.Expires, hello.TTL, hello.Data = r.ttl > 0, r.ttl, r.answer
 		announce(hello)
 	})
@@ -87,10 +93,10 @@ func (s *Session) Join(r *Reservation, announce func(Welcome)) error {
 		r.Cancel()
 		return err
 	}
-	s.node.announce(m, true) // before settle, after which a leave may be announced
+	s.hub.announce(m, true) // before settle, after which a leave may be announced
 	s.settle(m)
 	if r.settle() || s.hasLostRight(m) {
-		s.end(m.ch.name, unsubscribedByServer)
+		s.end(m.ch.name, answer.UnsubscribedByServer)
 	}
 	return nil
 }
@@ -103,27 +109,27 @@ func (s *Session) hasLostRight(m *member) bool {
 
 // admit checks the token for a subscription, if one is required or given, and sets what it grants.
 func (s *Session) admit(name string, w *SubscribeCommand) error {
-	rules := s.node.rules.of(name)
+	rules := s.hub.rules.Of(name)
 	switch {
 	case w.server || s.watcher && w.Token == "":
 		return nil
 	case !rules.AllowsName(name):
-		return errBadName
-	case w.Token != "" && s.node.tokens != nil:
+		return policy.ErrBadName
+	case w.Token != "" && s.hub.tokens != nil:
 		var err error
 		w.grant, w.ttl, err = s.subscriptionGrant(name, w.Token)
 		return err
 	case rules.SubscribeHook && !rules.IsForUsers(name):
 		return s.subscribeByHook(name, w)
 	case s.NeedsToken(name):
-		return deniedFor(rules.explainSubscribe(name, s.access()))
+		return policy.Denied(rules.ExplainSubscribe(name, s.access()))
 	}
 	return nil
 }
 
 // subscriptionGrant checks a token for a subscription.
 func (s *Session) subscriptionGrant(name, token string) (g *memberGrant, ttl uint32, err error) {
-	n := s.node
+	n := s.hub
 	t, err := n.tokens.Subscription(token, s.User(), s.id.String(), name)
 	switch {
 	case errors.Is(err, errTokenExpired):
@@ -148,7 +154,7 @@ func (s *Session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 func (s *Session) RefreshSubscription(name, token string) (ttl uint32, err error) {
 	m := s.member(name)
 	switch {
-	case s.node.tokens == nil:
+	case s.hub.tokens == nil:
 		return 0, ErrNotAvailable
 	case m == nil || m.grant == nil:
 		return 0, errNoTokenSubscription
@@ -158,7 +164,7 @@ func (s *Session) RefreshSubscription(name, token string) (ttl uint32, err error
 	g, ttl, err := s.subscriptionGrant(name, token)
 	switch {
 	case errors.Is(err, ErrTokenExpired):
-		return 0, errors.Join(DisconnectSubscriptionExpired, errTokenExpired)
+		return 0, errors.Join(answer.DisconnectSubscriptionExpired, errTokenExpired)
 	case err != nil:
 		return 0, err
 	}
@@ -173,7 +179,7 @@ func (s *Session) RefreshSubscription(name, token string) (ttl uint32, err error
 	return ttl, nil
 }
 
-var errNoTokenSubscription = deniedFor("it has no subscription by a token")
+var errNoTokenSubscription = policy.Denied("it has no subscription by a token")
 
 // settle adds m to the session's list, unless the session has ended or m was evicted meanwhile.
 func (s *Session) settle(m *member) {
@@ -190,17 +196,17 @@ func (s *Session) settle(m *member) {
 		s.tellLost(m.ch.name)
 	}
 	if ended || evicted {
-		s.node.hub.leave(m)
+		s.hub.channels.leave(m)
 	}
 }
 
 // reserve makes a reservation, or returns why s cannot have a subscription to the channel, besides
 // as many others. The caller passes the reservation to join, or cancels it.
 func (s *Session) reserve(name string, others int) (*Reservation, error) {
-	if err := s.node.checkChannel(name); err != nil {
+	if err := s.hub.rules.Check(name); err != nil {
 		return nil, err
 	}
-	h := s.node.hub
+	h := s.hub.channels
 	ch := h.acquire(name)
 	r := ch.reserve(s)
 	if r == nil {
@@ -209,7 +215,7 @@ func (s *Session) reserve(name string, others int) (*Reservation, error) {
 	}
 	// A subscription is in s.members before its reservation ends. So it is seen here, or was there.
 	s.mu.Lock()
-	known, full := s.find(name) >= 0, len(s.members)+others >= s.node.limits.Channels
+	known, full := s.find(name) >= 0, len(s.members)+others >= s.hub.limits.Channels
 	s.mu.Unlock()
 	switch {
 	case known:
@@ -234,16 +240,16 @@ func (s *Session) Unsubscribe(name string) bool {
 	if m == nil {
 		return false
 	}
-	s.node.hub.leave(m)
+	s.hub.channels.leave(m)
 	return true
 }
 
 // end ends the subscription to the channel of that name, and sends the client the reason. If the
 // client's form has no message for that, it ends the connection. A subscription that is being made
 // ends when it is made. end returns false if there is none.
-func (s *Session) end(name string, why Unsubscription) bool {
+func (s *Session) end(name string, why answer.Unsubscription) bool {
 	if !s.Unsubscribe(name) {
-		if r := s.node.hub.reserved(s, name); r != nil {
+		if r := s.hub.channels.reserved(s, name); r != nil {
 			r.end()
 			return true
 		}
@@ -253,12 +259,16 @@ func (s *Session) end(name string, why Unsubscription) bool {
 	}
 	push := s.form().Unsubscribed(name, why)
 	if push == nil {
-		s.Disconnect(DisconnectForced)
+		s.Disconnect(answer.DisconnectForced)
 		return true
 	}
 	s.tell(name, &Message{Payload: push})
 	return true
 }
+
+// EndSubscription ends the subscription to the channel of that name, and tells the client, which
+// does not subscribe again. It returns false if there is none.
+func (s *Session) EndSubscription(name string) bool { return s.end(name, answer.UnsubscribedByServer) }
 
 // drop removes m from the list and reports whether it was there. The caller holds s.mu.
 func (s *Session) drop(m *member) bool {
@@ -301,7 +311,7 @@ func (s *Session) expireSubscription(m *member) {
 	if s.identity.subsEnd == 0 || m.grant.expires < s.identity.subsEnd {
 		s.identity.subsEnd = m.grant.expires
 	}
-	s.node.wheel.set(s, s.deadline())
+	s.hub.wheel.set(s, s.deadline())
 }
 
 // expireSubscriptions ends the subscriptions whose tokens have expired.
@@ -313,7 +323,7 @@ func (s *Session) expireSubscriptions(now int64) {
 		switch {
 		case m.grant == nil:
 		case m.grant.expires != 0 && now >= m.grant.expires && m.refreshedByHook():
-			m.grant.expires = now + int64(s.node.timing.Refresh) // if the hook does not answer
+			m.grant.expires = now + int64(s.hub.timing.Refresh) // if the hook does not answer
 			s.expireSubscription(m)
 			asked = append(asked, m)
 		case m.grant.expires != 0 && now >= m.grant.expires:
@@ -324,10 +334,10 @@ func (s *Session) expireSubscriptions(now int64) {
 	}
 	s.mu.Unlock()
 	for _, name := range over {
-		s.end(name, unsubscribedExpired)
+		s.end(name, answer.UnsubscribedExpired)
 	}
 	if len(asked) > 0 {
-		s.node.clock.AfterFunc(0, func() { // a hook may block
+		s.hub.clock.AfterFunc(0, func() { // a hook may block
 			for _, m := range asked {
 				m.refreshByHook()
 			}
@@ -337,7 +347,7 @@ func (s *Session) expireSubscriptions(now int64) {
 
 // setCapabilities replaces the client's capabilities, and ends the subscriptions that it had by the
 // old ones alone.
-func (s *Session) setCapabilities(caps capabilities) {
+func (s *Session) setCapabilities(caps policy.Capabilities) {
 	if s.identity == nil || len(caps) == 0 && s.identity.caps.Load() == nil {
 		return
 	}
@@ -351,7 +361,7 @@ func (s *Session) setCapabilities(caps capabilities) {
 	}
 	s.mu.Unlock()
 	for _, name := range lost {
-		s.end(name, unsubscribedByServer)
+		s.end(name, answer.UnsubscribedByServer)
 	}
 }
 
@@ -387,8 +397,8 @@ func (s *Session) AlsoAsked(given, asked []string) []string {
 		switch {
 		case slices.Contains(given, name):
 		case !s.MayName(name) || s.NeedsToken(name):
-			why := s.node.rules.of(name).explainSubscribe(name, s.access())
-			s.Refused(RefusedPermission, fmt.Errorf("connect: %q: %w", name, deniedFor(why)))
+			why := s.hub.rules.Of(name).ExplainSubscribe(name, s.access())
+			s.Refused(RefusedPermission, fmt.Errorf("connect: %q: %w", name, policy.Denied(why)))
 		default:
 			given = append(given, name)
 		}
@@ -396,9 +406,9 @@ func (s *Session) AlsoAsked(given, asked []string) []string {
 	return given
 }
 
-// subscribeByServer subscribes a connected client, and tells it. It returns false if the client's
+// SubscribeByServer subscribes a connected client, and tells it. It returns false if the client's
 // form cannot say so, and an Error if the client is subscribed already or has too many channels.
-func (s *Session) subscribeByServer(name string, w SubscribeCommand) (told bool, err error) {
+func (s *Session) SubscribeByServer(name string, w SubscribeCommand) (told bool, err error) {
 	if s.form().Subscribed(name, Welcome{}) == nil {
 		return false, nil
 	}
@@ -418,7 +428,7 @@ type SubRefreshAnswer struct {
 
 // refreshedByHook reports whether a hook says what happens to m when it expires.
 func (m *member) refreshedByHook() bool {
-	return m.grant.hooked && m.ch.rules.SubRefreshHook && m.s.node.hooks.SubRefresh != nil
+	return m.grant.hooked && m.ch.rules.SubRefreshHook && m.s.hub.hooks.SubRefresh != nil
 }
 
 // refreshByHook asks whether the subscription goes on. If the hook fails, expireSubscriptions asks
@@ -428,17 +438,17 @@ func (m *member) refreshByHook() {
 	if s.IsClosing() || s.member(name) != m {
 		return
 	}
-	a, err := s.node.hooks.SubRefresh(context.Background(), s.caller(), name)
+	a, err := s.hub.hooks.SubRefresh(context.Background(), s.caller(), name)
 	var why Disconnect
 	switch {
 	case errors.As(err, &why):
 		s.hookFailed("sub_refresh", err)
 		s.Disconnect(why)
 	case err != nil:
-		s.node.log.Error("push: a hook failed", "hook", "sub_refresh", "client", s.id.String(), "channel", name,
+		s.hub.log.Error("push: a hook failed", "hook", "sub_refresh", "client", s.id.String(), "channel", name,
 			"error", err)
-	case a.Expired || s.node.isPast(a.ExpireAt):
-		s.end(name, unsubscribedExpired)
+	case a.Expired || s.hub.isPast(a.ExpireAt):
+		s.end(name, answer.UnsubscribedExpired)
 	default:
 		s.expireSubscriptionAt(m, a.ExpireAt)
 	}
@@ -456,6 +466,16 @@ func (s *Session) expireSubscriptionAt(m *member, at int64) {
 	}
 }
 
+// Override are rules for some subscriptions that differ from those of the namespace. nil: as the
+// namespace says.
+type Override struct {
+	Presence           *bool // the clients are in the channel's presence
+	JoinLeave          *bool // others are told when they join and leave
+	ForceRecovery      *bool // the clients recover what they miss
+	ForcePositioning   *bool // the clients are told when they have missed something
+	ForcePushJoinLeave *bool // the clients are told when others join and leave
+}
+
 // or returns the value of a rule in an Override, or that of the namespace if it has none.
 func or(value *bool, rule bool) bool {
 	if value == nil {
@@ -464,21 +484,15 @@ func or(value *bool, rule bool) bool {
 	return *value
 }
 
-// check returns an error for a rule that the namespace cannot follow for some of its subscribers.
-func (o *Override) check(rules *Namespace) error {
-	switch {
-	case rules.Recovery:
-		return nil
-	case or(o.ForceRecovery, false):
-		return badCall("override.force_recovery needs a namespace with the rule recovery")
-	case or(o.ForcePositioning, false):
-		return badCall("override.force_positioning needs a namespace with the rule recovery")
+// GrantByServer sets what a subscription has that the server makes: info is JSON that others see,
+// data is for the client, and the subscription ends at expireAt, in seconds since 1970; 0: never.
+// nil: as the rules say.
+func (w *SubscribeCommand) GrantByServer(info, data []byte, expireAt int64, o *Override) {
+	w.answer = data
+	if info == nil && expireAt == 0 && o == nil {
+		return
 	}
-	return nil
-}
-
-// apply changes the request and the grant of one subscription.
-func (o *Override) apply(w *SubscribeCommand) {
+	w.grant = &memberGrant{info: info, expires: expireAt * int64(time.Second)}
 	if o == nil {
 		return
 	}
@@ -498,3 +512,88 @@ func (m *member) announced() bool {
 
 // absent reports whether m is left out of presence.
 func (m *member) absent() bool { return m.s.watcher || m.grant != nil && m.grant.absent }
+
+// subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
+func (s *Session) subscribeByHook(name string, w *SubscribeCommand) error {
+	a, err := s.hub.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.Token, w.Data})
+	if err != nil {
+		return s.hookFailed("subscribe", err)
+	}
+	w.answer = a.Data
+	w.grant = &memberGrant{info: strict.Compact(a.Info), publish: a.Publish, hooked: true}
+	if end := endOf(a.ExpireAt); !end.IsZero() {
+		w.grant.expires = sinceEpoch(end)
+	}
+	return nil
+}
+
+func (s *Session) access() policy.Access {
+	if s.identity == nil {
+		return policy.Access{}
+	}
+	a := policy.Access{User: s.identity.user, Channels: s.identity.channels}
+	if caps := s.identity.caps.Load(); caps != nil {
+		a.Caps = *caps
+	}
+	return a
+}
+
+// NeedsToken reports whether the client can subscribe only with a token for the channel, or by a
+// hook.
+func (s *Session) NeedsToken(name string) bool {
+	rules := s.hub.rules.Of(name)
+	return !s.watcher && !rules.IsOpen() && rules.NeedsToken(name, s.access())
+}
+
+// MayName reports whether the client may use the name.
+func (s *Session) MayName(name string) bool {
+	return s.hub.rules.Check(name) == nil && (s.watcher || s.hub.rules.Of(name).AllowsName(name))
+}
+
+// evict removes m from the session's list. It returns false if m is not in the list: the session
+// has ended, or Session.settle has not run yet and will see m.evicted.
+func (s *Session) evict(m *member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.evicted = true
+	return s.drop(m)
+}
+
+// tellLost asks the client to subscribe again and recover, or disconnects it if it cannot do that.
+func (s *Session) tellLost(name string) {
+	push := s.form().Unsubscribed(name, answer.UnsubscribedInsufficient)
+	if push == nil {
+		s.Disconnect(answer.DisconnectInsufficientState)
+		return
+	}
+	s.tell(name, &Message{Payload: push})
+}
+
+// catchUpSoon schedules the session's next tick soon. The caller holds a channel's lock.
+func (s *Session) catchUpSoon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stage == stageConnected && !s.lagging {
+		s.lagging = true
+		s.hub.wheel.set(s, s.deadline())
+	}
+}
+
+// catchUp sends the session what its channels have queued for it. Its tick calls it.
+func (s *Session) catchUp() {
+	s.mu.Lock()
+	members := append([]*member(nil), s.members...)
+	s.lagging = false
+	s.mu.Unlock()
+	for _, m := range members {
+		if m.ch.rules.Slow == SlowDisconnect {
+			continue
+		}
+		m.ch.mu.Lock()
+		left := m.ch.catchUp(m)
+		m.ch.mu.Unlock()
+		if left {
+			s.catchUpSoon()
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
 )
 
@@ -22,7 +23,7 @@ func (tellingForm) Notice(_ string, n bus.Notice) []byte {
 
 func (tellingForm) Subscribed(string, push.Welcome) []byte { return []byte("subscribed") }
 
-func (tellingForm) Unsubscribed(string, push.Unsubscription) []byte { return []byte("unsubscribed") }
+func (tellingForm) Unsubscribed(string, answer.Unsubscription) []byte { return []byte("unsubscribed") }
 
 func (tellingForm) Refreshed(uint32) []byte { return []byte("refreshed") }
 
@@ -36,7 +37,7 @@ func TestNewsForAFullQueue(t *testing.T) {
 	ctx := context.Background()
 	for what, do := range map[string]func(d *desk, s *push.Session){
 		"joined": func(d *desk, s *push.Session) {
-			other := d.StartConnected(new(deskTransport), tellingForm{}, push.Grant{})
+			other := d.seam.StartConnected(new(deskTransport), tellingForm{}, push.Grant{})
 			if err := other.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +64,7 @@ func TestNewsForAFullQueue(t *testing.T) {
 					Namespaces: []push.Namespace{{HistorySize: 10, Recovery: true, JoinLeave: true, PushJoinLeave: true,
 						Slow: slow}}})
 				c := new(deskTransport)
-				s := d.StartConnected(c, tellingForm{}, push.Grant{})
+				s := d.seam.StartConnected(c, tellingForm{}, push.Grant{})
 				if err := s.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
 					t.Fatal(err)
 				}
@@ -73,7 +74,7 @@ func TestNewsForAFullQueue(t *testing.T) {
 				}
 				do(d, s)
 				told := strings.Contains(strings.Join(c.sent, " "), what)
-				slowly := c.closed != nil && *c.closed == push.DisconnectSlow
+				slowly := c.closed != nil && *c.closed == answer.DisconnectSlow
 				if told == full || slowly != full {
 					t.Errorf("%s under %s, full %v: was told %q, closed with %v", what, slow, full, c.sent, c.closed)
 				}

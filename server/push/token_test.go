@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/token"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
-	"github.com/myriad-go/myriad/server/push/token"
 )
 
 const testSecret = tokentest.Secret
@@ -45,15 +48,16 @@ func TestTokenWithoutExpiry(t *testing.T) {
 }
 
 // verifierOf returns the verifier of a configuration without mistakes.
-func verifierOf(c Config, clock Clock) *token.Verifier {
-	v, err := newTokenVerifier(c, clock, slog.New(slog.DiscardHandler))
+func verifierOf(c token.Config, clock Clock) *token.Verifier {
+	c.Now, c.Log = clock.Now, slog.New(slog.DiscardHandler)
+	v, err := token.New(c)
 	if err != nil {
 		panic(err)
 	}
 	return v
 }
 
-func withTokens(n *node) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) }
+func withTokens(n *Hub) { n.tokens = verifierOf(token.Config{Secret: testSecret}, n.clock) }
 
 func (f *fakeTransport) connect(token string) {
 	f.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +
@@ -67,7 +71,7 @@ func TestConnectWithToken(t *testing.T) {
 		c.connect(token)
 		switch {
 		case tokentest.IsValid(name):
-			c.want(t, name, `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test","expires":true,`+
+			c.want(t, name, `{"id":1,"connect":{"client":"`+c.s.ID()+`","version":"test","expires":true,`+
 				`"ttl":60,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
 			c.wantOpen(t, name)
@@ -77,17 +81,17 @@ func TestConnectWithToken(t *testing.T) {
 			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 			c.wantOpen(t, name)
 			c.connect(token)
-			c.wantClosed(t, name+", and the client goes on", DisconnectBadRequest)
+			c.wantClosed(t, name+", and the client goes on", answer.DisconnectBadRequest)
 		default:
 			c.want(t, name)
-			c.wantClosed(t, name, DisconnectInvalidToken)
+			c.wantClosed(t, name, answer.DisconnectInvalidToken)
 		}
 		c.hangUp()
 	}
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{}}`))
-	c.wantClosed(t, "missing", DisconnectBadRequest)
-	if n.hub.held() != 0 {
+	c.wantClosed(t, "missing", answer.DisconnectBadRequest)
+	if n.channels.held() != 0 {
 		t.Error("a client without a valid token was accepted")
 	}
 }
@@ -98,7 +102,7 @@ func TestTokenEnds(t *testing.T) {
 	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
 		"exp": n.clock.Now().Add(20 * time.Second).Unix()}))
 	c.take()
-	answer := func(d time.Duration) { // advances the clock and answers pings meanwhile
+	advance := func(d time.Duration) { // advances the clock and answers pings meanwhile
 		for ; d > 0; d -= time.Second {
 			n.clock.advance(time.Second)
 			for range c.take() {
@@ -106,7 +110,7 @@ func TestTokenEnds(t *testing.T) {
 			}
 		}
 	}
-	answer(30 * time.Second)
+	advance(30 * time.Second)
 	c.wantOpen(t, "there is time left to refresh")
 	refresh := func(user string, d time.Duration) string {
 		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": user,
@@ -114,11 +118,11 @@ func TestTokenEnds(t *testing.T) {
 		return `{"id":7,"refresh":{"token":"` + token + `"}}`
 	}
 	c.frame([]byte(refresh("ann", 40*time.Second)))
-	c.want(t, "refreshed", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":40}}`)
-	answer(64 * time.Second)
+	c.want(t, "refreshed", `{"id":7,"refresh":{"client":"`+c.s.ID()+`","expires":true,"ttl":40}}`)
+	advance(64 * time.Second)
 	c.wantOpen(t, "refreshed")
-	answer(2 * time.Second)
-	c.wantClosed(t, "not refreshed again", DisconnectExpired)
+	advance(2 * time.Second)
+	c.wantClosed(t, "not refreshed again", answer.DisconnectExpired)
 }
 
 // A token's exp may be beyond the times that the server can represent. Such a token never expires.
@@ -134,11 +138,11 @@ func TestTokenOfManyYears(t *testing.T) {
 			n := newTestNode(t, withTokens)
 			c := n.dial()
 			c.connect(token)
-			c.want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test",`+
+			c.want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.ID()+`","version":"test",`+
 				`"expires":true,"ttl":31536000,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
 			c.frame([]byte(`{"id":7,"refresh":{"token":"` + token + `"}}`))
-			c.want(t, "refresh", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":31536000}}`)
+			c.want(t, "refresh", `{"id":7,"refresh":{"client":"`+c.s.ID()+`","expires":true,"ttl":31536000}}`)
 			for range 100 {
 				n.clock.advance(time.Second)
 				for range c.take() {
@@ -146,13 +150,20 @@ func TestTokenOfManyYears(t *testing.T) {
 				}
 			}
 			c.wantOpen(t, "later")
-			ts := newTestServer(t, Config{TokenSecret: testSecret})
-			stream := ts.subscribe("channel=news&token=" + token)
-			ts.clock.advance(100 * time.Second)
-			if stream.isClosed() {
-				t.Error("the stream was closed")
-			}
 		})
+	}
+}
+
+// So may one for /events.
+func TestTokenOfManyYearsForEvents(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	for _, exp := range []int64{9223372036, 9223372037, 253402300799, 1 << 53} {
+		stream := ts.subscribe("channel=news&token=" + sign(t, jwt.SigningMethodHS256, []byte(testSecret),
+			jwt.MapClaims{"sub": "ann", "exp": exp}))
+		ts.clock.advance(100 * time.Second)
+		if stream.isClosed() {
+			t.Errorf("until %d: the stream was closed", exp)
+		}
 	}
 }
 
@@ -161,10 +172,10 @@ func TestRefreshRefused(t *testing.T) {
 		name, token string
 		want        Disconnect
 	}{
-		{"expired", "expired", DisconnectExpired},
-		{"forged", "another secret", DisconnectInvalidToken},
-		{"another user's", "", DisconnectInvalidToken},
-		{"missing", "missing", DisconnectBadRequest},
+		{"expired", "expired", answer.DisconnectExpired},
+		{"forged", "another secret", answer.DisconnectInvalidToken},
+		{"another user's", "", answer.DisconnectInvalidToken},
+		{"missing", "missing", answer.DisconnectBadRequest},
 	} {
 		n := newTestNode(t, withTokens)
 		all := tokens(t, n.clock.Now())
@@ -184,7 +195,7 @@ func TestPublishedByUser(t *testing.T) {
 	c.take()
 	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
 	c.want(t, "own publication",
-		`{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.id.String()+`"}}}}`,
+		`{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.ID()+`"}}}}`,
 		`{"id":3,"publish":{}}`)
 }
 
@@ -211,15 +222,23 @@ func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, again) {
 		t.Errorf("connect: %s", got)
 	}
-	if n := ts.node.refusals.counts[RefusedUnknownKey].Load(); n != 5 {
+	if n := refusalCount(ts, "token_key"); n != 5 {
 		t.Errorf("%d refusals are counted, want 5", n)
 	}
+}
+
+// So do the answers to tokens for subscriptions, and to a refresh.
+func TestSubscriptionsForKeysThatAreNotKnownYet(t *testing.T) {
+	keys, server := tokentest.NewSigners(), tokentest.NewKeyServer(t)
+	server.Set(500)
+	signed := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann"})
+	const again = `"error":{"code":100,"message":"internal server error","temporary":true}`
 	n := newTestNode(t, withTokens, withRules(t, Namespace{SubscribeToken: true}))
 	c := n.as(jwt.MapClaims{"sub": "ann"})
-	n.tokens = ts.node.tokens
+	n.tokens = verifierOf(token.Config{KeysURL: server.URL}, n.clock)
 	sub := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann", "channel": "a"})
 	c.asks(t, "subscribe", `{"id":2,"subscribe":{"channel":"a","token":"`+sub+`"}}`, `{"id":2,`+again+`}`)
-	c.asks(t, "refresh", `{"id":2,"refresh":{"token":"`+token+`"}}`, `{"id":2,`+again+`}`)
+	c.asks(t, "refresh", `{"id":2,"refresh":{"token":"`+signed+`"}}`, `{"id":2,`+again+`}`)
 	c.wantOpen(t, "after them")
 }
 
@@ -228,7 +247,7 @@ var manyChannels = strings.Split(strings.Trim(fmt.Sprint(rand.Perm(129)), "[]"),
 // A claim that the server does not implement is refused by name, because its issuer relies on it.
 func TestClaimsAreRefusedByName(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+		func(n *Hub) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	for _, tt := range []struct {
 		claim string
 		value any
@@ -262,7 +281,7 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 			c.wantOpen(t, tt.claim)
 			continue
 		}
-		c.wantClosed(t, tt.claim, DisconnectInvalidToken)
+		c.wantClosed(t, tt.claim, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), tt.want) {
 			t.Errorf("%s %v: the log says\n%s, want %s", tt.claim, tt.value, n.log, tt.want)
 		}
@@ -273,7 +292,7 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 // connection only.
 func TestSubscriptionClaims(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+		func(n *Hub) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
 	c.take()
@@ -287,7 +306,7 @@ func TestSubscriptionClaims(t *testing.T) {
 		{"b64data", "MQ==", "the claim b64data is not served"},
 		{"allow", []string{"pub", "adm"}, "the claim allow has "},
 		{"client", "another", "it is for another connection"},
-		{"client", c.s.id.String(), ""},
+		{"client", c.s.ID(), ""},
 	} {
 		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), "channel": "p:1",
 			tt.claim: tt.value}

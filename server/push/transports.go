@@ -2,13 +2,14 @@ package push
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/token"
@@ -115,7 +116,7 @@ func (t *StreamTransport) Close(why Disconnect) {
 
 // end sends the last message, if there is room for it, and closes the stream.
 func (t *StreamTransport) end(why Disconnect) {
-	if t.Client != nil && why != DisconnectSlow {
+	if t.Client != nil && why != answer.DisconnectSlow {
 		_ = t.stream.Send(&Message{Payload: t.Client.LastMessage(why)}) // without room, the end has no reason
 	}
 	t.stream.Close(why)
@@ -132,12 +133,12 @@ type ResponseStream interface {
 // A webStream writes to a detached response.
 type webStream struct{ *web.Stream }
 
-func (n *node) detach(w http.ResponseWriter) (ResponseStream, error) {
+func (h *Hub) detach(w http.ResponseWriter) (ResponseStream, error) {
 	stream, err := web.Detached(w)
 	if err != nil {
 		return nil, err
 	}
-	stream.SetWriteLimit(n.limits.Queue + QueueSlack)
+	stream.SetWriteLimit(h.limits.Queue + QueueSlack)
 	return webStream{stream}, nil
 }
 
@@ -155,7 +156,7 @@ func (t webStream) Remote() string { return t.Stream.RemoteAddr().String() }
 
 // Close ends the stream. The end of a response has no reason.
 func (t webStream) Close(why Disconnect) {
-	if why == DisconnectSlow {
+	if why == answer.DisconnectSlow {
 		t.Stream.Abort(why)
 		return
 	}
@@ -181,19 +182,18 @@ const (
 )
 
 // WebSocketOptions returns the options of a door's WebSockets, without callbacks.
-func (s *Server) WebSocketOptions(subprotocols ...string) *websocket.Options {
-	n, pool := s.node, s.pool
+func (h *Hub) WebSocketOptions(subprotocols ...string) *websocket.Options {
 	return &websocket.Options{
 		Dispatch:     web.DispatchAuto,
-		Workers:      pool,
-		Logger:       n.log,
+		Workers:      h.pool,
+		Logger:       h.log,
 		Subprotocols: subprotocols,
 		CheckOrigin:  func(*http.Request) bool { return true }, // origins.guard has looked already
-		MaxMessage:   n.limits.Frame,
-		WriteLimit:   n.limits.Queue + QueueSlack,
+		MaxMessage:   h.limits.Frame,
+		WriteLimit:   h.limits.Queue + QueueSlack,
 		Overflow:     websocket.OverflowFail, // push has its own policy for slow clients
 		PingInterval: -1,                     // doors have their own pings
-		CloseTimeout: n.timing.Close,
+		CloseTimeout: h.timing.Close,
 	}
 }
 
@@ -237,28 +237,17 @@ func PrepareMessage(op websocket.Op, payload []byte) Shared {
 // longest is twice that. The spread keeps clients from reconnecting all at once after a restart.
 const retryAfter = 2 * time.Second
 
-// OpenEvents sends what is queued for s, and opens the transport for what follows. ended is called
-// when the stream has ended; it must call Session.Ended.
-func (s *Session) OpenEvents(t *StreamTransport, stream ResponseStream, ended func()) {
-	// on any other error the stream has ended, and calls what OnClose gets
-	first := fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())
-	if t.Open(stream, first) == ErrQueueFull {
-		s.TooSlow("", len(first))
-	}
-	stream.OnClose(ended)
-}
-
-func (n *node) retry() time.Duration { return retryAfter + n.upTo(retryAfter) }
+func (h *Hub) retry() time.Duration { return retryAfter + h.random.upTo(retryAfter) }
 
 // NotDetached handles a stream that could not be opened: the client has disconnected, or the
 // server's program does not use web.Server.
-func (s *Server) NotDetached(w http.ResponseWriter, r *http.Request, err error) {
+func (h *Hub) NotDetached(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, web.ErrNotMyriad) {
-		s.node.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
+		h.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	s.node.log.Error("push: events need a web.Server: serve push.Server with one", "error", err)
-	WriteError(w, http.StatusInternalServerError, ErrInternal.Code, "events cannot be served here")
+	h.log.Error("push: events need a web.Server: serve push.Server with one", "error", err)
+	answer.WriteError(w, http.StatusInternalServerError, ErrInternal.Code, "events cannot be served here")
 }
 
 // Bearer returns the token of r, from the query or from Authorization. An EventSource cannot set
@@ -276,44 +265,32 @@ func Bearer(r *http.Request) string {
 
 // RefuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not
 // known yet.
-func (s *Server) RefuseToken(w http.ResponseWriter, r *http.Request, err error) {
+func (h *Hub) RefuseToken(w http.ResponseWriter, r *http.Request, err error) {
 	var claim claimError
 	why := RefusedToken
 	if errors.Is(err, errKeyNotYetKnown) {
-		s.node.refusedRequest(RefusedUnknownKey, r, "error", OneLine(err))
+		h.refusedRequest(RefusedUnknownKey, r, "error", OneLine(err))
 		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
-		WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, strings.TrimPrefix(errKeyNotYetKnown.Error(),
-			"push: "))
+		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code,
+			strings.TrimPrefix(errKeyNotYetKnown.Error(),
+				"push: "))
 		return
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	switch {
 	case errors.Is(err, errTokenExpired):
 		why = RefusedExpired
-		WriteError(w, http.StatusUnauthorized, ErrTokenExpired.Code, ErrTokenExpired.Message)
+		answer.WriteError(w, http.StatusUnauthorized, ErrTokenExpired.Code, ErrTokenExpired.Message)
 	case errors.Is(err, ErrNoToken):
 		why = RefusedNoToken
-		WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
+		answer.WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code,
 			"a token is needed: ?token=… or Authorization: Bearer …")
 	case errors.As(err, &claim):
-		WriteError(w, http.StatusUnauthorized, uint32(DisconnectInvalidToken.Code),
-			DisconnectInvalidToken.Reason+": "+claim.Error())
+		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
+			answer.DisconnectInvalidToken.Reason+": "+claim.Error())
 	default:
-		WriteError(w, http.StatusUnauthorized, uint32(DisconnectInvalidToken.Code), DisconnectInvalidToken.Reason)
+		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
+			answer.DisconnectInvalidToken.Reason)
 	}
-	s.node.refusedRequest(why, r, "error", OneLine(err))
-}
-
-// RefuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
-func RefuseByHook(w http.ResponseWriter, err error) {
-	status, answer, why := http.StatusForbidden, Error{}, Disconnect{}
-	if errors.As(err, &why) {
-		answer = Error{uint32(why.Code), why.Reason, why.Reconnects()}
-	} else {
-		errors.As(err, &answer)
-	}
-	if answer.Temporary {
-		status = http.StatusServiceUnavailable
-	}
-	WriteError(w, status, answer.Code, answer.Message)
+	h.refusedRequest(why, r, "error", OneLine(err))
 }

@@ -127,8 +127,11 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
-type systemClock struct{}
+// SystemClock is the system's.
+type SystemClock struct{}
 
-func (systemClock) Now() time.Time { return time.Now() }
+// Now implements Clock.
+func (SystemClock) Now() time.Time { return time.Now() }
 
-func (systemClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+// AfterFunc implements Clock.
+func (SystemClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -47,8 +49,8 @@ func (Door) Forms() []push.Form {
 }
 
 // Open implements Door. The paths are below /connection/, and /emulation.
-func (Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	sockets, streams := newSockets(s), newStreams(s)
+func (Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+	sockets, streams := newSockets(h), newStreams(h)
 	return func(mux *http.ServeMux) {
 		for path, serve := range map[string]http.HandlerFunc{
 			"/connection/websocket":       sockets.serve,
@@ -58,9 +60,9 @@ func (Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 			"/connection/uni_http_stream": streams.serveUniResponse,
 			"/connection/uni_sse":         streams.serveUniEvents,
 		} {
-			mux.HandleFunc(path, s.UnlessDraining(s.LimitConnections(servesAll(path, serve))))
+			mux.HandleFunc(path, h.UnlessDraining(h.LimitConnections(servesAll(path, serve))))
 		}
-		mux.HandleFunc("/emulation", s.UnlessDraining(streams.serveEmulation))
+		mux.HandleFunc("/emulation", h.UnlessDraining(streams.serveEmulation))
 	}, nil
 }
 
@@ -80,7 +82,7 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+				answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code,
 					fmt.Sprintf("the parameter %s=%s is not served",
 						name,
 						values[0]))
@@ -107,7 +109,7 @@ type form struct {
 	uni     bool // clients send nothing after connect, and read pushes without replies around them
 }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
+func (f form) Publications(channel string, list []bus.Publication) []byte {
 	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
@@ -118,7 +120,7 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 
 // Deltas implements DeltaForm. In JSON the data of such a publication is a string: the delta, or
 // the text of the whole data.
-func (f form) Deltas(channel string, list []push.Publication, base *push.Publication) []byte {
+func (f form) Deltas(channel string, list []bus.Publication, base *bus.Publication) []byte {
 	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
@@ -149,7 +151,7 @@ func (f form) quote(p *centrifuge.Publication) {
 }
 
 // shown returns p as clients see it. JSON has no bytes, so that other kinds of data become strings.
-func (f form) shown(p *push.Publication) centrifuge.Publication {
+func (f form) shown(p *bus.Publication) centrifuge.Publication {
 	data := p.Data
 	if f.codec == centrifuge.JSON {
 		data = push.JSONOf(p)
@@ -158,7 +160,7 @@ func (f form) shown(p *push.Publication) centrifuge.Publication {
 }
 
 // listed returns publications for a reply.
-func (f form) listed(list []push.Publication) []centrifuge.Publication {
+func (f form) listed(list []bus.Publication) []centrifuge.Publication {
 	shown := make([]centrifuge.Publication, len(list))
 	for i := range list {
 		shown[i] = f.shown(&list[i])
@@ -176,7 +178,7 @@ func (f form) Notice(channel string, n bus.Notice) []byte {
 	return f.frame(f.appendPush(nil, &push))
 }
 
-func (f form) Unsubscribed(channel string, why push.Unsubscription) []byte {
+func (f form) Unsubscribed(channel string, why answer.Unsubscription) []byte {
 	told := centrifuge.Unsubscribed(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Channel: channel, Unsubscribe: &told}))
 }
@@ -207,7 +209,7 @@ func (f form) Refreshed(ttl uint32) []byte {
 }
 
 // lastMessage says why a response ends. A WebSocket's close frame says it by itself.
-func (f form) lastMessage(why push.Disconnect) []byte {
+func (f form) lastMessage(why answer.Disconnect) []byte {
 	told := centrifuge.Disconnect(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Disconnect: &told}))
 }

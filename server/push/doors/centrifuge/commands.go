@@ -6,6 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -46,7 +51,7 @@ func runConnectRequest(s *push.Session, p []byte) {
 	runBatch(s, func(b *batch) error {
 		request, err := b.form.codec.ParseConnect(p)
 		if err != nil {
-			return errors.Join(push.DisconnectBadRequest, err)
+			return errors.Join(answer.DisconnectBadRequest, err)
 		}
 		err = b.connect(&centrifuge.Command{ID: 1, Connect: &request})
 		if err == nil && b.s.IsRefused() {
@@ -58,16 +63,16 @@ func runConnectRequest(s *push.Session, p []byte) {
 
 // endingOf returns how a client is told of an error that has no replies. The client comes back
 // unless it may not be here, as with a centrifuge server.
-func endingOf(e push.Error) push.Disconnect {
+func endingOf(e answer.Error) answer.Disconnect {
 	switch e.Code {
-	case push.ErrTokenExpired.Code:
-		return push.DisconnectExpired
-	case push.ErrTooManyRequests.Code:
-		return push.DisconnectTooManyRequests
-	case push.ErrPermissionDenied.Code:
-		return push.DisconnectPermissionDenied
+	case answer.ErrTokenExpired.Code:
+		return answer.DisconnectExpired
+	case answer.ErrTooManyRequests.Code:
+		return answer.DisconnectTooManyRequests
+	case answer.ErrPermissionDenied.Code:
+		return answer.DisconnectPermissionDenied
 	}
-	return push.DisconnectServerError
+	return answer.DisconnectServerError
 }
 
 func runBatch(s *push.Session, run func(*batch) error) {
@@ -75,7 +80,7 @@ func runBatch(s *push.Session, run func(*batch) error) {
 		return
 	}
 	b := batches.Get().(*batch)
-	b.s, b.form, b.refusal = s, s.Form().(form), push.Error{}
+	b.s, b.form, b.refusal = s, s.Form().(form), answer.Error{}
 	err := run(b)
 	b.flush()
 	b.s = nil
@@ -91,7 +96,7 @@ type batch struct {
 	form form
 	out  []byte
 
-	refusal push.Error // of connect, for a client that gets no replies
+	refusal answer.Error // of connect, for a client that gets no replies
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -99,12 +104,12 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // runAll runs the commands of a message until one ends the connection. The error has the reason.
 func (b *batch) runAll(p []byte) error {
 	for count := 1; ; count++ {
-		if count > b.s.Server().Limits().Commands {
-			return errors.Join(push.DisconnectBadRequest, errTooManyCommands)
+		if count > b.s.Hub().Limits().Commands {
+			return errors.Join(answer.DisconnectBadRequest, errTooManyCommands)
 		}
 		n, c, err := b.form.codec.Parse(p)
 		if err != nil {
-			return errors.Join(push.DisconnectBadRequest, err)
+			return errors.Join(answer.DisconnectBadRequest, err)
 		}
 		if err := b.run(&c); err != nil {
 			return err
@@ -128,7 +133,7 @@ func (b *batch) run(c *centrifuge.Command) error {
 	case c.IsPong():
 		return b.s.Pong()
 	case c.ID == 0 && c.Send == nil:
-		return errors.Join(push.DisconnectBadRequest, errNoID)
+		return errors.Join(answer.DisconnectBadRequest, errNoID)
 	}
 	if refused, err := b.aboveRate(c); refused {
 		return err
@@ -144,7 +149,7 @@ func (b *batch) run(c *centrifuge.Command) error {
 	case centrifuge.Refresh:
 		return b.refresh(c)
 	case centrifuge.None:
-		return errors.Join(push.DisconnectBadRequest, errUnknownMethod)
+		return errors.Join(answer.DisconnectBadRequest, errUnknownMethod)
 	}
 	return b.runInChannel(c)
 }
@@ -184,7 +189,7 @@ func (b *batch) runInChannel(c *centrifuge.Command) error {
 	case centrifuge.PresenceStats:
 		return b.presenceStats(c)
 	}
-	b.fail(c, push.ErrNotAvailable)
+	b.fail(c, answer.ErrNotAvailable)
 	return nil
 }
 
@@ -193,24 +198,24 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	if reason := new(push.Disconnect); errors.As(err, reason) {
+	if reason := new(answer.Disconnect); errors.As(err, reason) {
 		return err
 	}
-	answer := push.ErrInternal
-	if !errors.As(err, &answer) {
-		b.s.Server().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
+	shown := answer.ErrInternal
+	if !errors.As(err, &shown) {
+		b.s.Hub().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
 			"error",
 			err)
 	}
-	if answer == push.ErrPermissionDenied && !b.form.uni && !push.IsHookRefusal(err) {
+	if shown == answer.ErrPermissionDenied && !b.form.uni && !push.IsHookRefusal(err) {
 		b.s.Refused(push.RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}
-	b.fail(c, answer)
+	b.fail(c, shown)
 	return nil
 }
 
-func (b *batch) fail(c *centrifuge.Command, e push.Error) {
+func (b *batch) fail(c *centrifuge.Command, e answer.Error) {
 	if b.form.uni {
 		b.refusal = e // the ending follows
 		return
@@ -246,15 +251,15 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		return b.failed(c, err)
 	}
 	result := centrifuge.ConnectResult{
-		Client: s.ID(), Version: s.Server().Version(),
+		Client: s.ID(), Version: s.Hub().Version(),
 		Expires: !g.Ends.IsZero() && !g.Hooked, Data: b.form.answerData(g.Data),
-		Ping: uint32(s.Server().Timing().Ping / time.Second), Pong: s.AnswersPings(),
+		Ping: uint32(s.Hub().Timing().Ping / time.Second), Pong: s.AnswersPings(),
 	}
 	if result.Expires {
-		result.TTL = s.Server().TTL(g.Ends)
+		result.TTL = s.Hub().TTL(g.Ends)
 	}
 	if result.Session = s.SessionID(); result.Session != "" && !b.form.uni {
-		result.Node = s.Server().NodeID()
+		result.Node = s.Hub().NodeID()
 	}
 	channels := g.Channels
 	if b.form.uni && !g.Hooked {
@@ -275,7 +280,7 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	made, err := b.s.SubscribeFirst(channels, func(name string) (w push.SubscribeCommand, err error) {
 		if ask := c.Connect.Subs[name]; ask != nil {
 			if w, err = requestOf(ask); err != nil {
-				err = errors.Join(push.DisconnectBadRequest, err)
+				err = errors.Join(answer.DisconnectBadRequest, err)
 			}
 		}
 		if info := infos[name]; info != nil {
@@ -295,8 +300,8 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	if b.s.LetGo(first) == push.OfferFull {
 		b.s.TooSlow("", len(first))
 	}
-	if err != nil && !errors.As(err, new(push.Disconnect)) {
-		err = errors.Join(push.DisconnectServerError, err)
+	if err != nil && !errors.As(err, new(answer.Disconnect)) {
+		err = errors.Join(answer.DisconnectServerError, err)
 	}
 	return err
 }
@@ -354,10 +359,10 @@ func (b *batch) refresh(c *centrifuge.Command) error {
 func (b *batch) subscribe(c *centrifuge.Command) error {
 	ask := c.Subscribe
 	if ask.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	if ask.Type != 0 { // a map or a poll
-		b.fail(c, push.ErrBadRequest)
+		b.fail(c, answer.ErrBadRequest)
 		return nil
 	}
 	w, err := requestOf(ask)
@@ -376,7 +381,7 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 }
 
 func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err error) {
-	w = push.SubscribeCommand{Recover: ask.Recover, Since: push.Position{Offset: ask.Offset, Epoch: ask.Epoch},
+	w = push.SubscribeCommand{Recover: ask.Recover, Since: bus.Position{Offset: ask.Offset, Epoch: ask.Epoch},
 		Complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, JoinLeave: ask.JoinLeave, Token: ask.Token,
 		Delta: ask.Delta == "fossil", Data: ask.Data}
 	switch unknown := ask.Flag &^ centrifuge.Flags; {
@@ -385,26 +390,26 @@ func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err e
 	case unknown != 0:
 		return w, notServed(fmt.Sprintf("the flag %d", unknown))
 	case ask.Filter != nil:
-		w.Filter, err = filterOf(ask.Filter, new(push.FilterSize), 1)
+		w.Filter, err = filterOf(ask.Filter, new(policy.FilterSize), 1)
 	}
 	return w, err
 }
 
 // notServed is the answer to a command that asks for something that the server would not do.
 func notServed(what string) error {
-	return push.Error{Code: push.ErrBadRequest.Code,
-		Message: push.ErrBadRequest.Message + ": " + what + " is not served"}
+	return answer.Error{Code: answer.ErrBadRequest.Code,
+		Message: answer.ErrBadRequest.Message + ": " + what + " is not served"}
 }
 
 // filterOf converts a filter. The error is a ErrBadRequest.
-func filterOf(node *centrifuge.FilterNode, size *push.FilterSize, depth int) (*push.TagFilter, error) {
+func filterOf(node *centrifuge.FilterNode, size *policy.FilterSize, depth int) (*policy.TagFilter, error) {
 	if node == nil {
-		return nil, push.ErrBadRequest
+		return nil, answer.ErrBadRequest
 	}
 	if err := size.Grow(depth, len(node.Values)); err != nil {
 		return nil, err
 	}
-	f := &push.TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
+	f := &policy.TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
 	for _, child := range node.Nodes {
 		converted, err := filterOf(child, size, depth+1)
 		if err != nil {
@@ -432,7 +437,7 @@ func (f form) subscribeResult(hello push.Welcome) centrifuge.SubscribeResult {
 func (b *batch) unsubscribe(c *centrifuge.Command) error {
 	name := c.Unsubscribe.Channel
 	if name == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	b.s.Unsubscribe(name)
 	b.done(c, centrifuge.Unsubscribe)
@@ -442,15 +447,15 @@ func (b *batch) unsubscribe(c *centrifuge.Command) error {
 func (b *batch) publish(c *centrifuge.Command) error {
 	p := c.Publish
 	if p.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	// Replies to earlier commands go first: the client may receive its own publication.
 	b.flush()
 	if p.Type != 0 { // into a map
-		b.fail(c, push.ErrNotAvailable)
+		b.fail(c, answer.ErrNotAvailable)
 		return nil
 	}
-	err := b.s.Publish(p.Channel, push.Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
+	err := b.s.Publish(p.Channel, bus.Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
 		b.form.codec == centrifuge.Protobuf)
 	if err != nil {
 		return b.failed(c, err)
@@ -460,21 +465,21 @@ func (b *batch) publish(c *centrifuge.Command) error {
 }
 
 // kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
-func (f form) kindOf(data []byte) push.Kind {
+func (f form) kindOf(data []byte) bus.Kind {
 	if f.codec == centrifuge.Protobuf {
 		return push.KindOf(data)
 	}
-	return push.JSON
+	return bus.JSON
 }
 
 // subRefresh replaces the token of a subscription.
 func (b *batch) subRefresh(c *centrifuge.Command) error {
 	ask := c.SubRefresh
 	if ask.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	if ask.Type != 0 { // of a map or a poll
-		b.fail(c, push.ErrBadRequest)
+		b.fail(c, answer.ErrBadRequest)
 		return nil
 	}
 	ttl, err := b.s.RefreshSubscription(ask.Channel, ask.Token)
@@ -488,9 +493,9 @@ func (b *batch) subRefresh(c *centrifuge.Command) error {
 func (b *batch) history(c *centrifuge.Command) error {
 	ask := c.History
 	if ask.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
-	h, err := b.s.History(ask.Channel, push.Query{Since: (*push.Position)(ask.Since), Limit: int(ask.Limit),
+	h, err := b.s.History(ask.Channel, bus.Query{Since: (*bus.Position)(ask.Since), Limit: int(ask.Limit),
 		Reverse: ask.Reverse})
 	if err != nil {
 		return b.failed(c, err)
@@ -499,14 +504,14 @@ func (b *batch) history(c *centrifuge.Command) error {
 	return nil
 }
 
-func (f form) historyResult(h push.History) *centrifuge.HistoryResult {
+func (f form) historyResult(h bus.History) *centrifuge.HistoryResult {
 	return &centrifuge.HistoryResult{Publications: f.listed(h.Publications), Position: centrifuge.Position(h.Top)}
 }
 
 func (b *batch) presence(c *centrifuge.Command) error {
 	name := c.Presence.Channel
 	if name == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	there, err := b.s.Presence(name, false)
 	if err != nil {
@@ -516,7 +521,7 @@ func (b *batch) presence(c *centrifuge.Command) error {
 	return nil
 }
 
-func shownPresence(list []push.ClientInfo) *centrifuge.PresenceResult {
+func shownPresence(list []bus.ClientInfo) *centrifuge.PresenceResult {
 	shown := make([]centrifuge.ClientInfo, len(list))
 	for i, info := range list {
 		shown[i] = centrifuge.ClientInfo(info)
@@ -527,7 +532,7 @@ func shownPresence(list []push.ClientInfo) *centrifuge.PresenceResult {
 func (b *batch) presenceStats(c *centrifuge.Command) error {
 	name := c.PresenceStats.Channel
 	if name == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	there, err := b.s.Presence(name, true)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -14,7 +16,7 @@ import (
 // streams serves the protocol over responses that do not end. What the client sends comes
 // in requests to /emulation.
 type streams struct {
-	server *push.Server
+	hub *push.Hub
 
 	mu       sync.Mutex
 	sessions map[string]*emulated // by secret; as many as there are such clients
@@ -26,8 +28,8 @@ type emulated struct {
 	running sync.Mutex // held while commands of one request run
 }
 
-func newStreams(s *push.Server) *streams {
-	return &streams{server: s, sessions: make(map[string]*emulated)}
+func newStreams(h *push.Hub) *streams {
+	return &streams{hub: h, sessions: make(map[string]*emulated)}
 }
 
 // serveResponse serves http_stream. The body of the request holds the first commands.
@@ -68,25 +70,25 @@ func requestCodec(r *http.Request) centrifuge.Codec {
 
 // readFrame returns what the client sends, at most Limits.Frame bytes, or answers with an error.
 func (c *streams) readFrame(w http.ResponseWriter, r *http.Request, methods ...string) ([]byte, bool) {
-	if !push.AllowMethod(w, r, methods...) {
+	if !answer.AllowMethod(w, r, methods...) {
 		return nil, false
 	}
-	limit := c.server.Limits().Frame
+	limit := c.hub.Limits().Frame
 	if r.Method == http.MethodGet {
 		asked := r.URL.Query().Get("cf_connect")
 		switch {
 		case len(asked) > limit:
-			push.WriteTooLarge(w, limit)
+			answer.WriteTooLarge(w, limit)
 			return nil, false
 		case asked == "":
-			push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, "cf_connect in the query is missing")
+			answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, "cf_connect in the query is missing")
 			return nil, false
 		}
 		return []byte(asked), true
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		push.RefuseBody(w, err)
+		answer.RefuseBody(w, err)
 		return nil, false
 	}
 	return body, true
@@ -102,18 +104,18 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 	h.Set("X-Content-Type-Options", "nosniff")
 	client := &push.StreamClient{LastMessage: f.lastMessage}
 	if !f.uni {
-		client.Secret = c.server.NewID()
+		client.Secret = c.hub.NewID()
 	}
 	t := push.NewStreamTransport(r.RemoteAddr, client)
-	s := c.server.Start(t, f)
-	s.Introduce(c.server.Asking(r), push.Grant{})
+	s := c.hub.Start(t, f)
+	s.Introduce(c.hub.Asking(r), push.Grant{})
 	c.add(client.Secret, s)
 	RunMessage(s, first)
-	stream, err := c.server.Detach(w)
+	stream, err := c.hub.Detach(w)
 	if err != nil {
 		c.remove(client.Secret)
 		s.Ended()
-		c.server.NotDetached(w, r, err)
+		c.hub.NotDetached(w, r, err)
 		return
 	}
 	if t.Open(stream, nil) == push.ErrQueueFull {
@@ -158,12 +160,12 @@ func (c *streams) serveEmulation(w http.ResponseWriter, r *http.Request) {
 	}
 	request, err := requestCodec(r).ParseEmulation(body)
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return
 	}
 	e := c.find(request.Session)
 	if e == nil {
-		push.WriteError(w, http.StatusNotFound, push.ErrBadRequest.Code, errNoSession.Error())
+		answer.WriteError(w, http.StatusNotFound, answer.ErrBadRequest.Code, errNoSession.Error())
 		return
 	}
 	e.running.Lock()

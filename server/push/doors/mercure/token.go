@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -154,22 +156,22 @@ func tokenOf(r *http.Request) (token string, cookie bool) {
 func (h *Hub) subscriber(r *http.Request) (access, error) {
 	token, _ := tokenOf(r)
 	switch {
-	case !h.Authenticates(), token == "" && h.config.Anonymous:
+	case !h.hub.Authenticates(), token == "" && h.config.Anonymous:
 		return access{}, nil
-	case token == "" || h.Tokens() == nil:
+	case token == "" || h.hub.Tokens() == nil:
 		return access{}, push.ErrNoToken
 	}
-	return verify(h.Tokens(), token, h.Limits().Channels)
+	return verify(h.hub.Tokens(), token, h.hub.Limits().Channels)
 }
 
 // publisher returns the topics to which the sender of r may publish; nil: to all. The API's key
 // allows all, as in the HTTP API.
 func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
-	if h.ShowsKey(r) {
+	if h.hub.Keys().HasKey(r) {
 		return nil, nil
 	}
 	if h.publishers == nil {
-		if h.NeedsKey() || h.Authenticates() {
+		if h.hub.Keys().NeedsKey() || h.hub.Authenticates() {
 			return nil, push.ErrNoToken
 		}
 		return nil, nil
@@ -178,10 +180,10 @@ func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
 	switch {
 	case token == "":
 		return nil, push.ErrNoToken
-	case cookie && !h.ComesFromAllowedPage(r):
+	case cookie && !h.hub.ComesFromAllowedPage(r):
 		return nil, errOrigin
 	}
-	t, err := verify(h.publishers, token, h.Limits().Channels)
+	t, err := verify(h.publishers, token, h.hub.Limits().Channels)
 	if err == nil && len(t.publish) == 0 {
 		err = fmt.Errorf("%w: the token has no claim mercure.publish", errDenied)
 	}
@@ -192,15 +194,15 @@ func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
 func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errDenied), errors.Is(err, errOrigin):
-		h.RefusedRequest(push.RefusedPermission, r, "error", push.OneLine(err))
-		push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
+		h.hub.RefusedRequest(push.RefusedPermission, r, "error", push.OneLine(err))
+		answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
 			"push: mercure: "))
 	case errors.Is(err, push.ErrNoToken):
-		h.RefusedRequest(push.RefusedNoToken, r)
+		h.hub.RefusedRequest(push.RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		push.WriteError(w, http.StatusUnauthorized, push.ErrUnauthorized.Code,
+		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+cookieName)
 	default:
-		h.RefuseToken(w, r, err)
+		h.hub.RefuseToken(w, r, err)
 	}
 }

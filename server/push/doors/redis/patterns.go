@@ -4,6 +4,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/buf"
@@ -71,7 +75,7 @@ func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, join
 		t.all[pattern][k] = s
 	}
 	if t.stop == nil && len(t.all) > 0 {
-		t.stop = d.Local().Tap(func(channel string, list []push.Publication) { t.deliver(d, channel, list) })
+		t.stop = d.hub.Local().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
 	joined()
@@ -97,7 +101,7 @@ func (t *patterns) drop(k *client, list ...string) {
 
 // deliver sends publications to the subscriptions that match their channel. A client that needs a
 // token for the channel does not get them.
-func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
+func (t *patterns) deliver(d *Door, channel string, list []bus.Publication) {
 	if channel[0] == 0 {
 		return // a log of a door, which is no channel
 	}
@@ -115,7 +119,7 @@ func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
 			m := &push.Message{Payload: f.matches(pattern, channel, list)}
 			switch s.Offer(m) {
 			case push.OfferTaken:
-				d.CountMessages(len(list))
+				d.hub.CountMessages(len(list))
 			case push.OfferFull:
 				s.TooSlow(channel, len(m.Payload))
 			}
@@ -126,7 +130,7 @@ func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
 // subscribePatterns answers one push message for each pattern, in front of its first publication.
 // The client gets all patterns, or none if that is above a limit.
 func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
-	if d.Local() == nil {
+	if d.hub.Local() == nil {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
 	}
@@ -135,7 +139,7 @@ func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !d.joinPatterns(k, s, c) {
-		d.fail(w, "redis psubscribe", push.ErrLimitExceeded)
+		d.fail(w, "redis psubscribe", answer.ErrLimitExceeded)
 	}
 }
 
@@ -144,7 +148,7 @@ func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
 	var list []string
 	fresh := make(map[string]struct{})
 	for _, a := range c.Args[1:] {
-		if len(a) > d.Limits().ChannelName {
+		if len(a) > d.hub.Limits().ChannelName {
 			return false
 		}
 		list = append(list, string(a))
@@ -152,7 +156,7 @@ func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
 			fresh[string(a)] = struct{}{}
 		}
 	}
-	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.Limits().Channels {
+	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.hub.Limits().Channels {
 		return false
 	}
 	if k.ended {

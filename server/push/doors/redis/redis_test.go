@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
@@ -74,11 +78,11 @@ func TestListenerNeedsTheDoor(t *testing.T) {
 func TestHooksKnowTheTransport(t *testing.T) {
 	asked := make(chan push.Caller, 2)
 	pusher, err := push.New(push.Config{
-		Doors: []push.Door{New()}, Namespaces: []push.Namespace{{SubscribeHook: true}},
+		Doors: []push.Door{New()}, Namespaces: []policy.Namespace{{SubscribeHook: true}},
 		Hooks: push.Hooks{
 			Subscribe: func(_ context.Context, c push.Caller, _ push.SubscribeRequest) (push.SubscribeAnswer, error) {
 				asked <- c
-				return push.SubscribeAnswer{}, push.ErrPermissionDenied
+				return push.SubscribeAnswer{}, answer.ErrPermissionDenied
 			},
 		}})
 	if err != nil {

@@ -11,12 +11,16 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/bus"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
 )
 
 // A Door is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
-type Door struct{ *push.Server }
+type Door struct{ hub *push.Hub }
 
 // New returns the door.
 func New() *Door { return new(Door) }
@@ -32,13 +36,13 @@ func (*Door) Forms() (forms []push.Form) {
 }
 
 // Open implements Door. The path is /events; the console has one of its own.
-func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	d.Server = s
+func (d *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+	d.hub = h
 	return func(mux *http.ServeMux) {
-			mux.HandleFunc("/events", d.UnlessDraining(d.LimitConnections(d.serveEvents)))
+			mux.HandleFunc("/events", d.hub.UnlessDraining(d.hub.LimitConnections(d.serveEvents)))
 		}, func(mux *http.ServeMux) {
-			if d.HasConsole() {
-				mux.HandleFunc("GET /console/events", d.UnlessDraining(d.ForOperator(d.serveConsoleEvents)))
+			if d.hub.HasConsole() {
+				mux.HandleFunc("GET /console/events", d.hub.UnlessDraining(d.hub.ForOperator(d.serveConsoleEvents)))
 			}
 		}
 }
@@ -54,7 +58,7 @@ type form struct {
 
 func (form) Kind() (transport, protocol string) { return "events", "json" }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
+func (f form) Publications(channel string, list []bus.Publication) []byte {
 	dst := make([]byte, 0, push.EncodedSize(channel, list))
 	for _, p := range list {
 		if f.numbered && p.Epoch != "" {
@@ -69,7 +73,7 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 }
 
 // appendID appends the id field, which an EventSource returns as Last-Event-ID.
-func appendID(dst []byte, at push.Position) []byte {
+func appendID(dst []byte, at bus.Position) []byte {
 	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
 	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
@@ -88,30 +92,30 @@ func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
 // missed. If the server cannot tell what that is, it sends an event named "gap" with the data
 // {"channel":"…"} instead. Streams of several channels have no ids.
 func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
-	if !push.AllowMethod(w, r, http.MethodGet) {
+	if !answer.AllowMethod(w, r, http.MethodGet) {
 		return
 	}
 	channels, ok := d.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	g, err := d.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
+	g, err := d.hub.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
 	switch {
-	case errors.As(err, new(push.Error)), errors.As(err, new(push.Disconnect)):
-		push.RefuseByHook(w, err)
+	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
+		answer.RefuseByHook(w, err)
 		return
 	case err != nil:
-		d.RefuseToken(w, r, err)
+		d.hub.RefuseToken(w, r, err)
 		return
 	}
-	if wait := d.MayConnectNow(g); wait > 0 {
-		d.RefuseRate(w, r, wait)
+	if wait := d.hub.MayConnectNow(g); wait > 0 {
+		d.hub.RefuseRate(w, r, wait)
 		return
 	}
 	for _, name := range channels {
 		if problem := d.refusesEvents(name, g); problem != "" {
-			d.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
-			push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, problem)
+			d.hub.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
+			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, problem)
 			return
 		}
 	}
@@ -120,13 +124,13 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 
 // refusesEvents returns why a client with that grant may not have the channel's events, or "".
 func (d *Door) refusesEvents(channel string, g push.Grant) string {
-	ns := d.Rules(channel)
+	ns := d.hub.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
 		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
-	case ns.IsForUsers(channel) && d.Lacks(g, channel):
+	case ns.IsForUsers(channel) && d.hub.Lacks(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
-	case d.Lacks(g, channel):
+	case d.hub.Lacks(g, channel):
 		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
 	}
 	return ""
@@ -138,7 +142,7 @@ func (d *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels [
 	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
 	err := d.checkChannels(channels)
 	if err == nil {
-		err = push.CheckQuery(query, "channel", "named", "token", "last_event_id")
+		err = answer.CheckQuery(query, "channel", "named", "token", "last_event_id")
 	}
 	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
 		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
@@ -146,7 +150,7 @@ func (d *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels [
 		err = checkEventNames(channels)
 	}
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return nil, false
 	}
 	return channels, true
@@ -174,11 +178,11 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 	h.Set("X-Content-Type-Options", "nosniff")
 	t := push.NewStreamTransport(r.RemoteAddr, nil)
 	session := d.startEvents(t, d.eventForm(named, channels), g, channels, resumption(r))
-	session.Introduce(d.Asking(r), g)
-	stream, err := d.Detach(w)
+	session.Introduce(d.hub.Asking(r), g)
+	stream, err := d.hub.Detach(w)
 	if err != nil {
 		session.Ended()
-		d.NotDetached(w, r, err)
+		d.hub.NotDetached(w, r, err)
 		return
 	}
 	session.OpenEvents(t, stream, session.Ended)
@@ -186,7 +190,7 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 
 // eventForm returns the form of a stream's events.
 func (d *Door) eventForm(named bool, channels []string) form {
-	return form{named: named, numbered: len(channels) == 1 && d.Rules(channels[0]).Recovery}
+	return form{named: named, numbered: len(channels) == 1 && d.hub.Rules(channels[0]).Recovery}
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
@@ -204,21 +208,21 @@ func resumption(r *http.Request) push.SubscribeCommand {
 		// an id of another server: nothing can be recovered, and the client gets a gap
 		epoch = "?"
 	}
-	return push.SubscribeCommand{Recover: true, Since: push.Position{Offset: n, Epoch: epoch}}
+	return push.SubscribeCommand{Recover: true, Since: bus.Position{Offset: n, Epoch: epoch}}
 }
 
 func (d *Door) checkChannels(channels []string) error {
-	switch limits := d.Limits(); {
+	switch limits := d.hub.Limits(); {
 	case len(channels) == 0:
 		return errors.New("name a channel: /events?channel=news")
 	case len(channels) > limits.Channels:
 		return fmt.Errorf("%d channels, at most %d are allowed", len(channels), limits.Channels)
 	}
 	for _, name := range channels {
-		if d.CheckChannel(name) != nil {
-			return errors.New(d.ChannelRule(fmt.Sprintf("channel %q", name), name))
+		if d.hub.CheckChannel(name) != nil {
+			return errors.New(d.hub.ChannelRule(fmt.Sprintf("channel %q", name), name))
 		}
-		if ns := d.Rules(name); !ns.AllowsName(name) {
+		if ns := d.hub.Rules(name); !ns.AllowsName(name) {
 			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)
 		}
 	}
@@ -229,7 +233,7 @@ func (d *Door) checkChannels(channels []string) error {
 // Session.OpenEvents or Session.Ended.
 func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string,
 	w push.SubscribeCommand) *push.Session {
-	s := d.StartConnected(t, f, g)
+	s := d.hub.StartConnected(t, f, g)
 	if !f.numbered {
 		w = push.SubscribeCommand{}
 	}
@@ -245,9 +249,9 @@ func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channe
 			}
 		})
 		if err != nil {
-			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
+			d.hub.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
 				"error", err)
-			s.Disconnect(push.DisconnectServerError)
+			s.Disconnect(answer.DisconnectServerError)
 		}
 	}
 	return s

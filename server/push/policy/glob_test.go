@@ -1,4 +1,4 @@
-package push
+package policy
 
 import (
 	"strings"
@@ -23,7 +23,7 @@ func TestGlob(t *testing.T) {
 		{"a,b}", "a,b}", "a b"},
 		{"a.b+", "a.b+", "axb a.bb"},
 	} {
-		re, err := newGlob(tt.glob)
+		re, err := NewGlob(tt.glob)
 		if err != nil {
 			t.Errorf("%q: %v", tt.glob, err)
 			continue
@@ -40,7 +40,7 @@ func TestGlob(t *testing.T) {
 		}
 	}
 	for _, glob := range []string{"[", "a[b", "{", "{a,{b}", "[]", "[c-a]", strings.Repeat("*", maxGlob+1)} {
-		if _, err := newGlob(glob); err == nil {
+		if _, err := NewGlob(glob); err == nil {
 			t.Errorf("%.20q is a glob", glob)
 		}
 	}
@@ -50,7 +50,7 @@ func FuzzGlob(f *testing.F) {
 	f.Add("a*[b-d]{x,y?}", "abcx")
 	f.Add(`\[[!\]]`, "[")
 	f.Fuzz(func(t *testing.T, glob, name string) {
-		re, err := newGlob(glob)
+		re, err := NewGlob(glob)
 		if err != nil || strings.ContainsAny(glob, `?[]{}\`) {
 			return
 		}
@@ -58,4 +58,21 @@ func FuzzGlob(f *testing.F) {
 			t.Errorf("%q matches %q: %v, want %v", glob, name, got, want)
 		}
 	})
+}
+
+func TestMatches(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"", "a", true}, {"*", "a", true}, {"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"*b", "ab",
+			true},
+		{"a*a", "a", false},
+		{"chat:*:x", "chat:1:x", true}, {"a*b*c", "axbxc", true}, {"a*b*c", "axcxb", false}, {"*b*b*", "abab", true},
+		{"*b*b*", "ab", false},
+	} {
+		if got := matches(tt.pattern, tt.name); got != tt.want {
+			t.Errorf("%q matches %q: %v", tt.pattern, tt.name, got)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package push
+package answer
 
 import (
 	"testing"
@@ -58,9 +58,9 @@ func TestCodesAreCentrifuge(t *testing.T) {
 		}
 	}
 	for got, want := range map[Unsubscription]Unsubscription{
-		unsubscribedByServer:     {2000, "server unsubscribe"},
-		unsubscribedInsufficient: {2500, "insufficient state"},
-		unsubscribedExpired:      {2501, "subscription expired"},
+		UnsubscribedByServer:     {2000, "server unsubscribe"},
+		UnsubscribedInsufficient: {2500, "insufficient state"},
+		UnsubscribedExpired:      {2501, "subscription expired"},
 	} {
 		if got != want {
 			t.Errorf("%v, want %v", got, want)

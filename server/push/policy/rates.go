@@ -1,12 +1,10 @@
-package push
+package policy
 
 import (
 	"fmt"
-	"math"
-	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,8 +38,12 @@ type Rate struct {
 // the place of another, which then has a full bucket.
 const maxBuckets = 100_000
 
-// rates are the limits in use. Any goroutine may use them.
-type rates struct {
+// Limiters apply Rates, which Set replaces. Any goroutine may use them. The zero value limits
+// nothing.
+type Limiters struct{ current atomic.Pointer[limiters] } // nil without any
+
+// limiters have the buckets of one Rates.
+type limiters struct {
 	userConnections, addressConnections     limiter
 	userSubscriptions, addressSubscriptions limiter
 	userPublications, addressPublications   limiter
@@ -49,20 +51,71 @@ type rates struct {
 	addressCalls                            limiter
 }
 
-func newRates(r Rates) *rates {
+// Set begins again, with r and full buckets.
+func (l *Limiters) Set(r Rates) {
 	if r == (Rates{}) {
-		return nil
+		l.current.Store(nil)
+		return
 	}
-	return &rates{
+	l.current.Store(&limiters{
 		userConnections: limiter{rate: r.UserConnections}, userSubscriptions: limiter{rate: r.UserSubscriptions},
 		userPublications: limiter{rate: r.UserPublications}, addressConnections: limiter{rate: r.AddressConnections},
 		addressSubscriptions: limiter{rate: r.AddressSubscriptions},
 		userCommands:         limiter{rate: r.UserCommands}, addressCommands: limiter{rate: r.AddressCommands},
 		addressPublications: limiter{rate: r.AddressPublications}, addressCalls: limiter{rate: r.AddressCalls},
-	}
+	})
 }
 
-func (r Rates) check() error {
+// An Act is what a client does that Rates limit by its user and by its address.
+type Act uint8
+
+const (
+	Subscribing Act = iota
+	Publishing
+	Commanding // any other command that makes the server look something up, or call a program
+)
+
+// Take counts an act of a client, and returns how long the client has to wait. 0: it may act now.
+func (l *Limiters) Take(what Act, user, remote string, now time.Time) (wait time.Duration) {
+	r := l.current.Load()
+	switch {
+	case r == nil:
+		return 0
+	case what == Subscribing:
+		return r.take(&r.userSubscriptions, &r.addressSubscriptions, user, remote, now)
+	case what == Publishing:
+		return r.take(&r.userPublications, &r.addressPublications, user, remote, now)
+	}
+	return r.take(&r.userCommands, &r.addressCommands, user, remote, now)
+}
+
+// Connect counts that the user connects, and returns how long it has to wait. 0: it may now.
+func (l *Limiters) Connect(user string, now time.Time) (wait time.Duration) {
+	if r := l.current.Load(); r != nil {
+		return r.userConnections.take(user, now)
+	}
+	return 0
+}
+
+// Open counts a connection from that address, and returns how long it has to wait. 0: it may now.
+func (l *Limiters) Open(remote string, now time.Time) (wait time.Duration) {
+	if r := l.current.Load(); r != nil {
+		return r.addressConnections.take(addressKey(remote), now)
+	}
+	return 0
+}
+
+// Call counts a call of the API from that address, and returns how long it has to wait. 0: it may
+// now.
+func (l *Limiters) Call(remote string, now time.Time) (wait time.Duration) {
+	if r := l.current.Load(); r != nil {
+		return r.addressCalls.take(addressKey(remote), now)
+	}
+	return 0
+}
+
+// Check returns an error for a rate that no limiter can apply.
+func (r Rates) Check() error {
 	for _, one := range []Rate{r.UserConnections, r.AddressConnections, r.UserSubscriptions, r.AddressSubscriptions,
 		r.UserPublications, r.AddressPublications, r.UserCommands, r.AddressCommands, r.AddressCalls} {
 		if one.Count < 0 || one.Per < 0 || (one.Count == 0) != (one.Per == 0) || one.Count > int(one.Per) {
@@ -141,7 +194,7 @@ func addressKey(remote string) string {
 
 // take takes one event of a client from both buckets. If the second has none, the first has lost
 // one: the client has tried.
-func (r *rates) take(user, address *limiter, who, remote string, now time.Time) (wait time.Duration) {
+func (r *limiters) take(user, address *limiter, who, remote string, now time.Time) (wait time.Duration) {
 	if user.rate.Count > 0 {
 		wait = user.take(who, now)
 	}
@@ -149,91 +202,6 @@ func (r *rates) take(user, address *limiter, who, remote string, now time.Time) 
 		wait = address.take(addressKey(remote), now)
 	}
 	return wait
-}
-
-// MaySubscribeNow returns an Error if the client has subscribed too often.
-func (s *Session) MaySubscribeNow() error {
-	return s.mayNow("subscribe", func(r *rates) (user, address *limiter) {
-		return &r.userSubscriptions, &r.addressSubscriptions
-	})
-}
-
-// mayPublishNow returns an Error if the client has published too often.
-func (s *Session) mayPublishNow() error {
-	return s.mayNow("publish", func(r *rates) (user, address *limiter) {
-		return &r.userPublications, &r.addressPublications
-	})
-}
-
-// MayCommandNow returns an Error if the client has sent too many other commands.
-func (s *Session) MayCommandNow(what string) error {
-	return s.mayNow(what, func(r *rates) (user, address *limiter) { return &r.userCommands, &r.addressCommands })
-}
-
-// mayNow takes an event of the client from its buckets. The error is for the client.
-func (s *Session) mayNow(what string, buckets func(*rates) (user, address *limiter)) error {
-	r := s.node.rates.Load()
-	if r == nil || s.watcher {
-		return nil
-	}
-	user, address := buckets(r)
-	return s.within(r.take(user, address, s.User(), s.t.Remote(), s.node.clock.Now()), what)
-}
-
-func (s *Session) within(wait time.Duration, what string) error {
-	if wait == 0 {
-		return nil
-	}
-	s.Refused(RefusedRate, fmt.Errorf("%s: %w", what, ErrTooManyRequests))
-	return ErrTooManyRequests
-}
-
-// mayConnectNow returns how long the user has to wait; 0: it may connect.
-func (n *node) mayConnectNow(user string) time.Duration {
-	r := n.rates.Load()
-	if r == nil {
-		return 0
-	}
-	return r.userConnections.take(user, n.clock.Now())
-}
-
-// LimitConnections answers 429 to addresses that open connections too often.
-func (s *Server) LimitConnections(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if limits := s.node.rates.Load(); limits != nil && r.Method != http.MethodOptions {
-			if wait := limits.addressConnections.take(addressKey(r.RemoteAddr), s.node.clock.Now()); wait > 0 {
-				s.RefuseRate(w, r, wait)
-				return
-			}
-		}
-		next(w, r)
-	}
-}
-
-// MayCallNow reports whether the address may call the API, or answers 429.
-func (s *Server) MayCallNow(w http.ResponseWriter, r *http.Request) bool {
-	wait := s.CountCall(r)
-	if wait > 0 {
-		s.RefuseRate(w, r, wait)
-	}
-	return wait == 0
-}
-
-// countCall counts a call of the API, and returns how long the address has to wait. 0: it may call
-// now.
-func (s *Server) CountCall(r *http.Request) time.Duration {
-	limits := s.node.rates.Load()
-	if limits == nil {
-		return 0
-	}
-	return limits.addressCalls.take(addressKey(r.RemoteAddr), s.node.clock.Now())
-}
-
-// RefuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
-func (s *Server) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
-	s.node.refusedRequest(RefusedRate, r)
-	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	WriteError(w, http.StatusTooManyRequests, ErrTooManyRequests.Code, ErrTooManyRequests.Message)
 }
 
 // String returns the rate in words.

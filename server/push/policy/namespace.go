@@ -1,6 +1,13 @@
-package push
+// Package policy is what is allowed in channels, and how often: the rules of namespaces, what a
+// client has shown that counts for them, filters of publications, and rates. It needs no server.
+//
+// namespace.go has the rules, and the table of all of them; access.go says what they and a client's
+// token allow; explain.go says why. rates.go counts what users and addresses do. tagfilter.go and
+// glob.go select publications and channels.
+package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +16,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 )
@@ -121,28 +131,91 @@ const (
 	defaultSlowQueue = 64 << 10
 )
 
-// namespaces holds the namespaces of a Config, validated, with defaults filled in.
-type namespaces struct {
+// Namespaces are those of a configuration, checked, with defaults filled in.
+type Namespaces struct {
 	none  *Namespace // the namespace without a name
 	named map[string]*Namespace
 
 	personal []string // what precedes # in the names of personal channels
 }
 
-// A ruleTable holds the namespaces in use, which Server.Reload replaces.
-type ruleTable struct{ atomic.Pointer[namespaces] }
+// A Table has the rules of all channels. Any goroutine may use it. The fields do not change.
+type Table struct {
+	LongestName       int  // of a channel, in bytes
+	DenyClientPublish bool // to all channels
 
-func newRuleTable(all namespaces) *ruleTable {
-	t := new(ruleTable)
-	t.Store(&all)
-	return t
+	current atomic.Pointer[Namespaces]
 }
 
-// of returns the rules of the channel named name.
-func (t *ruleTable) of(channel string) *Namespace { return t.Load().of(channel) }
+// Set replaces the namespaces.
+func (t *Table) Set(all Namespaces) { t.current.Store(&all) }
 
-func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
-	all := namespaces{none: new(Namespace{}.withDefaults()), named: make(map[string]*Namespace)}
+// Namespaces returns those in use.
+func (t *Table) Namespaces() Namespaces { return *t.current.Load() }
+
+// Of returns the rules of the channel named name. They are not changed; after Set, Of may return
+// others.
+func (t *Table) Of(channel string) *Namespace { return t.current.Load().of(channel) }
+
+// All returns the rules of all namespaces, those of the namespace without a name first.
+func (t *Table) All() []*Namespace { return t.current.Load().all() }
+
+// Knows reports whether there may be a channel of that name: see Namespace.KnownOnly.
+func (t *Table) Knows(channel string) bool { return t.current.Load().knows(channel) }
+
+// Errors of Check, and of a client that names a channel which ChannelRegex refuses.
+var (
+	ErrBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
+		"characters: %w", answer.ErrBadRequest)
+	errUnknownChannel = fmt.Errorf("push: the part of the channel's name before the colon names no namespace, and the "+
+		"rule known-only refuses that: %w", answer.ErrUnknownChannel)
+	ErrBadName = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
+		answer.ErrBadRequest)
+)
+
+// IsName reports whether name is that of a channel: UTF-8 without control characters, because names
+// appear in logs, text frames and lines of SSE. encoding/json replaces bytes that are not UTF-8 by
+// the replacement character, so that character is invalid, too.
+func (t *Table) IsName(name string) bool {
+	if name == "" || len(name) > t.LongestName {
+		return false
+	}
+	for _, r := range name {
+		if r < 0x20 || r == 0x7f || r == utf8.RuneError {
+			return false
+		}
+	}
+	return true
+}
+
+// Check returns ErrBadChannel for a name that no channel has, and another error for one that
+// Namespace.KnownOnly refuses.
+func (t *Table) Check(name string) error {
+	if !t.IsName(name) {
+		return ErrBadChannel
+	}
+	return t.CheckKnown(name)
+}
+
+// CheckKnown is Check for a name that a client may not make known by the answer.
+func (t *Table) CheckKnown(name string) error {
+	if !t.Knows(name) {
+		return errUnknownChannel
+	}
+	return nil
+}
+
+// WhyNot says why Check refuses the name, in a sentence about subject.
+func (t *Table) WhyNot(subject, name string) string {
+	if t.IsName(name) {
+		return subject + " is of a namespace without rules, which the rule known-only refuses"
+	}
+	return fmt.Sprintf("%s is not a name of 1 to %d bytes of UTF-8 without control characters", subject, t.LongestName)
+}
+
+// NewNamespaces checks the namespaces. tokens says that clients' tokens are checked.
+func NewNamespaces(list []Namespace, tokens bool) (Namespaces, error) {
+	all := Namespaces{none: new(Namespace{}.withDefaults()), named: make(map[string]*Namespace)}
 	var wrong []error
 	for i, ns := range list {
 		if err := ns.check(tokens); err != nil {
@@ -150,7 +223,7 @@ func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 			continue
 		}
 		if slices.ContainsFunc(list[:i], func(before Namespace) bool { return before.Name == ns.Name }) {
-			wrong = append(wrong, ns.wrong("the name is used twice: merge the rules, or rename one"))
+			wrong = append(wrong, ns.Wrong("the name is used twice: merge the rules, or rename one"))
 		}
 		ns = ns.withDefaults()
 		all.add(&ns)
@@ -158,7 +231,7 @@ func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 	return all, errors.Join(wrong...)
 }
 
-func (all *namespaces) add(ns *Namespace) {
+func (all *Namespaces) add(ns *Namespace) {
 	prefix := ""
 	if ns.Name == "" {
 		all.none = ns
@@ -172,7 +245,7 @@ func (all *namespaces) add(ns *Namespace) {
 }
 
 // of returns the rules of the channel named name.
-func (all *namespaces) of(channel string) *Namespace {
+func (all *Namespaces) of(channel string) *Namespace {
 	if len(all.named) > 0 {
 		if name, _, ok := strings.Cut(channel, ":"); ok {
 			if ns := all.named[name]; ns != nil {
@@ -184,7 +257,7 @@ func (all *namespaces) of(channel string) *Namespace {
 }
 
 // knows reports whether there may be a channel of that name: see Namespace.KnownOnly.
-func (all *namespaces) knows(channel string) bool {
+func (all *Namespaces) knows(channel string) bool {
 	if !all.none.KnownOnly {
 		return true
 	}
@@ -193,19 +266,20 @@ func (all *namespaces) knows(channel string) bool {
 }
 
 // Retention returns what the bus keeps of the channels' publications.
-func (ns Namespace) Retention() bus.Retention { return new(ns.withDefaults()).retention() }
-
-// retention returns what the bus keeps of the channel's publications.
-func (ns *Namespace) retention() bus.Retention {
+func (ns *Namespace) Retention() bus.Retention {
 	if ns.HistorySize == 0 {
 		return bus.Retention{}
 	}
-	return bus.Retention{Size: ns.HistorySize, Age: ns.HistoryAge}
+	return bus.Retention{Size: ns.HistorySize, Age: cmp.Or(ns.HistoryAge, defaultAge)}
 }
 
 func (ns Namespace) withDefaults() Namespace {
-	setDefault(&ns.HistoryAge, defaultAge)
-	setDefault(&ns.SlowQueue, defaultSlowQueue)
+	if ns.HistoryAge <= 0 {
+		ns.HistoryAge = defaultAge
+	}
+	if ns.SlowQueue <= 0 {
+		ns.SlowQueue = defaultSlowQueue
+	}
 	if ns.Publish == "" {
 		ns.Publish = PublishClients
 	}
@@ -222,44 +296,45 @@ func (ns Namespace) withDefaults() Namespace {
 func (ns Namespace) check(tokens bool) error {
 	switch {
 	case len(ns.Name) > maxNamespaceName || strings.ContainsFunc(ns.Name, notInName):
-		return ns.wrong(fmt.Sprintf("a name is 1 to %d letters, digits, '-', '_' and '.'", maxNamespaceName))
+		return ns.Wrong(fmt.Sprintf("a name is 1 to %d letters, digits, '-', '_' and '.'", maxNamespaceName))
 	case ns.HistorySize < 0 || ns.HistorySize > MaxHistorySize:
-		return ns.wrong(fmt.Sprintf("history size %d: use 0 to %d", ns.HistorySize, MaxHistorySize))
+		return ns.Wrong(fmt.Sprintf("history size %d: use 0 to %d", ns.HistorySize, MaxHistorySize))
 	case ns.HistoryAge < 0:
-		return ns.wrong(fmt.Sprintf("history age %v: use a positive one, or 0 for %v", ns.HistoryAge, defaultAge))
+		return ns.Wrong(fmt.Sprintf("history age %v: use a positive one, or 0 for %v", ns.HistoryAge, defaultAge))
 	case ns.HistoryAge > 0 && ns.HistorySize == 0:
-		return ns.wrong("history age without history: give it a history size too")
+		return ns.Wrong("history age without history: give it a history size too")
 	case ns.SlowQueue > 0 && ns.Slow != SlowDropOldest:
-		return ns.wrong("slow queue without the policy that has one: set slow to drop-oldest too")
+		return ns.Wrong("slow queue without the policy that has one: set slow to drop-oldest too")
 	case ns.Recovery && ns.HistorySize == 0:
-		return ns.wrong("recovery without history: give it a history size too")
+		return ns.Wrong("recovery without history: give it a history size too")
 	case ns.PushJoinLeave && !ns.JoinLeave:
-		return ns.wrong("notices of joins and leaves for all, without any: set join-leave too")
+		return ns.Wrong("notices of joins and leaves for all, without any: set join-leave too")
 	case ns.SlowQueue < 0:
-		return ns.wrong(fmt.Sprintf("slow queue of %d bytes: use a positive one, or 0 for %d", ns.SlowQueue,
+		return ns.Wrong(fmt.Sprintf("slow queue of %d bytes: use a positive one, or 0 for %d", ns.SlowQueue,
 			defaultSlowQueue))
 	case ns.SubscribeToken && !tokens:
-		return ns.wrong("subscribing needs a token, and there is no secret to check it: set a token secret too")
+		return ns.Wrong("subscribing needs a token, and there is no secret to check it: set a token secret too")
 	case ns.Publish == PublishToken && !tokens:
-		return ns.wrong("publishing needs a token, and there is no secret to check it: set a token secret too")
+		return ns.Wrong("publishing needs a token, and there is no secret to check it: set a token secret too")
 	}
 	if !slices.Contains([]PublishRule{"", PublishClients, PublishSubscribers, PublishToken, PublishNobody},
 		ns.Publish) {
-		return ns.wrong(fmt.Sprintf("publish %q: use clients, subscribers, token or nobody", ns.Publish))
+		return ns.Wrong(fmt.Sprintf("publish %q: use clients, subscribers, token or nobody", ns.Publish))
 	}
 	if !slices.Contains([]SlowPolicy{"", SlowDisconnect, SlowDropOldest, SlowLatestOnly}, ns.Slow) {
-		return ns.wrong(fmt.Sprintf("slow %q: use disconnect, drop-oldest or latest-only", ns.Slow))
+		return ns.Wrong(fmt.Sprintf("slow %q: use disconnect, drop-oldest or latest-only", ns.Slow))
 	}
 	if ns.KnownOnly && ns.Name != "" {
-		return ns.wrong("known-only is a rule of the namespace without a name")
+		return ns.Wrong("known-only is a rule of the namespace without a name")
 	}
 	if _, err := regexp.Compile(ns.ChannelRegex); err != nil {
-		return ns.wrong("channel regex: " + err.Error())
+		return ns.Wrong("channel regex: " + err.Error())
 	}
 	return nil
 }
 
-func (ns Namespace) wrong(what string) error {
+// Wrong returns an error about the namespace.
+func (ns Namespace) Wrong(what string) error {
 	return fmt.Errorf("push: namespace %q: %s", ns.Name, what)
 }
 
@@ -268,7 +343,7 @@ func notInName(r rune) bool {
 }
 
 // all returns the rules of all namespaces, those of the namespace without a name first.
-func (all *namespaces) all() []*Namespace {
+func (all *Namespaces) all() []*Namespace {
 	list := []*Namespace{all.none}
 	for _, ns := range all.named {
 		list = append(list, ns)
@@ -277,40 +352,24 @@ func (all *namespaces) all() []*Namespace {
 	return list
 }
 
-// ErrNeedsRestart is the error of CheckNamespaces and Reload for namespaces that are valid, and to
+// ErrNeedsRestart is the error of CheckChange for namespaces that are valid, and to
 // which a running server cannot change.
 var ErrNeedsRestart = errors.New("push: restart the server for that")
 
-// CheckNamespaces returns why a running server cannot change to c.Namespaces. Channels keep what
-// they have from their rules while they have subscribers: the history, its age, recovery, join and
-// leave notices, and the policy for slow subscribers. So these cannot change for any channel, and
-// in a cluster all nodes must agree on histories.
-func (s *Server) CheckNamespaces(c Config) error {
-	_, err := s.nextRules(c)
-	return err
-}
-
-// nextRules returns the rules of c.Namespaces, or those in use if that is nil.
-func (s *Server) nextRules(c Config) (namespaces, error) {
-	if c.Namespaces == nil {
-		return *s.node.rules.Load(), nil
-	}
-	next, err := newNamespaces(c.Namespaces, s.node.tokens != nil)
-	err = errors.Join(err, s.node.hooks.check(c.Namespaces), checkUsers(c.Namespaces, s.node.authenticates()))
-	if err != nil {
-		return next, err
-	}
-	now := s.node.rules.Load()
-	names := maps.Clone(now.named)
+// CheckChange returns an ErrNeedsRestart if a running server cannot change to next. Channels keep
+// what they have from their rules while they have subscribers, and in a cluster all nodes must
+// agree on histories.
+func (all *Namespaces) CheckChange(next *Namespaces) (err error) {
+	names := maps.Clone(all.named)
 	maps.Copy(names, next.named)
 	for _, name := range append(slices.Sorted(maps.Keys(names)), "") {
-		before, after := now.of(name+":"), next.of(name+":")
+		before, after := all.of(name+":"), next.of(name+":")
 		if before.lasting() != after.lasting() {
 			err = errors.Join(err, fmt.Errorf("push: namespace %q: the history, recovery, join-leave and slow rules "+
 				"of its channels cannot change while the server runs: %w", name, ErrNeedsRestart))
 		}
 	}
-	return next, err
+	return err
 }
 
 // lastingRules are those that channels keep while they have subscribers.
@@ -322,5 +381,5 @@ type lastingRules struct {
 }
 
 func (ns *Namespace) lasting() lastingRules {
-	return lastingRules{ns.retention(), ns.Recovery, ns.JoinLeave, ns.Slow, ns.SlowQueue}
+	return lastingRules{ns.Retention(), ns.Recovery, ns.JoinLeave, ns.Slow, ns.SlowQueue}
 }

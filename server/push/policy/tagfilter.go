@@ -1,10 +1,13 @@
-package push
+package policy
 
 import (
 	"fmt"
 	"math/big"
 	"slices"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
 // A TagFilter selects publications by their tags. With op "and", "or" or "not" it combines nodes;
@@ -35,7 +38,7 @@ func (size *FilterSize) Grow(depth, values int) error {
 	size.values += values
 	if depth > maxFilterDepth || size.nodes > maxFilterNodes || size.values > maxFilterValues {
 		return fmt.Errorf("push: a filter with more than %d nodes, %d levels or %d values: %w", maxFilterNodes,
-			maxFilterDepth, maxFilterValues, ErrBadRequest)
+			maxFilterDepth, maxFilterValues, answer.ErrBadRequest)
 	}
 	return nil
 }
@@ -52,7 +55,7 @@ func (f *TagFilter) Prepare() error {
 		ok = f.isComparison()
 	}
 	if !ok {
-		return fmt.Errorf("push: a filter's node with op %q and cmp %q: %w", f.Op, f.Compare, ErrBadRequest)
+		return fmt.Errorf("push: a filter's node with op %q and cmp %q: %w", f.Op, f.Compare, answer.ErrBadRequest)
 	}
 	return nil
 }
@@ -143,9 +146,9 @@ func (f *TagFilter) matchesValue(value string) bool {
 }
 
 // selected returns the publications that the filter selects. It does not change list.
-func (f *TagFilter) selected(list []Publication) []Publication {
+func (f *TagFilter) Select(list []bus.Publication) []bus.Publication {
 	if f == nil {
 		return list
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(p Publication) bool { return !f.matches(p.Tags) })
+	return slices.DeleteFunc(slices.Clone(list), func(p bus.Publication) bool { return !f.matches(p.Tags) })
 }

@@ -79,7 +79,7 @@ func wantRuns(t *testing.T, messages []string) {
 // Connections that end during a broadcast leave no session and no channel; newTestNode checks that
 // at the end.
 func TestSessionsEndDuringBroadcasts(t *testing.T) {
-	n := newTestNode(t, func(n *node) { n.limits.Queue = 2000 })
+	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 2000 })
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -117,7 +117,7 @@ func TestBroadcastIsEncodedOnce(t *testing.T) {
 	var seen []*Message
 	for range 50 {
 		f := &keeper{seen: &seen}
-		f.s = n.start(f, jsonForm)
+		f.s = n.Start(f, jsonForm)
 		f.frame([]byte(connectAndSubscribe))
 	}
 	seen = nil

@@ -1,9 +1,12 @@
-package push
+// Package answer is what clients and programs are answered when something fails: errors, the
+// reasons why connections and subscriptions end, with their codes, and how HTTP says them.
+package answer
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -71,22 +74,6 @@ func CheckQuery(query url.Values, known ...string) error {
 	return nil
 }
 
-// plainBodies answers 415 to a body with a content coding, which no door decodes (RFC 9110
-// §15.5.16). Messages of gRPC have a compression of their own.
-func plainBodies(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
-		if coding != "" && !strings.EqualFold(coding, "identity") {
-			w.Header().Set("Accept-Encoding", "identity")
-			WriteError(w, http.StatusUnsupportedMediaType, ErrBadRequest.Code,
-				fmt.Sprintf("the content encoding %q is not "+
-					"served: send the body as it is", coding))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // HasETag reports whether If-None-Match names the entity tag, which is given without quotes. Tags
 // are compared weakly (RFC 9110 §13.1.2): a proxy that compresses makes a weak one of it.
 func HasETag(r *http.Request, tag string) bool {
@@ -114,6 +101,20 @@ func RefuseBody(w http.ResponseWriter, err error) {
 	}
 }
 
+// RefuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
+func RefuseByHook(w http.ResponseWriter, err error) {
+	status, told, why := http.StatusForbidden, Error{}, Disconnect{}
+	if errors.As(err, &why) {
+		told = Error{uint32(why.Code), why.Reason, why.Reconnects()}
+	} else {
+		errors.As(err, &told)
+	}
+	if told.Temporary {
+		status = http.StatusServiceUnavailable
+	}
+	WriteError(w, status, told.Code, told.Message)
+}
+
 // A Failure is the answer to a request that failed.
 type Failure struct {
 	Status  int // of HTTP; 0 means 200: the error is in the body
@@ -123,8 +124,8 @@ type Failure struct {
 
 func (e *Failure) Error() string { return "push: api: " + e.Message }
 
-// Explain turns err into a *Failure, and logs errors whose text the client must not see.
-func (s *Server) Explain(method string, err error) *Failure {
+// FailureOf turns err into a *Failure. An error whose text the client must not see goes to the log.
+func FailureOf(log *slog.Logger, method string, err error) *Failure {
 	var known *Failure
 	var protocol Error
 	switch {
@@ -139,7 +140,7 @@ func (s *Server) Explain(method string, err error) *Failure {
 			"the publication was sent, but not confirmed " +
 				"in time: send it again with the same idempotency_key"}
 	}
-	s.node.log.Error("push: a request to the API failed", "method", method, "error", err)
+	log.Error("push: a request to the API failed", "method", method, "error", err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code,
 			"the server could not do this in time: send it " +
@@ -147,6 +148,9 @@ func (s *Server) Explain(method string, err error) *Failure {
 	}
 	return &Failure{Code: ErrInternal.Code, Message: "the request failed; the server's log has the reason"}
 }
+
+// ErrDraining is returned by calls while the server shuts down.
+var ErrDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
 
 // An Error is the answer to a client's command that failed; the connection stays open. If Temporary
 // is set, a retry may succeed. Codes below 400 belong to the server.
@@ -187,8 +191,14 @@ type Disconnect struct {
 // Reconnects reports whether clients come back.
 func (e Disconnect) Reconnects() bool { return e.Code < 3500 || e.Code >= 4000 && e.Code < 4500 }
 
-// isValid reports whether a close frame can carry it (RFC 6455 §7.4.2).
-func (e Disconnect) isValid() bool {
+// maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
+const maxReason = 123
+
+// BadDisconnect is what is said of a Disconnect that is not valid.
+const BadDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
+
+// IsValid reports whether a close frame can carry it (RFC 6455 §7.4.2).
+func (e Disconnect) IsValid() bool {
 	return e.Code >= 3000 && e.Code <= 4999 && len(e.Reason) <= maxReason
 }
 
@@ -221,8 +231,8 @@ type Unsubscription struct {
 
 // The server's own unsubscriptions.
 var (
-	unsubscribedByServer = Unsubscription{2000, "server unsubscribe"}
+	UnsubscribedByServer = Unsubscription{2000, "server unsubscribe"}
 	// The client has missed something. It subscribes again and recovers.
-	unsubscribedInsufficient = Unsubscription{2500, "insufficient state"}
-	unsubscribedExpired      = Unsubscription{2501, "subscription expired"}
+	UnsubscribedInsufficient = Unsubscription{2500, "insufficient state"}
+	UnsubscribedExpired      = Unsubscription{2501, "subscription expired"}
 )

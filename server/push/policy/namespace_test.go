@@ -1,4 +1,4 @@
-package push
+package policy
 
 import (
 	"strings"
@@ -7,21 +7,21 @@ import (
 )
 
 func TestNamespaceOf(t *testing.T) {
-	rules := mustRules(t, Namespace{Name: "chat", Presence: true}, Namespace{HistorySize: 5})
+	rules := tableOf(t, Namespace{Name: "chat", Presence: true}, Namespace{HistorySize: 5})
 	for channel, want := range map[string]string{
 		"chat:1": "chat", "chat:": "chat", "chat:a:b": "chat", "chat": "", "news": "", "other:1": "", ":": "",
 		"Chat:1": "", "a:chat:": "",
 	} {
-		if got := rules.of(channel).Name; got != want {
+		if got := rules.Of(channel).Name; got != want {
 			t.Errorf("%q is of namespace %q, want %q", channel, got, want)
 		}
 	}
-	if ns := rules.of("news"); ns.HistorySize != 5 || ns.HistoryAge != defaultAge || ns.Publish != PublishClients ||
+	if ns := rules.Of("news"); ns.HistorySize != 5 || ns.HistoryAge != defaultAge || ns.Publish != PublishClients ||
 		ns.Slow != SlowDisconnect {
 		t.Errorf("the default namespace is %+v", ns)
 	}
-	none := mustRules(t)
-	if ns := none.of("chat:1"); *ns != (Namespace{}).withDefaults() {
+	none := tableOf(t)
+	if ns := none.Of("chat:1"); *ns != (Namespace{}).withDefaults() {
 		t.Errorf("without namespaces the rules are %+v", ns)
 	}
 }
@@ -50,8 +50,20 @@ func TestNamespaceErrors(t *testing.T) {
 		{[]Namespace{{SubscribeToken: true}}, false, `set a token secret too`},
 		{[]Namespace{{Publish: PublishToken}}, false, `set a token secret too`},
 	} {
-		if _, err := newNamespaces(tt.list, tt.tokens); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := NewNamespaces(tt.list, tt.tokens); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.list, err, tt.want)
 		}
 	}
+}
+
+// tableOf returns a table of the namespaces.
+func tableOf(t *testing.T, list ...Namespace) *Table {
+	t.Helper()
+	all, err := NewNamespaces(list, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &Table{LongestName: 255}
+	table.Set(all)
+	return table
 }

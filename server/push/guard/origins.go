@@ -1,8 +1,6 @@
-package push
+package guard
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,80 +10,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
-// This file decides who may use the server over HTTP: who has a key, and which web pages.
-
-// A secretKey is the hash of a key that requests carry in X-API-Key or as "Authorization: apikey
-// KEY". A nil key matches no request.
-type secretKey [sha256.Size]byte
-
-func newSecretKey(text string) *secretKey {
-	if text == "" {
-		return nil
-	}
-	sum := secretKey(sha256.Sum256([]byte(text)))
-	return &sum
-}
-
-// matches compares hashes, so that its duration reveals neither the key nor its length.
-func (k *secretKey) matches(r *http.Request) bool {
-	if k == nil {
-		return false
-	}
-	text := r.Header.Get("X-API-Key")
-	if scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " "); text == "" &&
-		strings.EqualFold(scheme, "apikey") {
-		text = strings.TrimSpace(rest)
-	}
-	return k.is(text)
-}
-
-// is compares a key with a text, in a time that reveals neither.
-func (k *secretKey) is(text string) bool {
-	given := sha256.Sum256([]byte(text))
-	return subtle.ConstantTimeCompare(given[:], k[:]) == 1
-}
-
-// hasKey reports whether the sender of r may use the API.
-func (s *Server) HasKey(r *http.Request) bool {
-	return s.apiKey == nil || s.apiKey.matches(r)
-}
-
-// ForOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
-// channels and clients, and what is published.
-func (s *Server) ForOperator(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "no-store")
-		switch {
-		case s.IsOperator(r):
-			next(w, r)
-		case s.operatorKey() == nil:
-			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
-				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
-					"--api-key")
-		default:
-			s.node.refusedRequest(RefusedKey, r)
-			WriteError(w, http.StatusUnauthorized, ErrUnauthorized.Code, "the header X-API-Key is missing or wrong")
-		}
-	}
-}
-
-// IsOperator reports whether the request has the operator's key, or needs none because the server
-// requires neither keys nor tokens.
-func (s *Server) IsOperator(r *http.Request) bool { return s.operatorKey().matches(r) || s.isOpen() }
-
-func (s *Server) operatorKey() *secretKey {
-	if s.consoleKey != nil {
-		return s.consoleKey
-	}
-	return s.apiKey
-}
-
-// origins are pages of the server itself, and pages that a pattern allows. A request without Origin
+// Origins are pages of the server itself, and pages that a pattern allows. A request without Origin
 // does not come from a page of another site that could read the answer, so it is allowed. Keys and
 // tokens protect against other programs.
-type origins struct {
+type Origins struct {
 	patterns []originPattern
 	headers  []string // that pages may send besides the fixed ones
 }
@@ -104,8 +36,10 @@ const anyOrigin = "*"
 // opaqueOrigin is sent by pages without an origin, which any site can make.
 const opaqueOrigin = "null"
 
-func newOrigins(patterns []string) (origins, error) {
-	var o origins
+// NewOrigins returns the origins of the patterns, as push.Config.AllowedOrigins has them. Pages may
+// also send the fields in headers.
+func NewOrigins(patterns, headers []string) (Origins, error) {
+	var o Origins
 	var wrong []error
 	for _, given := range patterns {
 		p, err := newOriginPattern(strings.ToLower(given))
@@ -114,8 +48,11 @@ func newOrigins(patterns []string) (origins, error) {
 		}
 		o.patterns = append(o.patterns, p)
 	}
-	return o, errors.Join(wrong...)
+	return o.withHeaders(headers), errors.Join(wrong...)
 }
+
+// schemes are those that a URL can have (RFC 3986 §3.1), in lower case.
+var schemes = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
 
 func newOriginPattern(text string) (p originPattern, err error) {
 	if text == anyOrigin || text == opaqueOrigin {
@@ -126,7 +63,8 @@ func newOriginPattern(text string) (p originPattern, err error) {
 		scheme, host = "", text
 	}
 	switch {
-	case host == "" && (!hasScheme || pageScheme(scheme) != scheme || isPage(scheme)), strings.Contains(host, "/"):
+	case hasScheme && !schemes.MatchString(scheme), host == "" && (!hasScheme || pageScheme(scheme) != scheme ||
+		isPage(scheme)), strings.Contains(host, "/"):
 		return p, errors.New("is none that a browser sends: write a host, or scheme://host, without a path and a slash")
 	case strings.ContainsFunc(host, func(r rune) bool { return r > '~' }):
 		return p, errors.New("is none that a browser sends: write the host in ASCII (xn--…)")
@@ -240,7 +178,7 @@ type verdict struct {
 }
 
 // judge looks at the field Origin. A request with several is not a browser's.
-func (o origins) judge(r *http.Request) verdict {
+func (o Origins) judge(r *http.Request) verdict {
 	values := r.Header["Origin"]
 	switch {
 	case len(values) == 0 || len(values) == 1 && values[0] == "":
@@ -252,7 +190,7 @@ func (o origins) judge(r *http.Request) verdict {
 }
 
 // judgeOrigin judges a page by the value of Origin, for a request to that host.
-func (o origins) judgeOrigin(origin, host string) verdict {
+func (o Origins) judgeOrigin(origin, host string) verdict {
 	page := parseOrigin(origin)
 	if isPage(page.scheme) && page.host != "" && page.host == trimPort(page.scheme, strings.ToLower(host)) {
 		return verdict{allowed: true, named: true}
@@ -270,7 +208,7 @@ func (o origins) judgeOrigin(origin, host string) verdict {
 var fixedHeaders = []string{"Authorization", "Cache-Control", "Content-Type", "Last-Event-ID", "X-API-Key"}
 
 // withHeaders also lets pages send the fields that hooks get.
-func (o origins) withHeaders(names []string) origins {
+func (o Origins) withHeaders(names []string) Origins {
 	for _, name := range names {
 		if !slices.ContainsFunc(slices.Concat(fixedHeaders, o.headers), func(known string) bool {
 			return strings.EqualFold(known, name)
@@ -281,14 +219,14 @@ func (o origins) withHeaders(names []string) origins {
 	return o
 }
 
-// guard refuses pages of other sites with 403, and answers allowed ones as the Fetch standard
+// Guard refuses pages of other sites with 403, and answers allowed ones as the Fetch standard
 // requires (§3.2, CORS protocol). Without it, any web page could publish through a visitor's
 // browser if that browser can reach the server.
 //
 // Pages of sites that a pattern names may send cookies, and read the answers. Those that only a
 // pattern such as "*" allows may not: any page could act for its visitor. Browsers send cookies
-// with WebSockets, and with some requests, whatever the server says, so guard takes them away.
-func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Handler {
+// with WebSockets, and with some requests, whatever the server says, so Guard takes them away.
+func (o Origins) Guard(next http.Handler, refused func(r *http.Request)) http.Handler {
 	sent := strings.Join(slices.Concat(fixedHeaders, o.headers), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := o.judge(r)
@@ -296,7 +234,7 @@ func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Ha
 		h.Add("Vary", "Origin")
 		if !v.allowed {
 			refused(r)
-			WriteError(w, http.StatusForbidden, ErrPermissionDenied.Code,
+			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code,
 				"pages of the origin "+v.foreign+" are not allowed here: see --allowed-origin")
 			return
 		}
@@ -340,17 +278,17 @@ func withoutCredentials(r *http.Request) *http.Request {
 	return &bare
 }
 
-// AllowsAnyOrigin reports whether an allowed origin names no site: then every web page may use the
-// server, without cookies.
-func (c Config) AllowsAnyOrigin() bool {
-	return slices.ContainsFunc(c.AllowedOrigins, func(text string) bool {
+// NamesNoSite reports whether a pattern names no site: then every web page may use the server,
+// without cookies.
+func NamesNoSite(patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(text string) bool {
 		p, err := newOriginPattern(strings.ToLower(text))
 		return err == nil && !p.named && p.text != opaqueOrigin
 	})
 }
 
-// vouches reports whether Origin, or else Referer, says that an allowed page sent r.
-func (o origins) vouches(r *http.Request) bool {
+// Vouch reports whether Origin, or else Referer, says that an allowed page sent r.
+func (o Origins) Vouch(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
 		return o.judge(r).named
 	}
@@ -359,4 +297,19 @@ func (o origins) vouches(r *http.Request) bool {
 		return false
 	}
 	return o.judgeOrigin(page.Scheme+"://"+page.Host, r.Host).named
+}
+
+// PlainBodies answers 415 to a body with a content coding, which no door decodes (RFC 9110
+// §15.5.16). Messages of gRPC have a compression of their own.
+func PlainBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			w.Header().Set("Accept-Encoding", "identity")
+			answer.WriteError(w, http.StatusUnsupportedMediaType, answer.ErrBadRequest.Code,
+				fmt.Sprintf("the content encoding %q is not served: send the body as it is", coding))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
