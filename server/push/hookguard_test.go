@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,10 +21,21 @@ import (
 // A desk is a server whose clients are sessions without a network, and whose time is the test's.
 type desk struct {
 	*push.Server
+	seam  *seamDoor
 	t     *testing.T
 	clock *deskClock
 	bus   *deskBus
 	log   *bytes.Buffer
+}
+
+// A seamDoor serves no client, and gives a test what doors get.
+type seamDoor struct{ *push.Server }
+
+func (d *seamDoor) Forms() []push.Form { return nil }
+
+func (d *seamDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+	d.Server = s
+	return nil, nil
 }
 
 // deskClock moves only in advance.
@@ -119,6 +131,8 @@ func newDesk(t *testing.T, c push.Config) *desk {
 	if c.Doors == nil {
 		c.Doors = []push.Door{lineDoor{}}
 	}
+	d.seam = new(seamDoor)
+	c.Doors = append(c.Doors, d.seam)
 	c.Clock, c.Bus, c.Logger = d.clock, d.bus, slog.New(slog.NewTextHandler(d.log, nil))
 	var err error
 	if d.Server, err = push.New(c); err != nil {
@@ -158,8 +172,8 @@ func (c *deskTransport) Close(why push.Disconnect) { c.closed = &why }
 // start starts a session.
 func (d *desk) start() (*push.Session, *deskTransport) {
 	c := new(deskTransport)
-	s := d.Start(c, lineForm{})
-	s.Introduce(d.Asking(nil), push.Grant{})
+	s := d.seam.Start(c, lineForm{})
+	s.Introduce(d.seam.Asking(nil), push.Grant{})
 	return s, c
 }
 

@@ -42,7 +42,7 @@ func newReportDesk(t *testing.T, c push.Config) *desk {
 // client opens a connection.
 func (d *desk) client() *deskClient {
 	c := new(deskTransport)
-	return &deskClient{c, d.Start(c, centrifuge.New().Forms()[0]), d.t}
+	return &deskClient{c, d.seam.Start(c, centrifuge.New().Forms()[0]), d.t}
 }
 
 // connected opens a connection and connects, with a token if it is not "".
@@ -230,16 +230,16 @@ func TestReportExpiredSubRefresh(t *testing.T) {
 // A refresh that says "expired", and one that names a time in the past, end a connection in the
 // same way: its client comes back. One without a token is a mistake of the client.
 func TestReportRefreshWithAPastTime(t *testing.T) {
-	var answer push.RefreshAnswer
+	var said push.RefreshAnswer
 	var d *desk
 	d = newReportDesk(t, push.Config{Hooks: push.Hooks{
 		Connect: func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
 			return push.ConnectAnswer{User: "ann", ExpireAt: d.clock.Now().Unix() + 5}, nil
 		},
-		Refresh: func(context.Context, push.Caller) (push.RefreshAnswer, error) { return answer, nil },
+		Refresh: func(context.Context, push.Caller) (push.RefreshAnswer, error) { return said, nil },
 	}})
 	for _, one := range []push.RefreshAnswer{{Expired: true}, {ExpireAt: 1}, {ExpireAt: d.clock.Now().Unix()}} {
-		answer = one
+		said = one
 		c := d.connected("")
 		d.clock.advance(10 * time.Second)
 		if c.closed == nil || *c.closed != push.DisconnectExpired || !c.closed.Reconnects() {

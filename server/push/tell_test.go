@@ -36,7 +36,7 @@ func TestNewsForAFullQueue(t *testing.T) {
 	ctx := context.Background()
 	for what, do := range map[string]func(d *desk, s *push.Session){
 		"joined": func(d *desk, s *push.Session) {
-			other := d.StartConnected(new(deskTransport), tellingForm{}, push.Grant{})
+			other := d.seam.StartConnected(new(deskTransport), tellingForm{}, push.Grant{})
 			if err := other.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestNewsForAFullQueue(t *testing.T) {
 					Namespaces: []push.Namespace{{HistorySize: 10, Recovery: true, JoinLeave: true, PushJoinLeave: true,
 						Slow: slow}}})
 				c := new(deskTransport)
-				s := d.StartConnected(c, tellingForm{}, push.Grant{})
+				s := d.seam.StartConnected(c, tellingForm{}, push.Grant{})
 				if err := s.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
 					t.Fatal(err)
 				}

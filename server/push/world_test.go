@@ -70,6 +70,7 @@ type world struct {
 	clock  *worldClock
 	bus    *worldBus
 	server *push.Server
+	seam   *seamDoor // of server
 	web    *web.Server
 	engine *myriad.Engine
 	addr   *web.Listener
@@ -99,6 +100,7 @@ type world struct {
 // A worldNode is a second node on the same bus.
 type worldNode struct {
 	server *push.Server
+	seam   *seamDoor // of server
 	web    *web.Server
 	addr   *web.Listener
 }
@@ -336,7 +338,8 @@ func openWorld(t *testing.T, seed uint64, o worldOptions) *world {
 	w.bus.Tap(w.bus.published)
 	c.Clock, c.Random, c.Logger, c.Bus = w.clock, rand.NewChaCha8([32]byte{2}), log, w.bus
 	c.Engine = w.engine
-	c.Doors = doors.All(doors.Config{Mercure: mercure.Config{Anonymous: true}})
+	w.seam = new(seamDoor)
+	c.Doors = append(doors.All(doors.Config{Mercure: mercure.Config{Anonymous: true}}), w.seam)
 	w.hooks = worldHooks{w: w, random: rand.New(rand.NewPCG(seed, 3))}
 	if o.hooked() {
 		c.Hooks = w.hooks.all(o)
@@ -368,8 +371,8 @@ func openWorld(t *testing.T, seed uint64, o worldOptions) *world {
 func (w *world) openOther(c push.Config, log *slog.Logger) *worldNode {
 	w.t.Helper()
 	c.Node, c.Random = "other", rand.NewChaCha8([32]byte{3})
-	c.Doors = doors.All(doors.Config{Mercure: mercure.Config{Anonymous: true}})
-	n := new(worldNode)
+	n := &worldNode{seam: new(seamDoor)}
+	c.Doors = append(doors.All(doors.Config{Mercure: mercure.Config{Anonymous: true}}), n.seam)
 	var err error
 	if n.server, err = push.New(c); err != nil {
 		w.t.Fatal(err)
@@ -511,10 +514,10 @@ func (w *world) takeLog() {
 // wait in a hook wait for the world's time.
 func (w *world) awaitWorkers() {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Microsecond) {
-		s := w.server.Workers().Stats()
+		s := w.seam.Workers().Stats()
 		busy := s.Running + s.Queued
 		if w.other != nil {
-			more := w.other.server.Workers().Stats()
+			more := w.other.seam.Workers().Stats()
 			busy += more.Running + more.Queued
 		}
 		if busy <= int(w.hooks.waiting.Load()) {
@@ -528,7 +531,7 @@ func (w *world) awaitWorkers() {
 
 // checkMemory checks that no client's queue is above its limit.
 func (w *world) checkMemory() {
-	l := w.server.Limits()
+	l := w.seam.Limits()
 	each := l.Queue + push.QueueSlack + l.Publication + 4<<10
 	conns := w.engine.Stats().Conns
 	if queued := w.engine.Stats().Queued; queued > int64(each)*int64(max(conns, 1)) {
@@ -605,7 +608,7 @@ func (w *world) channel() string {
 func (w *world) user() string { return []string{"ann", "bob", "cid"}[w.random.IntN(3)] }
 
 // rules returns the rules of a channel.
-func (w *world) rules(channel string) *push.Namespace { return w.server.Rules(channel) }
+func (w *world) rules(channel string) *push.Namespace { return w.seam.Rules(channel) }
 
 // A worldBus is a bus within the process that notes what is published.
 type worldBus struct {
@@ -742,7 +745,7 @@ func (w *world) end() {
 		for _, r := range w.resps {
 			r.leave()
 		}
-		w.pass(w.server.Timing().Close + 12*time.Second)
+		w.pass(w.seam.Timing().Close + 12*time.Second)
 		w.nothingIsLeft()
 	} else {
 		w.note("shut down")

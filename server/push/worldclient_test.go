@@ -338,7 +338,7 @@ func (c *socketClient) open() {
 			delete(c.subs, name)
 		}
 	}
-	if len(c.subs)+1 <= w.server.Limits().Commands {
+	if len(c.subs)+1 <= w.seam.Limits().Commands {
 		for _, name := range sortedKeys(c.subs) {
 			frame = append(frame, c.subscribeCommand(c.subs[name]))
 		}
@@ -607,7 +607,7 @@ func (c *socketClient) checkEnd() {
 		w.o.hooked() {
 		return
 	}
-	if late := w.Now().Sub(c.tokenEnd); late > w.server.Timing().Refresh+5*time.Second {
+	if late := w.Now().Sub(c.tokenEnd); late > w.seam.Timing().Refresh+5*time.Second {
 		w.fail("%s is connected %v behind the end of its token", c.name, late)
 		c.tokenEnd = time.Time{}
 	}
@@ -678,7 +678,7 @@ func (c *socketClient) closedWith(code int, reason string) {
 	case 3012:
 		may = true
 	case 3501:
-		may = len(c.asked) > w.server.Limits().Commands
+		may = len(c.asked) > w.seam.Limits().Commands
 	case 3503, 4000, 4500:
 		may = true // by the API
 	case 3004:
@@ -888,7 +888,7 @@ func (c *socketClient) subscribed(sub *subscription, r *saidSubscribed) {
 // mayNotRecover checks that there is a reason for which the client could not recover.
 func (c *socketClient) mayNotRecover(s *subscription, at push.Position) {
 	w := c.w
-	rules, l := w.rules(s.channel), w.server.Limits()
+	rules, l := w.rules(s.channel), w.seam.Limits()
 	list := w.bus.log(s.channel).list
 	if s.at.Epoch != at.Epoch {
 		if w.o.config.Limits.HistoryChannels == 0 && w.o.config.Limits.HistoryBytes == 0 {
@@ -1129,7 +1129,7 @@ func (c *socketClient) act() {
 		c.send(c.command("unsubscribe", name, fmt.Sprintf(`"unsubscribe":{"channel":%q}`, name)))
 	case n < 11:
 		var frame []string
-		for range 1 + w.random.IntN(min(3, w.server.Limits().Commands)) {
+		for range 1 + w.random.IntN(min(3, w.seam.Limits().Commands)) {
 			id := w.newID()
 			w.note("%s publishes %d to %s", c.name, id, name)
 			frame = append(frame, c.command("publish", name, fmt.Sprintf(`"publish":{"channel":%q,"data":%s}`, name,

@@ -288,7 +288,7 @@ func (w *world) batch() {
 		ids, names = append(ids, id), append(names, name)
 		commands = append(commands, fmt.Sprintf(`{"publish":{"channel":%q,"data":%s}}`, name, w.data(id)))
 	}
-	if len(commands) > w.server.Limits().Commands {
+	if len(commands) > w.seam.Limits().Commands {
 		return
 	}
 	w.note("batch %v to %q", ids, names)
@@ -540,7 +540,7 @@ func (w *world) wrongPresence() (wrong []string) {
 		case !w.rules(name).Presence:
 			w.expectCode(err, push.ErrNotAvailable.Code)
 			continue
-		case counts[name] > w.server.Limits().Present:
+		case counts[name] > w.seam.Limits().Present:
 			w.expectCode(err, push.ErrLimitExceeded.Code)
 			continue
 		case err != nil:
