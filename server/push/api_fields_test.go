@@ -116,16 +116,6 @@ func (ts *testServer) epochOf(channel string) string {
 	return h.Top.Epoch
 }
 
-func TestTags(t *testing.T) {
-	n := newTestNode(t, withRules(t, Namespace{HistorySize: 3}))
-	c := n.connected("news")
-	p := Publication{Data: []byte("1"), Tags: map[string]string{"b": "2", "a": "é\n"}}
-	if _, err := n.publish(t.Context(), "news", p); err != nil {
-		t.Fatal(err)
-	}
-	c.want(t, "with tags", `{"push":{"channel":"news","pub":{"data":1,"offset":1,"tags":{"a":"é\u000a","b":"2"}}}}`)
-}
-
 func TestAPITags(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}}, Limits: Limits{Publication: 100}})
 	ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)

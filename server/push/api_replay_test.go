@@ -247,18 +247,6 @@ func TestAPIReplaysCentrifugo(t *testing.T) {
 	}
 }
 
-// takeEnd hangs up when the server has closed the connection, and returns how.
-func (f *fakeTransport) takeEnd() string {
-	f.mu.Lock()
-	end, hung := f.closed, f.hung
-	f.mu.Unlock()
-	if end == nil || hung {
-		return ""
-	}
-	f.hangUp()
-	return fmt.Sprintf("%d %s", end.Code, end.Reason)
-}
-
 var (
 	statusTexts = map[int]string{400: "Bad Request", 404: "Not Found"}
 	epochs      = regexp.MustCompile(`"epoch":"[^"]+"`)
@@ -280,4 +268,16 @@ func alike(t *testing.T, answer string) string {
 	}
 	sorted, _ := json.Marshal(value)
 	return string(sorted)
+}
+
+// takeEnd hangs up when the server has closed the connection, and returns how.
+func (f *fakeTransport) takeEnd() string {
+	f.mu.Lock()
+	end, hung := f.closed, f.hung
+	f.mu.Unlock()
+	if end == nil || hung {
+		return ""
+	}
+	f.hangUp()
+	return fmt.Sprintf("%d %s", end.Code, end.Reason)
 }

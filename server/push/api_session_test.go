@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -80,7 +82,7 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		}
 		epoch := ts.epochOf("news")
 		f := new(fakeTransport)
-		f.s = ts.hub.Start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
+		f.s = ts.hub.Start(f, map[centrifuge.Codec]hub.Form{centrifuge.JSON: jsonForm,
 			centrifuge.Protobuf: protobufForm}[codec])
 		t.Cleanup(f.hangUp)
 		if _, err := f.s.Connect(ConnectRequest{}); err != nil {

@@ -51,20 +51,6 @@ func TestAPIVersions(t *testing.T) {
 	}
 }
 
-// A pattern subscriber of the Redis door does not get what is dropped, either.
-func TestVersionsOfPatterns(t *testing.T) {
-	n := newTestNode(t, withRules(t, Namespace{HistorySize: 5}))
-	for _, number := range []uint64{2, 1} {
-		at, err := n.publish(t.Context(), "news", Publication{Data: []byte("1"), Version: &Version{Number: number}})
-		if at.Offset != 1 || (err != nil) != (number == 1) {
-			t.Errorf("version %d: at %d, %v", number, at.Offset, err)
-		}
-	}
-	if got := n.count.publishes.Load(); got != 1 {
-		t.Errorf("%d publications are counted", got)
-	}
-}
-
 // The API says more of a subscription: what others learn of the client, data for it, and its end.
 func TestSubscribeAPIFields(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{Presence: true}},

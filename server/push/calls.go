@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -136,15 +138,15 @@ func (s *Server) publishChecked(ctx context.Context, channel string, data []byte
 		return at, nil // the channel has it already, or something newer
 	case errors.Is(err, bus.ErrNoHistory):
 		return at, Error{Code: ErrNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
-	case errors.Is(err, ErrBadVersion):
-		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", maxID))
+	case errors.Is(err, hub.ErrBadVersion):
+		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", hub.MaxID))
 	case errors.Is(err, policy.ErrBadChannel):
 		return at, s.checkChannel(channel)
-	case errors.Is(err, ErrBadID):
-		return at, badCall(fmt.Sprintf("idempotency_key has more than %d bytes", maxID))
-	case errors.Is(err, ErrBadData) && p.Kind == JSON && !json.Valid(data):
+	case errors.Is(err, hub.ErrBadID):
+		return at, badCall(fmt.Sprintf("idempotency_key has more than %d bytes", hub.MaxID))
+	case errors.Is(err, hub.ErrBadData) && p.Kind == JSON && !json.Valid(data):
 		return at, badCall("data is not JSON")
-	case errors.Is(err, ErrBadData):
+	case errors.Is(err, hub.ErrBadData):
 		return at, badCall("data is not UTF-8, as JSON must be")
 	}
 	return at, err

@@ -70,7 +70,8 @@ func TestCalls(t *testing.T) {
 	if stats, err := ts.PresenceStats(ctx, "news"); err != nil || stats.Count != 1 || len(stats.Clients) != 0 {
 		t.Errorf("presence stats: %+v, %v", stats, err)
 	}
-	if list, err := ts.Channels(ctx, "n*"); err != nil || !slices.Equal(list, []ChannelInfo{{"news", 2}}) {
+	if list, err := ts.Channels(ctx, "n*"); err != nil || !slices.Equal(list, []ChannelInfo{{Name: "news",
+		Subscribers: 2}}) {
 		t.Errorf("channels: %v, %v", list, err)
 	}
 	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.s.ID() ||
@@ -172,9 +173,6 @@ func TestCallsAreChecked(t *testing.T) {
 		t.Error("a draining server publishes")
 	}
 }
-
-// taken is all that a client has got since it was last asked for.
-func taken(f *fakeTransport) string { return strings.Join(f.take(), "\n") }
 
 func second[T any](_ T, err error) error { return err }
 
@@ -298,3 +296,6 @@ func TestConsoleBehindPrefix(t *testing.T) {
 		}
 	}
 }
+
+// taken is all that a client has got since it was last asked for.
+func taken(f *fakeTransport) string { return strings.Join(f.take(), "\n") }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -61,7 +63,7 @@ type nodeInfo struct {
 
 // A cluster asks all nodes, this one included, and answers for this one.
 type cluster struct {
-	hub           *Hub
+	hub           *hub.Hub
 	bus           bus.Bus
 	log           *slog.Logger
 	name, version string // of this node
@@ -70,7 +72,7 @@ type cluster struct {
 }
 
 // newCluster returns the cluster of a node, which answers from now on.
-func newCluster(h *Hub, config Config) *cluster {
+func newCluster(h *hub.Hub, config Config) *cluster {
 	c := &cluster{h, config.Bus, config.Logger, config.Node, config.Version, config.Clock, config.Clock.Now()}
 	c.serve()
 	return c
@@ -167,7 +169,7 @@ func (c *cluster) subscribeHere(op operation) (sum subscribed) {
 		if !one.IsConnected() {
 			continue
 		}
-		w := SubscribeCommand{}
+		w := hub.SubscribeCommand{}
 		if op.Since != nil {
 			w.Recover, w.Since = true, *op.Since
 		}
@@ -242,7 +244,7 @@ func (c *cluster) allChannels(ctx context.Context, op operation) (ChannelList, e
 	})
 	all := ChannelList{Total: len(sizes) + hidden, Channels: []ChannelInfo{}}
 	for name, size := range sizes {
-		all.Channels = append(all.Channels, ChannelInfo{name, size})
+		all.Channels = append(all.Channels, ChannelInfo{Name: name, Subscribers: size})
 	}
 	all.Trim(op.Most)
 	return all, err
@@ -250,7 +252,7 @@ func (c *cluster) allChannels(ctx context.Context, op operation) (ChannelList, e
 
 // chosen returns the sessions that op selects: all sessions of the user, or the one with that
 // client or session id. If several are given, all must fit.
-func (c *cluster) chosen(op operation) (list []*Session) {
+func (c *cluster) chosen(op operation) (list []*hub.Session) {
 	if op.User == "" && op.Client == "" && op.Session == "" {
 		return nil
 	}
@@ -356,7 +358,7 @@ func (c *cluster) connectionsHere(op operation) ConnectionList {
 
 // A foundSession is a session with what sorts it.
 type foundSession struct {
-	s            *Session
+	s            *hub.Session
 	user, client string
 }
 

@@ -126,26 +126,6 @@ func TestAPIOfABusThatWaits(t *testing.T) {
 	}
 }
 
-type waitsToPublish struct {
-	bus.Bus
-	waits chan struct{}
-}
-
-func (b waitsToPublish) Publish(ctx context.Context, _ bus.Topic, _ Publication) (Position, error) {
-	b.waits <- struct{}{}
-	<-ctx.Done()
-	return Position{}, ctx.Err()
-}
-
-type lateToPublish struct {
-	bus.Bus
-	err error
-}
-
-func (b lateToPublish) Publish(context.Context, bus.Topic, Publication) (Position, error) {
-	return Position{}, b.err
-}
-
 // A node does not act on a question with a field of tomorrow, which may select fewer clients than
 // the fields that it knows, and the node that asks says so.
 func TestQuestionsOfALaterVersion(t *testing.T) {
@@ -176,4 +156,24 @@ func TestQuestionsOfALaterVersion(t *testing.T) {
 		!strings.Contains(ts.log.String(), "have not understood the question") {
 		t.Errorf("%d were disconnected, %v, the log: %s", count, err, ts.log)
 	}
+}
+
+type waitsToPublish struct {
+	bus.Bus
+	waits chan struct{}
+}
+
+func (b waitsToPublish) Publish(ctx context.Context, _ bus.Topic, _ Publication) (Position, error) {
+	b.waits <- struct{}{}
+	<-ctx.Done()
+	return Position{}, ctx.Err()
+}
+
+type lateToPublish struct {
+	bus.Bus
+	err error
+}
+
+func (b lateToPublish) Publish(context.Context, bus.Topic, Publication) (Position, error) {
+	return Position{}, b.err
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -121,7 +123,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 	}
 	for range 3 * 100 {
 		ts.clock.advance(time.Second)
-		ts.hub.Refused(RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
+		ts.hub.Refused(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
 	}
 	s = show(0)
 	if len(s.Refusals) != 100 || s.Last != 3*100+2 ||

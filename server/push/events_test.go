@@ -13,29 +13,9 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
-
-// In a blockingBus Subscribe blocks until goOn is closed. It then returns err if that is not nil.
-type blockingBus struct {
-	bus.Bus
-	asked chan string
-	goOn  chan struct{}
-	err   error
-}
-
-func newBlockingBus() *blockingBus {
-	return &blockingBus{Bus: membus.New(membus.Config{}), asked: make(chan string), goOn: make(chan struct{})}
-}
-
-func (b *blockingBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
-	b.asked <- t.Name
-	<-b.goOn
-	if b.err != nil {
-		return b.err
-	}
-	return b.Bus.Subscribe(ctx, t, r)
-}
 
 // opens requests a stream on a goroutine, and closes answered when the answer has come, which must
 // be 200.
@@ -81,7 +61,7 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 // detaching makes the server call f before each head.
 func (ts *testServer) detaching(f func()) {
 	detach := ts.detach
-	ts.detach = func(w http.ResponseWriter) (ResponseStream, error) {
+	ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
 		f()
 		return detach(w)
 	}
@@ -192,7 +172,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	counting := newCountingBus()
 	ts := newTestServer(t, Config{Bus: counting})
-	ts.detach = func(http.ResponseWriter) (ResponseStream, error) {
+	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
 	}
@@ -240,4 +220,25 @@ func TestEventsAfterTheHead(t *testing.T) {
 		}
 		c.Close()
 	}
+}
+
+// In a blockingBus Subscribe blocks until goOn is closed. It then returns err if that is not nil.
+type blockingBus struct {
+	bus.Bus
+	asked chan string
+	goOn  chan struct{}
+	err   error
+}
+
+func newBlockingBus() *blockingBus {
+	return &blockingBus{Bus: membus.New(membus.Config{}), asked: make(chan string), goOn: make(chan struct{})}
+}
+
+func (b *blockingBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
+	b.asked <- t.Name
+	<-b.goOn
+	if b.err != nil {
+		return b.err
+	}
+	return b.Bus.Subscribe(ctx, t, r)
 }

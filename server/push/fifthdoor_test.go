@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad"
@@ -21,7 +23,7 @@ import (
 type lineDoor struct{}
 
 // A lineForm is its form.
-type lineForm struct{ push.QuietForm }
+type lineForm struct{ hub.QuietForm }
 
 func (lineForm) Kind() (transport, protocol string) { return "lines", "text" }
 
@@ -34,14 +36,14 @@ func (lineForm) Publications(_ string, list []push.Publication) (lines []byte) {
 
 func (lineForm) Ping() (payload []byte, answered bool) { return []byte("\n"), false }
 
-func (lineForm) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+func (lineForm) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
-func (lineDoor) Forms() []push.Form { return []push.Form{lineForm{}} }
+func (lineDoor) Forms() []hub.Form { return []hub.Form{lineForm{}} }
 
-func (lineDoor) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (lineDoor) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		channel := r.URL.Query().Get("channel")
-		g, err := h.AuthenticateRequest(r, lineForm{}, push.Bearer(r), []string{channel})
+		g, err := h.AuthenticateRequest(r, lineForm{}, hub.Bearer(r), []string{channel})
 		if err != nil {
 			h.RefuseToken(w, r, err)
 			return
@@ -50,12 +52,12 @@ func (lineDoor) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
 			h.RefuseRate(w, r, wait)
 			return
 		}
-		t := push.NewStreamTransport(r.RemoteAddr, nil)
+		t := hub.NewStreamTransport(r.RemoteAddr, nil)
 		session := h.StartConnected(t, lineForm{}, g)
 		session.Introduce(h.Asking(r), g)
 		err = session.MaySubscribeNow()
 		if err == nil {
-			err = session.Subscribe(channel, push.SubscribeCommand{}, func(push.Welcome) {})
+			err = session.Subscribe(channel, hub.SubscribeCommand{}, func(hub.Welcome) {})
 		}
 		if err != nil {
 			session.Ended()
@@ -69,7 +71,7 @@ func (lineDoor) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
 			return
 		}
 		stream.OnClose(session.Ended)
-		if t.Open(stream, nil) == push.ErrQueueFull { // any other error has ended the stream
+		if t.Open(stream, nil) == hub.ErrQueueFull { // any other error has ended the stream
 			session.TooSlow("", 0)
 		}
 	}
@@ -158,14 +160,14 @@ type numberedForm struct {
 	number int
 }
 
-func (d limitedDoor) Forms() (forms []push.Form) {
+func (d limitedDoor) Forms() (forms []hub.Form) {
 	for i := range d.forms {
 		forms = append(forms, numberedForm{number: i})
 	}
 	return forms
 }
 
-func (limitedDoor) Open(*push.Hub) (clients, admin func(*http.ServeMux)) { return nil, nil }
+func (limitedDoor) Open(*hub.Hub) (clients, admin func(*http.ServeMux)) { return nil, nil }
 
 // Doors with more forms than Door allows are refused with an error that says what to do.
 func TestTooManyForms(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad"
 )
 
@@ -81,12 +83,12 @@ var sampleFields = []string{
 // A sampler keeps samples of the last minutes, so that the console's charts have data when it is
 // opened. The node's timer calls tick, from one goroutine at a time; since may be called from any.
 type sampler struct {
-	hub    *Hub
+	hub    *hub.Hub
 	engine *myriad.Engine // nil: samples have no engine figures
 
 	last   reading // used by tick only
 	usage  []metrics.Sample
-	counts LatencyCounts
+	counts hub.LatencyCounts
 
 	mu      sync.Mutex
 	samples [][]int64 // a ring when it is full
@@ -101,7 +103,7 @@ type reading struct {
 	busy    time.Duration
 }
 
-func newSampler(h *Hub, engine *myriad.Engine, now time.Time) *sampler {
+func newSampler(h *hub.Hub, engine *myriad.Engine, now time.Time) *sampler {
 	return &sampler{
 		hub: h, engine: engine, last: reading{at: now},
 		usage: []metrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"},

@@ -4,40 +4,11 @@ import (
 	"context"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/membus"
 )
-
-// Publications race with the end: each either runs and is waited for, or is refused.
-func TestGate(t *testing.T) {
-	for range 200 {
-		var g gate
-		var over atomic.Bool
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				for g.enter() {
-					if over.Load() {
-						t.Error("a publication runs when wait has returned")
-					}
-					g.leave()
-				}
-			})
-		}
-		g.shut()
-		for range 2 { // a second call waits, too
-			if err := g.wait(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		over.Store(true)
-		wg.Wait()
-	}
-}
 
 // Shutdown is bounded by its context also while a bus does not take a publication. Clients are
 // disconnected, and new publications refused at once.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/web"
 )
@@ -25,7 +27,7 @@ type testServer struct {
 	t       *testing.T
 	clock   *fakeClock
 	log     *syncBuffer
-	detach  func(w http.ResponseWriter) (ResponseStream, error)
+	detach  func(w http.ResponseWriter) (hub.ResponseStream, error)
 	mu      sync.Mutex
 	streams []*fakeStream
 }
@@ -39,14 +41,14 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	}
 	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.NewTextHandler(log, nil))
 	ts := &testServer{t: t, clock: clock, log: log}
-	ts.detach = func(http.ResponseWriter) (ResponseStream, error) {
+	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		stream := new(fakeStream)
 		ts.mu.Lock()
 		ts.streams = append(ts.streams, stream)
 		ts.mu.Unlock()
 		return stream, nil
 	}
-	s, err := newServer(c, func(w http.ResponseWriter) (ResponseStream, error) { return ts.detach(w) })
+	s, err := newServer(c, func(w http.ResponseWriter) (hub.ResponseStream, error) { return ts.detach(w) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ type fakeStream struct {
 	ended  func()
 }
 
-func (f *fakeStream) Send(m *Message) error {
+func (f *fakeStream) Send(m *hub.Message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -315,9 +317,9 @@ func TestEventsNotOpened(t *testing.T) {
 		{"another server", nil, 500, "push: events need a web.Server"},
 	} {
 		ts := newTestServer(t, Config{})
-		ts.detach = func(w http.ResponseWriter) (ResponseStream, error) { return nil, tt.err }
+		ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) { return nil, tt.err }
 		if tt.err == nil {
-			ts.detach = func(w http.ResponseWriter) (ResponseStream, error) {
+			ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
 				_, err := web.Detached(w)
 				return nil, err
 			}

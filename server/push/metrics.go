@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -17,7 +19,7 @@ var latencyDesc = prometheus.NewDesc("myriad_publish_duration_seconds",
 	"Time from a publication's acceptance until it is queued for every subscriber on this node.", nil, nil)
 
 // A latencyCollector reports the durations of publications, with one bucket for each octave.
-type latencyCollector struct{ hub *Hub }
+type latencyCollector struct{ hub *hub.Hub }
 
 func (latencyCollector) Describe(descs chan<- *prometheus.Desc) { descs <- latencyDesc }
 
@@ -135,7 +137,7 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 // A slowCollector reports the latest slow clients and what the server did with them. It is bounded,
 // because a metric with a label for every past client would grow without limit. It names clients,
 // users and channels, so it is for operators only.
-type slowCollector struct{ hub *Hub }
+type slowCollector struct{ hub *hub.Hub }
 
 var slowDesc = prometheus.NewDesc("myriad_slow_client_queued_bytes",
 	"The latest slow clients: bytes that waited for the client when it was disconnected, or when its first "+
@@ -168,7 +170,7 @@ var refusalsDesc = prometheus.NewDesc("myriad_refusals_total",
 	"Requests and clients' commands that were refused, by reason.", []string{"reason"}, nil)
 
 // A refusalCollector reports refusals by their reason.
-type refusalCollector struct{ hub *Hub }
+type refusalCollector struct{ hub *hub.Hub }
 
 func (refusalCollector) Describe(descs chan<- *prometheus.Desc) { descs <- refusalsDesc }
 

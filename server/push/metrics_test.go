@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
@@ -74,7 +76,7 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 func TestMetricsPassPromtool(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", Namespaces: []Namespace{dropping}})
 	ts.slowClients()
-	ts.hub.Refused(RefusedToken, "192.0.2.1:1")
+	ts.hub.Refused(hub.RefusedToken, "192.0.2.1:1")
 	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
 		if !strings.Contains(page, "\n"+name) {
@@ -103,10 +105,10 @@ var dropping = Namespace{Name: "d", Slow: SlowDropOldest, SlowQueue: 1}
 func (ts *testServer) slowClients() (slow, missing string) {
 	ts.t.Helper()
 	f, g := new(fakeTransport), &fakeTransport{stuck: true, bytes: 1 << 20}
-	f.s = ts.hub.StartConnected(f, jsonForm, Grant{User: "a-user"})
+	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"})
 	f.s.TooSlow("a-channel", 4711)
-	g.s = ts.hub.StartConnected(g, jsonForm, Grant{})
-	if err := g.s.Subscribe("d:another-channel", SubscribeCommand{}, func(Welcome) {}); err != nil {
+	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{})
+	if err := g.s.Subscribe("d:another-channel", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 		ts.t.Fatal(err)
 	}
 	for range 2 {

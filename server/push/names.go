@@ -3,6 +3,7 @@ package push
 import (
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/policy"
 )
 
@@ -84,3 +85,35 @@ const MaxHistorySize = policy.MaxHistorySize
 // ErrNeedsRestart is the error of CheckNamespaces and Reload for namespaces that are valid, and to
 // which a running server cannot change.
 var ErrNeedsRestart = policy.ErrNeedsRestart
+
+// These types of package hub are what a Config has, what hooks get and answer, and what calls of a
+// Server return.
+type (
+	Door   = hub.Door
+	Limits = hub.Limits
+	Timing = hub.Timing
+	Clock  = hub.Clock
+
+	Hooks            = hub.Hooks
+	Caller           = hub.Caller
+	ConnectRequest   = hub.ConnectRequest
+	ConnectAnswer    = hub.ConnectAnswer
+	RefreshAnswer    = hub.RefreshAnswer
+	SubscribeRequest = hub.SubscribeRequest
+	SubscribeAnswer  = hub.SubscribeAnswer
+	SubRefreshAnswer = hub.SubRefreshAnswer
+	PublishRequest   = hub.PublishRequest
+	PublishAnswer    = hub.PublishAnswer
+
+	Override       = hub.Override
+	ChannelInfo    = hub.ChannelInfo
+	ChannelList    = hub.ChannelList
+	ConnectionInfo = hub.ConnectionInfo
+	Counts         = hub.Counts
+	SlowClient     = hub.SlowClient
+	ShownRefusal   = hub.ShownRefusal
+)
+
+// KindOf returns the kind of bytes that a client or backend publishes without naming one: JSON if
+// they are, else Binary.
+func KindOf(data []byte) Kind { return hub.KindOf(data) }

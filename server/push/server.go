@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/guard"
 
 	"github.com/myriad-go/myriad/server/push/policy"
@@ -120,7 +122,7 @@ type Config struct {
 // support.
 type Server struct {
 	config         Config
-	hub            *Hub
+	hub            *hub.Hub
 	cluster        *cluster
 	sampler        *sampler // nil without a console
 	handler        http.Handler
@@ -142,7 +144,7 @@ type AdminDoor interface {
 func New(c Config) (*Server, error) { return newServer(c, nil) }
 
 // newServer is New with HubConfig.OpenStream.
-func newServer(c Config, open func(http.ResponseWriter) (ResponseStream, error)) (*Server, error) {
+func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, error)) (*Server, error) {
 	c = c.withDefaults()
 	origins, wrong := guard.NewOrigins(c.AllowedOrigins, c.Hooks.Headers)
 	rules, err := policy.NewNamespaces(c.Namespaces, c.NeedsTokens())
@@ -162,7 +164,7 @@ func newServer(c Config, open func(http.ResponseWriter) (ResponseStream, error))
 		})
 	}
 	s := &Server{config: c}
-	s.hub, err = NewHub(HubConfig{
+	s.hub, err = hub.New(hub.Config{
 		Bus: c.Bus, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
@@ -184,7 +186,7 @@ func newServer(c Config, open func(http.ResponseWriter) (ResponseStream, error))
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
 		return origins.Guard(guard.PlainBodies(s.routes(parts...)), func(r *http.Request) {
-			s.hub.RefusedRequest(RefusedOrigin, r, "origin", r.Header.Get("Origin"))
+			s.hub.RefusedRequest(hub.RefusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}
 	s.handler = guard(s.routeClients, s.routeAdmin)
@@ -208,7 +210,7 @@ func (s *Server) open(d Door) {
 
 func (c Config) withDefaults() Config {
 	if c.Clock == nil {
-		c.Clock = SystemClock{}
+		c.Clock = hub.SystemClock{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -222,18 +224,6 @@ func (c Config) withDefaults() Config {
 	c.Limits = c.Limits.WithDefaults()
 	c.Hooks, c.RPC, c.Message = c.Hooks.guarded(), guardedRPC(c.RPC), guardedMessage(c.Message, c.Logger)
 	return c
-}
-
-// A lockedReader is a reader that several goroutines use.
-type lockedReader struct {
-	mu sync.Mutex
-	r  io.Reader
-}
-
-func (l *lockedReader) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return io.ReadFull(l.r, p)
 }
 
 // newTable returns a table of all, with what c says of every channel.
@@ -365,3 +355,15 @@ func (s *Server) Drain() { _ = s.hub.Refuse(context.Background()) }
 // If some remain, it returns ctx's error, and the caller must close their connections. It always
 // closes the bus. The web.Server that serves s must still run.
 func (s *Server) Shutdown(ctx context.Context) error { return s.hub.Shutdown(ctx) }
+
+// A lockedReader is a reader that several goroutines use.
+type lockedReader struct {
+	mu sync.Mutex
+	r  io.Reader
+}
+
+func (l *lockedReader) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return io.ReadFull(l.r, p)
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push/hub"
 )
 
 // The doors import this package, so its own tests cannot import them. Package push_test can, and
@@ -21,10 +22,10 @@ import (
 // Given by UseDoors.
 var (
 	testDoors     func(MercureConfig) []Door
-	runMessage    func(s *Session, p []byte) // of a client of Centrifuge
+	runMessage    func(s *hub.Session, p []byte) // of a client of Centrifuge
 	redisListener func(s *Server, engine *myriad.Engine) *resp.Server
 
-	jsonForm, protobufForm, uniForm, eventForm Form // of Centrifuge in a WebSocket, and of /events
+	jsonForm, protobufForm, uniForm, eventForm hub.Form // of Centrifuge in a WebSocket, and of /events
 )
 
 // A MercureConfig has the fields of mercure.Config.
@@ -37,7 +38,7 @@ type MercureConfig struct {
 }
 
 // UseDoors gives the tests what they need of the doors.
-func UseDoors(all func(MercureConfig) []Door, run func(*Session, []byte),
+func UseDoors(all func(MercureConfig) []Door, run func(*hub.Session, []byte),
 	redis func(*Server, *myriad.Engine) *resp.Server) {
 	testDoors, runMessage, redisListener = all, run, redis
 	jsonForm, protobufForm = formOf("websocket", "json"), formOf("websocket", "protobuf")
@@ -45,7 +46,7 @@ func UseDoors(all func(MercureConfig) []Door, run func(*Session, []byte),
 }
 
 // formOf returns the first form of that kind.
-func formOf(transport, protocol string) Form {
+func formOf(transport, protocol string) hub.Form {
 	for _, d := range testDoors(MercureConfig{}) {
 		for _, f := range d.Forms() {
 			if t, p := f.Kind(); t == transport && p == protocol {

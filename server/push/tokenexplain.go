@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/token"
@@ -22,7 +24,7 @@ type TokenReport = token.Report
 // Config.TokenKeysURL.
 func CheckToken(ctx context.Context, c Config, token string) (r TokenReport, err error) {
 	if c.Clock == nil {
-		c.Clock = SystemClock{}
+		c.Clock = hub.SystemClock{}
 	}
 	v, wrong := newTokenVerifier(c, c.Clock, slog.New(slog.DiscardHandler))
 	if r, err = reportToken(v, token); wrong != nil {

@@ -15,8 +15,9 @@ import (
 // clients and counters.
 func TestWatchersAreInvisible(t *testing.T) {
 	counting := newCountingBus()
-	ts := newTestServer(t, Config{Bus: counting, Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5,
-		Recovery: true}}})
+	ts := newTestServer(t, Config{Bus: counting, Namespaces: []Namespace{{Presence: true, JoinLeave: true,
+		HistorySize: 5,
+		Recovery:    true}}})
 	client := new(fakeTransport)
 	client.s = ts.hub.Start(client, jsonForm)
 	t.Cleanup(client.hangUp)
@@ -79,29 +80,6 @@ func TestWatchersAreInvisible(t *testing.T) {
 	waitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
 }
 
-// A countingBus counts the channels that the node is subscribed to.
-type countingBus struct {
-	bus.Bus
-	subscribed atomic.Int64
-}
-
-func newCountingBus() *countingBus {
-	return &countingBus{Bus: membus.New(membus.Config{Clock: newFakeClock()})}
-}
-
-func (b *countingBus) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {
-	err := b.Bus.Subscribe(ctx, topic, r)
-	if err == nil {
-		b.subscribed.Add(1)
-	}
-	return err
-}
-
-func (b *countingBus) Unsubscribe(channel string, r bus.Receiver) {
-	b.Bus.Unsubscribe(channel, r)
-	b.subscribed.Add(-1)
-}
-
 // Shutdown waits for the streams of watchers, too.
 func TestShutdownEndsWatchers(t *testing.T) {
 	ts := newTestServer(t, Config{})
@@ -125,4 +103,27 @@ func TestWatchersAmongSlowMembers(t *testing.T) {
 			t.Errorf("%s: %d messages are counted, want those of one subscriber", slow, got)
 		}
 	}
+}
+
+// A countingBus counts the channels that the node is subscribed to.
+type countingBus struct {
+	bus.Bus
+	subscribed atomic.Int64
+}
+
+func newCountingBus() *countingBus {
+	return &countingBus{Bus: membus.New(membus.Config{Clock: newFakeClock()})}
+}
+
+func (b *countingBus) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {
+	err := b.Bus.Subscribe(ctx, topic, r)
+	if err == nil {
+		b.subscribed.Add(1)
+	}
+	return err
+}
+
+func (b *countingBus) Unsubscribe(channel string, r bus.Receiver) {
+	b.Bus.Unsubscribe(channel, r)
+	b.subscribed.Add(-1)
 }

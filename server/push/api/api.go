@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -123,7 +125,7 @@ func namesProcedure(body []byte) bool {
 
 // A Door is the HTTP API and the gRPC API.
 type Door struct {
-	hub    *push.Hub
+	hub    *hub.Hub
 	server *push.Server
 }
 
@@ -131,10 +133,10 @@ type Door struct {
 func New() *Door { return new(Door) }
 
 // Forms implements Door: clients of the API are no subscribers.
-func (*Door) Forms() []push.Form { return nil }
+func (*Door) Forms() []hub.Form { return nil }
 
 // Open implements Door.
-func (s *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (s *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	s.hub = h
 	return nil, nil
 }
@@ -187,7 +189,7 @@ func (s *Door) serveAPI(w http.ResponseWriter, r *http.Request, m *method) {
 func (s *Door) requestLimit(method string) int {
 	l := s.hub.Limits()
 	if method == "publish" {
-		return min(bodyFactor*l.Publication+push.BodySlack, l.Batch)
+		return min(bodyFactor*l.Publication+hub.BodySlack, l.Batch)
 	}
 	return l.Batch
 }
@@ -295,7 +297,7 @@ func (s *Door) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body 
 		return nil, false
 	}
 	if !s.hub.Keys().MayUseAPI(r) {
-		s.hub.RefusedRequest(push.RefusedKey, r)
+		s.hub.RefusedRequest(hub.RefusedKey, r)
 		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false

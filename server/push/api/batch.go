@@ -15,9 +15,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/hub"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
@@ -111,7 +111,7 @@ func (s *Door) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, er
 	}
 	if err != nil {
 		return nil, &answer.Failure{Status: http.StatusBadRequest, Code: answer.ErrBadRequest.Code,
-			Message: "the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + push.OneLine(err)}
+			Message: "the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + hub.OneLine(err)}
 	}
 	replies := s.runAll(ctx, commands, given.Parallel, appendBatchReply)
 	return append(append([]byte(`{"replies":[`), bytes.Join(replies, []byte(","))...), "]}"...), nil

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -117,7 +119,7 @@ func HistoryResult(h bus.History) []byte {
 	shown := make([]centrifuge.Publication, len(h.Publications))
 	for i := range h.Publications {
 		p := &h.Publications[i]
-		shown[i] = centrifuge.Publication{Data: push.JSONOf(p), Client: p.Client, User: p.User, Offset: p.Offset,
+		shown[i] = centrifuge.Publication{Data: hub.JSONOf(p), Client: p.Client, User: p.User, Offset: p.Offset,
 			Tags: p.Tags}
 	}
 	return centrifuge.AppendHistoryResult(nil, &centrifuge.HistoryResult{Publications: shown,
@@ -264,13 +266,13 @@ type flag struct {
 }
 
 // rules returns the overrides as the Go API has them.
-func (o *overrides) rules() push.Override {
+func (o *overrides) rules() hub.Override {
 	of := func(f *flag) *bool {
 		if f == nil {
 			return nil
 		}
 		return &f.Value
 	}
-	return push.Override{Presence: of(o.Presence), JoinLeave: of(o.JoinLeave), ForceRecovery: of(o.ForceRecovery),
+	return hub.Override{Presence: of(o.Presence), JoinLeave: of(o.JoinLeave), ForceRecovery: of(o.ForceRecovery),
 		ForcePositioning: of(o.ForcePositioning), ForcePushJoinLeave: of(o.ForcePushJoinLeave)}
 }

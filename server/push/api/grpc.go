@@ -17,9 +17,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -127,7 +128,7 @@ func (s *Door) serveRPC(w http.ResponseWriter, r *http.Request) {
 // messageLimit is requestLimit for a message, in which data are bytes as they are.
 func (s *Door) messageLimit(method string) int {
 	if method == "publish" {
-		return s.hub.Limits().Publication + push.BodySlack
+		return s.hub.Limits().Publication + hub.BodySlack
 	}
 	return s.hub.Limits().Batch
 }
@@ -135,11 +136,11 @@ func (s *Door) messageLimit(method string) int {
 // answerRPC returns the reply to a call, or its status.
 func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
 	if s.hub.CountCall(r) > 0 {
-		s.hub.RefusedRequest(push.RefusedRate, r)
+		s.hub.RefusedRequest(hub.RefusedRate, r)
 		return nil, &rpcError{code: rpcResourceExhausted, message: answer.ErrTooManyRequests.Message}
 	}
 	if !s.hub.Keys().MayUseAPI(r) {
-		s.hub.RefusedRequest(push.RefusedKey, r)
+		s.hub.RefusedRequest(hub.RefusedKey, r)
 		return nil, &rpcError{code: rpcUnauthenticated,
 			message: "the key is missing or wrong: send it in the metadata, as authorization: apikey KEY"}
 	}

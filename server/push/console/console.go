@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -36,7 +38,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 
 // A Door is the page for operators, with what it asks for.
 type Door struct {
-	hub    *push.Hub
+	hub    *hub.Hub
 	server *push.Server
 }
 
@@ -44,10 +46,10 @@ type Door struct {
 func New() *Door { return new(Door) }
 
 // Forms implements Door: its pages subscribe by that for Server-Sent Events.
-func (*Door) Forms() []push.Form { return nil }
+func (*Door) Forms() []hub.Form { return nil }
 
 // Open implements Door.
-func (s *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (s *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	s.hub = h
 	return nil, nil
 }
@@ -111,19 +113,19 @@ func page(name string) http.HandlerFunc {
 // stats is what the console shows: the counters of the metrics, and samples of the last
 // minutes.
 type stats struct {
-	Version         string            `json:"version"`
-	Development     bool              `json:"development"`
-	Connections     int64             `json:"connections"`
-	Channels        int               `json:"channels"`
-	Publishes       uint64            `json:"publishes"`
-	Messages        uint64            `json:"messages"`
-	SlowDisconnects uint64            `json:"slow_disconnects"`
-	UptimeSeconds   int64             `json:"uptime_seconds"`
-	QueueLimit      int               `json:"queue_limit"`
-	Loops           []loopStats       `json:"loops"`
-	Slow            []push.SlowClient `json:"slow"` // the newest first
-	Fields          []string          `json:"fields"`
-	Samples         [][]int64         `json:"samples"` // a second each, the oldest first, in the order of fields
+	Version         string           `json:"version"`
+	Development     bool             `json:"development"`
+	Connections     int64            `json:"connections"`
+	Channels        int              `json:"channels"`
+	Publishes       uint64           `json:"publishes"`
+	Messages        uint64           `json:"messages"`
+	SlowDisconnects uint64           `json:"slow_disconnects"`
+	UptimeSeconds   int64            `json:"uptime_seconds"`
+	QueueLimit      int              `json:"queue_limit"`
+	Loops           []loopStats      `json:"loops"`
+	Slow            []hub.SlowClient `json:"slow"` // the newest first
+	Fields          []string         `json:"fields"`
+	Samples         [][]int64        `json:"samples"` // a second each, the oldest first, in the order of fields
 }
 
 type loopStats struct {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -245,7 +247,7 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 	shown := explainedToken{User: e.User, Channel: e.Channel, Header: e.Header, Claims: []shownClaim{},
 		Channels: []shownChannel{}}
 	if refused != nil {
-		shown.Error = strings.TrimPrefix(push.OneLine(refused), "push: ")
+		shown.Error = strings.TrimPrefix(hub.OneLine(refused), "push: ")
 	} else if !e.Ends.IsZero() {
 		shown.Ends = &e.Ends
 	}

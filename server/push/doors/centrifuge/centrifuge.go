@@ -16,9 +16,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/hub"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -34,8 +34,8 @@ type Door struct{}
 func New() Door { return Door{} }
 
 // Forms implements Door.
-func (Door) Forms() []push.Form {
-	return []push.Form{
+func (Door) Forms() []hub.Form {
+	return []hub.Form{
 		form{centrifuge.JSON, inSocket, false},
 		form{centrifuge.Protobuf, inSocket, false},
 		form{centrifuge.JSON, inResponse, false},
@@ -49,7 +49,7 @@ func (Door) Forms() []push.Form {
 }
 
 // Open implements Door. The paths are below /connection/, and /emulation.
-func (Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	sockets, streams := newSockets(h), newStreams(h)
 	return func(mux *http.ServeMux) {
 		for path, serve := range map[string]http.HandlerFunc{
@@ -110,7 +110,7 @@ type form struct {
 }
 
 func (f form) Publications(channel string, list []bus.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
@@ -121,7 +121,7 @@ func (f form) Publications(channel string, list []bus.Publication) []byte {
 // Deltas implements DeltaForm. In JSON the data of such a publication is a string: the delta, or
 // the text of the whole data.
 func (f form) Deltas(channel string, list []bus.Publication, base *bus.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		if whole := shown.Data; base != nil {
@@ -154,7 +154,7 @@ func (f form) quote(p *centrifuge.Publication) {
 func (f form) shown(p *bus.Publication) centrifuge.Publication {
 	data := p.Data
 	if f.codec == centrifuge.JSON {
-		data = push.JSONOf(p)
+		data = hub.JSONOf(p)
 	}
 	return centrifuge.Publication{Data: data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
@@ -189,7 +189,7 @@ func (f form) Ping() (payload []byte, answered bool) {
 
 // Subscribed implements form. The push has no place for publications that the client has missed:
 // they follow it, and the position is the one before them.
-func (f form) Subscribed(channel string, hello push.Welcome) []byte {
+func (f form) Subscribed(channel string, hello hub.Welcome) []byte {
 	told := centrifuge.SubscribeResult{Recoverable: hello.Recoverable, Position: centrifuge.Position(hello.At),
 		Data: f.answerData(hello.Data)}
 	if len(hello.Publications) > 0 {
@@ -214,22 +214,22 @@ func (f form) lastMessage(why answer.Disconnect) []byte {
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Disconnect: &told}))
 }
 
-func (f form) Share(payload []byte) push.Shared {
+func (f form) Share(payload []byte) hub.Shared {
 	switch {
 	case f.framing != inSocket:
 		return web.NewChunk(payload)
 	case f.codec == centrifuge.Protobuf:
-		return push.PrepareMessage(websocket.OpBinary, payload)
+		return hub.PrepareMessage(websocket.OpBinary, payload)
 	}
-	return push.PrepareMessage(websocket.OpText, payload)
+	return hub.PrepareMessage(websocket.OpText, payload)
 }
 
 // socket returns the transport for a WebSocket.
-func (f form) socket(c *websocket.Conn) push.Transport {
+func (f form) socket(c *websocket.Conn) hub.Transport {
 	if f.codec == centrifuge.Protobuf {
-		return push.BinarySocket{TextSocket: push.TextSocket{Conn: c}}
+		return hub.BinarySocket{TextSocket: hub.TextSocket{Conn: c}}
 	}
-	return push.TextSocket{Conn: c}
+	return hub.TextSocket{Conn: c}
 }
 
 func (f form) OneWay() bool { return f.uni }

@@ -6,12 +6,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
 
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -28,7 +29,7 @@ var (
 // RunMessage runs one message of a client, and sends the replies. The session has one of the door's
 // forms. Its messages are run one at a time, in their order. RunMessage does not keep p. It is for
 // who carries the protocol over another transport.
-func RunMessage(s *push.Session, p []byte) {
+func RunMessage(s *hub.Session, p []byte) {
 	if s.Form().(form).uni {
 		runConnectRequest(s, p)
 		return
@@ -38,13 +39,13 @@ func RunMessage(s *push.Session, p []byte) {
 
 // runCommands runs one message of a client that sends commands. The transport makes one call at a
 // time. runCommands does not keep p.
-func runCommands(s *push.Session, p []byte) {
+func runCommands(s *hub.Session, p []byte) {
 	runBatch(s, func(b *batch) error { return b.runAll(p) })
 }
 
 // runConnectRequest runs the one message of a client that only receives: a connect request. Later
 // messages are pongs, or are ignored.
-func runConnectRequest(s *push.Session, p []byte) {
+func runConnectRequest(s *hub.Session, p []byte) {
 	if s.IsConnected() {
 		return
 	}
@@ -75,7 +76,7 @@ func endingOf(e answer.Error) answer.Disconnect {
 	return answer.DisconnectServerError
 }
 
-func runBatch(s *push.Session, run func(*batch) error) {
+func runBatch(s *hub.Session, run func(*batch) error) {
 	if s.IsClosing() {
 		return
 	}
@@ -92,7 +93,7 @@ func runBatch(s *push.Session, run func(*batch) error) {
 
 // A batch collects the replies to one message, so that they leave in one message.
 type batch struct {
-	s    *push.Session
+	s    *hub.Session
 	form form
 	out  []byte
 
@@ -207,8 +208,8 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 			"error",
 			err)
 	}
-	if shown == answer.ErrPermissionDenied && !b.form.uni && !push.IsHookRefusal(err) {
-		b.s.Refused(push.RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
+	if shown == answer.ErrPermissionDenied && !b.form.uni && !hub.IsHookRefusal(err) {
+		b.s.Refused(hub.RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}
 	b.fail(c, shown)
@@ -235,8 +236,8 @@ func (b *batch) flush() {
 	if len(b.out) == 0 {
 		return
 	}
-	message := push.Message{Payload: b.form.frame(b.out)}
-	if b.s.Offer(&message) == push.OfferFull {
+	message := hub.Message{Payload: b.form.frame(b.out)}
+	if b.s.Offer(&message) == hub.OfferFull {
 		b.s.TooSlow("", len(message.Payload))
 	}
 	b.out = b.out[:0]
@@ -245,7 +246,7 @@ func (b *batch) flush() {
 func (b *batch) connect(c *centrifuge.Command) error {
 	s := b.s
 	ask := c.Connect
-	g, err := s.Connect(push.ConnectRequest{Token: ask.Token, Data: ask.Data, Name: ask.Name, Version: ask.Version,
+	g, err := s.Connect(hub.ConnectRequest{Token: ask.Token, Data: ask.Data, Name: ask.Name, Version: ask.Version,
 		Channels: ask.Channels()})
 	if err != nil {
 		return b.failed(c, err)
@@ -277,7 +278,7 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	infos map[string][]byte) error {
 	b.flush()
 	b.s.Hold()
-	made, err := b.s.SubscribeFirst(channels, func(name string) (w push.SubscribeCommand, err error) {
+	made, err := b.s.SubscribeFirst(channels, func(name string) (w hub.SubscribeCommand, err error) {
 		if ask := c.Connect.Subs[name]; ask != nil {
 			if w, err = requestOf(ask); err != nil {
 				err = errors.Join(answer.DisconnectBadRequest, err)
@@ -297,7 +298,7 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	}
 	first := b.form.frame(b.out)
 	b.out = b.out[:0]
-	if b.s.LetGo(first) == push.OfferFull {
+	if b.s.LetGo(first) == hub.OfferFull {
 		b.s.TooSlow("", len(first))
 	}
 	if err != nil && !errors.As(err, new(answer.Disconnect)) {
@@ -330,7 +331,7 @@ func (b *batch) rpc(c *centrifuge.Command) error {
 // checkData returns data of a hook as the codec carries it.
 func (f form) checkData(data []byte) ([]byte, error) {
 	if f.codec == centrifuge.JSON && len(data) > 0 {
-		return push.CompactJSON(data)
+		return hub.CompactJSON(data)
 	}
 	return data, nil
 }
@@ -372,7 +373,7 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	if err != nil {
 		return b.failed(c, err)
 	}
-	err = b.s.Subscribe(ask.Channel, w, func(hello push.Welcome) {
+	err = b.s.Subscribe(ask.Channel, w, func(hello hub.Welcome) {
 		result := b.form.subscribeResult(hello)
 		b.reply(&centrifuge.Reply{ID: c.ID, Subscribe: &result})
 		b.flush()
@@ -380,8 +381,8 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	return b.failed(c, err)
 }
 
-func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err error) {
-	w = push.SubscribeCommand{Recover: ask.Recover, Since: bus.Position{Offset: ask.Offset, Epoch: ask.Epoch},
+func requestOf(ask *centrifuge.SubscribeRequest) (w hub.SubscribeCommand, err error) {
+	w = hub.SubscribeCommand{Recover: ask.Recover, Since: bus.Position{Offset: ask.Offset, Epoch: ask.Epoch},
 		Complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, JoinLeave: ask.JoinLeave, Token: ask.Token,
 		Delta: ask.Delta == "fossil", Data: ask.Data}
 	switch unknown := ask.Flag &^ centrifuge.Flags; {
@@ -420,7 +421,7 @@ func filterOf(node *centrifuge.FilterNode, size *policy.FilterSize, depth int) (
 	return f, f.Prepare()
 }
 
-func (f form) subscribeResult(hello push.Welcome) centrifuge.SubscribeResult {
+func (f form) subscribeResult(hello hub.Welcome) centrifuge.SubscribeResult {
 	result := centrifuge.SubscribeResult{
 		Expires: hello.Expires, TTL: hello.TTL, Recoverable: hello.Recoverable, Position: centrifuge.Position(hello.At),
 		WasRecovering: hello.WasRecovering, Recovered: hello.Recovered, Publications: f.listed(hello.Publications),
@@ -467,7 +468,7 @@ func (b *batch) publish(c *centrifuge.Command) error {
 // kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
 func (f form) kindOf(data []byte) bus.Kind {
 	if f.codec == centrifuge.Protobuf {
-		return push.KindOf(data)
+		return hub.KindOf(data)
 	}
 	return bus.JSON
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/websocket"
@@ -14,11 +14,11 @@ import (
 
 // sockets serves the protocol over WebSocket.
 type sockets struct {
-	hub          *push.Hub
+	hub          *hub.Hub
 	both, pushes [2]*websocket.Options // by codec: for clients that send commands, and for others
 }
 
-func newSockets(h *push.Hub) *sockets {
+func newSockets(h *hub.Hub) *sockets {
 	s := &sockets{hub: h}
 	for codec, subprotocol := range []string{"centrifuge-json", "centrifuge-protobuf"} {
 		for uni, options := range map[bool]*[2]*websocket.Options{false: &s.both, true: &s.pushes} {
@@ -26,13 +26,13 @@ func newSockets(h *push.Hub) *sockets {
 			o := h.WebSocketOptions(subprotocol)
 			o.OnOpen = func(c *websocket.Conn) {
 				s := h.Start(f.socket(c), f)
-				if asking, ok := c.Value().(*push.Asking); ok {
-					s.Introduce(asking, push.Grant{})
+				if asking, ok := c.Value().(*hub.Asking); ok {
+					s.Introduce(asking, hub.Grant{})
 				}
 				c.SetValue(s)
 			}
-			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*push.Session), p) }
-			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*push.Session).Ended() }
+			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*hub.Session), p) }
+			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*hub.Session).Ended() }
 			options[codec] = o
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/hub"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -16,7 +16,7 @@ import (
 // streams serves the protocol over responses that do not end. What the client sends comes
 // in requests to /emulation.
 type streams struct {
-	hub *push.Hub
+	hub *hub.Hub
 
 	mu       sync.Mutex
 	sessions map[string]*emulated // by secret; as many as there are such clients
@@ -24,11 +24,11 @@ type streams struct {
 
 // An emulated is a client whose commands come in requests of their own.
 type emulated struct {
-	s       *push.Session
+	s       *hub.Session
 	running sync.Mutex // held while commands of one request run
 }
 
-func newStreams(h *push.Hub) *streams {
+func newStreams(h *hub.Hub) *streams {
 	return &streams{hub: h, sessions: make(map[string]*emulated)}
 }
 
@@ -102,13 +102,13 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 	h.Set("Cache-Control", "private, no-cache, no-store, must-revalidate, max-age=0")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep messages back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	client := &push.StreamClient{LastMessage: f.lastMessage}
+	client := &hub.StreamClient{LastMessage: f.lastMessage}
 	if !f.uni {
 		client.Secret = c.hub.NewID()
 	}
-	t := push.NewStreamTransport(r.RemoteAddr, client)
+	t := hub.NewStreamTransport(r.RemoteAddr, client)
 	s := c.hub.Start(t, f)
-	s.Introduce(c.hub.Asking(r), push.Grant{})
+	s.Introduce(c.hub.Asking(r), hub.Grant{})
 	c.add(client.Secret, s)
 	RunMessage(s, first)
 	stream, err := c.hub.Detach(w)
@@ -118,7 +118,7 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 		c.hub.NotDetached(w, r, err)
 		return
 	}
-	if t.Open(stream, nil) == push.ErrQueueFull {
+	if t.Open(stream, nil) == hub.ErrQueueFull {
 		s.TooSlow("", 0)
 	}
 	stream.OnClose(func() {
@@ -127,7 +127,7 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 	})
 }
 
-func (c *streams) add(secret string, s *push.Session) {
+func (c *streams) add(secret string, s *hub.Session) {
 	if secret == "" {
 		return
 	}

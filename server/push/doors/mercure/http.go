@@ -10,9 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 )
 
@@ -89,13 +90,13 @@ func lastEventID(r *http.Request, query map[string][]string) string {
 
 func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want mercure.Interest,
 	last string) {
-	t := push.NewStreamTransport(r.RemoteAddr, nil)
+	t := hub.NewStreamTransport(r.RemoteAddr, nil)
 	s := h.hub.StartConnected(t, form{}, who.Grant)
 	var from resume
 	err := h.join(s, want, last, func(found resume) {
 		if from = found; len(from.missed) > 0 {
 			// the transport keeps it until it is open, so there is no error
-			t.Send(&push.Message{Payload: form{}.Publications("", from.missed)})
+			t.Send(&hub.Message{Payload: form{}.Publications("", from.missed)})
 		}
 	})
 	if err != nil {
@@ -164,7 +165,7 @@ func (h *Hub) servePublish(w http.ResponseWriter, r *http.Request) {
 		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return
 	}
-	limit := formFactor*h.hub.Limits().Publication + push.BodySlack
+	limit := formFactor*h.hub.Limits().Publication + hub.BodySlack
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
 		answer.RefuseBody(w, err)
@@ -207,7 +208,7 @@ func (h *Hub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.S
 	}
 	id, err := h.publish(r.Context(), u)
 	switch {
-	case errors.Is(err, push.ErrBadData):
+	case errors.Is(err, hub.ErrBadData):
 		answer.WriteTooLarge(w, h.hub.Limits().Publication)
 	case errors.Is(err, errID):
 		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, strings.TrimPrefix(err.Error(),

@@ -14,11 +14,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/server/push/answer"
 
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/server/push/token"
@@ -38,10 +39,10 @@ const (
 func New(c Config) *Hub { return &Hub{config: c.withDefaults()} }
 
 // Forms implements Door.
-func (*Hub) Forms() []push.Form { return []push.Form{form{}} }
+func (*Hub) Forms() []hub.Form { return []hub.Form{form{}} }
 
 // Open implements Door. The hub costs nothing until it is used.
-func (h *Hub) Open(node *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (h *Hub) Open(node *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	h.open(node)
 	return func(mux *http.ServeMux) {
 		mux.HandleFunc(hubPath, node.UnlessDraining(h.limited(node.LimitConnections(h.serve))))
@@ -55,12 +56,12 @@ func (h *Hub) Open(node *push.Hub) (clients, admin func(*http.ServeMux)) {
 }
 
 // A form writes each update as an event. The publications are those of the hub's log.
-type form struct{ push.QuietForm }
+type form struct{ hub.QuietForm }
 
 func (form) Kind() (transport, protocol string) { return "mercure", "events" }
 
 func (form) Publications(_ string, list []bus.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize("", list))
+	dst := make([]byte, 0, hub.EncodedSize("", list))
 	for i := range list {
 		u := updateOf(&list[i])
 		dst = u.AppendEvent(dst)
@@ -79,7 +80,7 @@ func updateOf(p *bus.Publication) mercure.Update {
 
 func (form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
-func (form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+func (form) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
 // A Config configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
 // publishers and subscribers need tokens if clients of the other doors need them.
@@ -116,7 +117,7 @@ const logName = "\x00mercure"
 
 // A Hub is the door: the Receiver of the log of updates.
 type Hub struct {
-	hub        *push.Hub
+	hub        *hub.Hub
 	config     Config
 	publishers *token.Verifier // nil: no key checks their tokens
 
@@ -124,22 +125,22 @@ type Hub struct {
 	opened  bool       // until the bus is closed
 
 	mu       sync.Mutex // also orders a new subscriber among the updates
-	router   mercure.Router[*push.Session]
-	payloads map[*push.Session]subscriber // nil without Subscriptions
-	window   push.Window
+	router   mercure.Router[*hub.Session]
+	payloads map[*hub.Session]subscriber // nil without Subscriptions
+	window   hub.Window
 
-	receivers []*push.Session // of one update; reused by Receive, whose calls do not overlap
+	receivers []*hub.Session // of one update; reused by Receive, whose calls do not overlap
 }
 
 // open prepares the hub for its server.
-func (h *Hub) open(node *push.Hub) {
+func (h *Hub) open(node *hub.Hub) {
 	h.hub, h.publishers = node, node.Tokens()
 	if h.config.PublisherSecret != "" {
 		// A secret has no error.
 		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: node.Clock().Now})
 	}
 	if h.config.Subscriptions {
-		h.payloads = make(map[*push.Session]subscriber)
+		h.payloads = make(map[*hub.Session]subscriber)
 		h.serveQuestion()
 	}
 }
@@ -187,7 +188,7 @@ type resume struct {
 // join makes s a subscriber. last is the id of its last event, "earliest", or "". Unless it is "",
 // join calls announce with what s has missed, before the first update that s gets as a subscriber.
 // announce must only queue bytes for s.
-func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce func(resume)) error {
+func (h *Hub) join(s *hub.Session, want mercure.Interest, last string, announce func(resume)) error {
 	if err := h.connect(); err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce
 	if err := h.router.Join(s, want); err != nil {
 		return err
 	}
-	from := push.NewJoinPoint(past, rest)
+	from := hub.NewJoinPoint(past, rest)
 	list := slices.Concat(past.Publications, from.Rest)
 	announce(h.resumption(want, list, found))
 	return nil
@@ -274,7 +275,7 @@ func (h *Hub) resumption(want mercure.Interest, list []bus.Publication, found st
 		if !want.Has(mercure.FromTags(p.Tags, "")) {
 			continue
 		}
-		bytes += push.EncodedSize("", list[i:i+1])
+		bytes += hub.EncodedSize("", list[i:i+1])
 		if len(selected) == h.hub.Limits().Recovered || bytes > h.hub.Limits().Queue {
 			found = updateOf(p).ID
 			break
@@ -286,7 +287,7 @@ func (h *Hub) resumption(want mercure.Interest, list []bus.Publication, found st
 }
 
 // leave ends a subscription. It does nothing for a session that is not subscribed.
-func (h *Hub) leave(s *push.Session) {
+func (h *Hub) leave(s *hub.Session) {
 	h.mu.Lock()
 	h.router.Leave(s)
 	h.mu.Unlock()
@@ -311,14 +312,14 @@ func (h *Hub) spread(one []bus.Publication) {
 		return
 	}
 	payload := form{}.Publications("", one)
-	m := &push.Message{Payload: payload, Shared: form{}.Share(payload)}
+	m := &hub.Message{Payload: payload, Shared: form{}.Share(payload)}
 	defer m.Release()
 	sent := 0
 	for _, s := range h.receivers {
 		switch s.Offer(m) {
-		case push.OfferTaken:
+		case hub.OfferTaken:
 			sent++
-		case push.OfferFull:
+		case hub.OfferFull:
 			s.TooSlow(u.Topics[0], len(m.Payload))
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/hub"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
@@ -47,7 +47,7 @@ type subscription struct {
 	Payload     json.RawMessage `json:"payload,omitempty"`
 }
 
-func newSubscription(s *push.Session, topic string, payload json.RawMessage) subscription {
+func newSubscription(s *hub.Session, topic string, payload json.RawMessage) subscription {
 	name := "urn:uuid:" + s.ID()
 	return subscription{ID: subscriptionsPath + "/" + escaped(topic) + "/" + escaped(name),
 		Type:       "Subscription",
@@ -58,7 +58,7 @@ func newSubscription(s *push.Session, topic string, payload json.RawMessage) sub
 func escaped(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
 
 // announced announces that a session has subscribed, and returns what to call when it has ended.
-func (h *Hub) announced(s *push.Session, topics []mercure.Selector, payload []byte) (end func()) {
+func (h *Hub) announced(s *hub.Session, topics []mercure.Selector, payload []byte) (end func()) {
 	if h.payloads == nil {
 		return func() { h.leave(s) }
 	}
@@ -83,7 +83,7 @@ func (h *Hub) announced(s *push.Session, topics []mercure.Selector, payload []by
 }
 
 // tell publishes a private update about each subscription. It does not retry.
-func (h *Hub) tell(s *push.Session, one subscriber, active bool) {
+func (h *Hub) tell(s *hub.Session, one subscriber, active bool) {
 	for _, topic := range one.topics {
 		about := newSubscription(s, topic, one.payload)
 		about.Context, about.Active = jsonldContext, active
@@ -181,7 +181,7 @@ func (h *Hub) mayList(r *http.Request) error {
 	}
 	token, _ := tokenOf(r)
 	if token == "" || h.hub.Tokens() == nil {
-		return push.ErrNoToken
+		return hub.ErrNoToken
 	}
 	t, err := verify(h.hub.Tokens(), token, h.hub.Limits().Channels)
 	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/hub"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
@@ -65,7 +65,7 @@ func (r *rights) UnmarshalJSON(text []byte) (err error) {
 
 // An access is what a valid token allows. The zero value is a subscriber's without a token.
 type access struct {
-	push.Grant
+	hub.Grant
 	publish, allowed []mercure.Selector
 	payload          []byte // JSON, or nil
 }
@@ -159,7 +159,7 @@ func (h *Hub) subscriber(r *http.Request) (access, error) {
 	case !h.hub.Authenticates(), token == "" && h.config.Anonymous:
 		return access{}, nil
 	case token == "" || h.hub.Tokens() == nil:
-		return access{}, push.ErrNoToken
+		return access{}, hub.ErrNoToken
 	}
 	return verify(h.hub.Tokens(), token, h.hub.Limits().Channels)
 }
@@ -172,14 +172,14 @@ func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
 	}
 	if h.publishers == nil {
 		if h.hub.Keys().NeedsKey() || h.hub.Authenticates() {
-			return nil, push.ErrNoToken
+			return nil, hub.ErrNoToken
 		}
 		return nil, nil
 	}
 	token, cookie := tokenOf(r)
 	switch {
 	case token == "":
-		return nil, push.ErrNoToken
+		return nil, hub.ErrNoToken
 	case cookie && !h.hub.ComesFromAllowedPage(r):
 		return nil, errOrigin
 	}
@@ -194,11 +194,11 @@ func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
 func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errDenied), errors.Is(err, errOrigin):
-		h.hub.RefusedRequest(push.RefusedPermission, r, "error", push.OneLine(err))
+		h.hub.RefusedRequest(hub.RefusedPermission, r, "error", hub.OneLine(err))
 		answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
 			"push: mercure: "))
-	case errors.Is(err, push.ErrNoToken):
-		h.hub.RefusedRequest(push.RefusedNoToken, r)
+	case errors.Is(err, hub.ErrNoToken):
+		h.hub.RefusedRequest(hub.RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+cookieName)

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/resp/wire"
-	"github.com/myriad-go/myriad/server/push"
 )
 
 // commands are what the Redis door knows, besides the commands about the connection and about
@@ -113,7 +114,7 @@ func (d *Door) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	for at, name := range names {
 		if r, isNew := wanted[name]; isNew {
 			delete(wanted, name) // a name may come twice
-			err = s.Join(r, func(push.Welcome) { k.add(c.Conn, i, c.Args[1+at]) })
+			err = s.Join(r, func(hub.Welcome) { k.add(c.Conn, i, c.Args[1+at]) })
 		} else {
 			k.add(c.Conn, i, c.Args[1+at])
 		}

@@ -4,11 +4,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 
 	"github.com/myriad-go/myriad/server/push/answer"
-
-	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
@@ -25,7 +25,7 @@ const maxPatterns = 1000
 type patterns struct {
 	used atomic.Bool  // there are any
 	mu   sync.RWMutex // held for reading while publications are sent
-	all  map[string]map[*client]*push.Session
+	all  map[string]map[*client]*hub.Session
 	stop func() // ends the tap; nil: there are none
 }
 
@@ -53,7 +53,7 @@ func (t *patterns) matching(channel string) (n int) {
 
 // join adds subscriptions of a client, and then calls joined. Its first publication comes after
 // that. join returns false, and has added nothing, if there would be more than maxPatterns.
-func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, joined func()) bool {
+func (t *patterns) join(d *Door, k *client, s *hub.Session, list []string, joined func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	added := make(map[string]struct{})
@@ -66,11 +66,11 @@ func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, join
 		return false
 	}
 	if t.all == nil {
-		t.all = make(map[string]map[*client]*push.Session)
+		t.all = make(map[string]map[*client]*hub.Session)
 	}
 	for _, pattern := range list {
 		if t.all[pattern] == nil {
-			t.all[pattern] = make(map[*client]*push.Session)
+			t.all[pattern] = make(map[*client]*hub.Session)
 		}
 		t.all[pattern][k] = s
 	}
@@ -116,11 +116,11 @@ func (t *patterns) deliver(d *Door, channel string, list []bus.Publication) {
 				continue
 			}
 			f := s.Form().(form)
-			m := &push.Message{Payload: f.matches(pattern, channel, list)}
+			m := &hub.Message{Payload: f.matches(pattern, channel, list)}
 			switch s.Offer(m) {
-			case push.OfferTaken:
+			case hub.OfferTaken:
 				d.hub.CountMessages(len(list))
-			case push.OfferFull:
+			case hub.OfferFull:
 				s.TooSlow(channel, len(m.Payload))
 			}
 		}
@@ -144,7 +144,7 @@ func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
 }
 
 // joinPatterns subscribes the client to the patterns of a command. The caller holds k.mu.
-func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
+func (d *Door) joinPatterns(k *client, s *hub.Session, c *resp.Command) bool {
 	var list []string
 	fresh := make(map[string]struct{})
 	for _, a := range c.Args[1:] {

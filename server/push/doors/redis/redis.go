@@ -17,6 +17,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -25,7 +27,6 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/resp/wire"
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/token"
 )
 
@@ -37,12 +38,12 @@ import (
 // clients, a client must authenticate. Without an API key every client may publish to every
 // channel, as the HTTP API lets it.
 type Door struct {
-	hub      *push.Hub
+	hub      *hub.Hub
 	patterns patterns
 }
 
 // A Server is what has the door: a *push.Server.
-type Server interface{ Doors() []push.Door }
+type Server interface{ Doors() []hub.Door }
 
 // Listener returns a server for clients of Redis. Its Listen serves an address. Shut it down before
 // Shutdown of the push server is called. It panics if s does not have the door.
@@ -60,10 +61,10 @@ func doorOf(s Server) *Door {
 
 func (d *Door) listener(engine *myriad.Engine) *resp.Server {
 	l := d.hub.Limits()
-	largest := l.Publication + push.QueueSlack
+	largest := l.Publication + hub.QueueSlack
 	server := &resp.Server{
 		Handler: d.handler(), Engine: engine, Logger: d.hub.Logger(),
-		WriteLimit: l.Queue + push.QueueSlack, Overflow: resp.OverflowFail,
+		WriteLimit: l.Queue + hub.QueueSlack, Overflow: resp.OverflowFail,
 		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
 		OnOpen: func(c *resp.Conn) {
 			if d.hub.IsDraining() || !d.hub.MayOpen(c.RemoteAddr().String()) {
@@ -85,9 +86,9 @@ const queueHeader = 16
 type client struct {
 	mu        sync.Mutex
 	ended     bool // with its connection, or by RESET
-	grant     push.Grant
-	publisher bool             // it has the API key
-	sessions  [2]*push.Session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
+	grant     hub.Grant
+	publisher bool            // it has the API key
+	sessions  [2]*hub.Session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
 	patterns  map[string]struct{}
 	channels  [2]map[string]struct{}
 
@@ -141,20 +142,20 @@ func (d *Door) end(k *client) {
 // authenticate checks the password of AUTH: the API key, or a token.
 func (d *Door) authenticate(c *resp.Conn, _, password string) bool {
 	key := d.hub.Keys().IsKey(password)
-	var g push.Grant
+	var g hub.Grant
 	if !key {
 		if d.hub.Tokens() == nil {
-			d.hub.Refused(push.RefusedKey, c.RemoteAddr().String())
+			d.hub.Refused(hub.RefusedKey, c.RemoteAddr().String())
 			return false
 		}
 		var err error
 		if g, err = d.hub.Authenticate(password); errors.Is(err, token.ErrKeyNotYetKnown) {
-			d.hub.Refused(push.RefusedUnknownKey, c.RemoteAddr().String(), "error", push.OneLine(err))
+			d.hub.Refused(hub.RefusedUnknownKey, c.RemoteAddr().String(), "error", hub.OneLine(err))
 			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
 			return false
 		}
 		if err != nil {
-			d.hub.Refused(push.RefusedToken, c.RemoteAddr().String(), "error", push.OneLine(err))
+			d.hub.Refused(hub.RefusedToken, c.RemoteAddr().String(), "error", hub.OneLine(err))
 			return false
 		}
 	}
@@ -165,7 +166,7 @@ func (d *Door) authenticate(c *resp.Conn, _, password string) bool {
 // the same user renews what the client has, as the command refresh does. Another user has none of
 // it: a client that has subscribed as the former one is disconnected, and comes back as the new
 // one.
-func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
+func (d *Door) become(c *resp.Conn, g hub.Grant, key bool) bool {
 	k := d.client(c)
 	k.mu.Lock()
 	if k.ended { // and so have its sessions
@@ -175,7 +176,7 @@ func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
 	same := g.User == k.grant.User
 	if !same && d.hub.MayConnectNow(g) > 0 {
 		k.mu.Unlock()
-		d.hub.Refused(push.RefusedRate, c.RemoteAddr().String(), "user", g.User)
+		d.hub.Refused(hub.RefusedRate, c.RemoteAddr().String(), "user", g.User)
 		// a wrong password is final to clients; after a lost connection they try again
 		c.Abort(answer.ErrTooManyRequests)
 		return false
@@ -183,7 +184,7 @@ func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
 	subscribed := k.count(false)+k.count(true) > 0
 	sessions := k.sessions
 	if !same && !subscribed {
-		k.sessions = [2]*push.Session{}
+		k.sessions = [2]*hub.Session{}
 	}
 	k.grant, k.publisher = g, key
 	k.mu.Unlock()
@@ -213,12 +214,12 @@ var errOtherUser = errors.New("push: redis: AUTH as another user than the one th
 func (k *client) isExpired(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.sessions == [2]*push.Session{} && !k.grant.Ends.IsZero() && !now.Before(k.grant.Ends)
+	return k.sessions == [2]*hub.Session{} && !k.grant.Ends.IsZero() && !now.Before(k.grant.Ends)
 }
 
 // session returns the client's session, and starts it if there is none. The form is that of the
 // protocol which the client speaks now.
-func (d *Door) session(c *resp.Conn, sharded bool) *push.Session {
+func (d *Door) session(c *resp.Conn, sharded bool) *hub.Session {
 	k := d.client(c)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -304,7 +305,7 @@ func (d *Door) fail(w *resp.Reply, method string, err error) {
 func New() *Door { return new(Door) }
 
 // Forms implements Door.
-func (*Door) Forms() (forms []push.Form) {
+func (*Door) Forms() (forms []hub.Form) {
 	for _, protocol := range []resp.Protocol{resp.RESP2, resp.RESP3} {
 		for _, sharded := range []bool{false, true} {
 			forms = append(forms, form{protocol: protocol, sharded: sharded})
@@ -314,7 +315,7 @@ func (*Door) Forms() (forms []push.Form) {
 }
 
 // Open implements Door.
-func (d *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (d *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	d.hub = h
 	return nil, nil
 }
@@ -324,7 +325,7 @@ func (d *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
 // not asked for; and the message for the end of one counts what is left, which a form does not
 // know.
 type form struct {
-	push.QuietForm
+	hub.QuietForm
 	protocol resp.Protocol
 	sharded  bool
 }
@@ -341,7 +342,7 @@ func (f form) Publications(channel string, list []bus.Publication) []byte {
 	if f.sharded {
 		word = "smessage"
 	}
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for _, p := range list {
 		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 3, f.protocol), word), channel)
 		dst = wire.AppendBulk(dst, p.Data)
@@ -362,19 +363,19 @@ func (f form) matches(pattern, channel string, list []bus.Publication) (dst []by
 // by themselves.
 func (f form) Ping() (payload []byte, answered bool) { return nil, false }
 
-func (f form) Share(payload []byte) push.Shared { return buf.From(payload) }
+func (f form) Share(payload []byte) hub.Shared { return buf.From(payload) }
 
 // transport writes to a connection of package resp.
 type transport struct{ *resp.Conn }
 
-func (t transport) Send(m *push.Message) error {
+func (t transport) Send(m *hub.Message) error {
 	if len(m.Payload) == 0 {
 		return nil // a ping
 	}
 	if b, ok := m.Shared.(*buf.Block); ok {
-		return push.FullOf(t.TryPush(b.Retain()))
+		return hub.FullOf(t.TryPush(b.Retain()))
 	}
-	return push.FullOf(t.TryPush(buf.From(m.Payload)))
+	return hub.FullOf(t.TryPush(buf.From(m.Payload)))
 }
 
 func (t transport) Queued() int { return t.Conn.Queued() }

@@ -11,22 +11,23 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 
 	"github.com/myriad-go/myriad/server/push/answer"
 
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
 )
 
 // A Door is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
-type Door struct{ hub *push.Hub }
+type Door struct{ hub *hub.Hub }
 
 // New returns the door.
 func New() *Door { return new(Door) }
 
 // Forms implements Door.
-func (*Door) Forms() (forms []push.Form) {
+func (*Door) Forms() (forms []hub.Form) {
 	for _, named := range []bool{false, true} {
 		for _, numbered := range []bool{false, true} {
 			forms = append(forms, form{named: named, numbered: numbered})
@@ -36,7 +37,7 @@ func (*Door) Forms() (forms []push.Form) {
 }
 
 // Open implements Door. The path is /events; the console has one of its own.
-func (d *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (d *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	d.hub = h
 	return func(mux *http.ServeMux) {
 			mux.HandleFunc("/events", d.hub.UnlessDraining(d.hub.LimitConnections(d.serveEvents)))
@@ -51,7 +52,7 @@ func (d *Door) Open(h *push.Hub) (clients, admin func(*http.ServeMux)) {
 // cannot be told that a subscription has ended; when it reconnects, the status of the answer has
 // the reason.
 type form struct {
-	push.QuietForm
+	hub.QuietForm
 	named    bool // events are named after their channel
 	numbered bool // events have an id, which is the position: for streams of one channel
 }
@@ -59,7 +60,7 @@ type form struct {
 func (form) Kind() (transport, protocol string) { return "events", "json" }
 
 func (f form) Publications(channel string, list []bus.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for _, p := range list {
 		if f.numbered && p.Epoch != "" {
 			dst = appendID(dst, p.Position)
@@ -67,7 +68,7 @@ func (f form) Publications(channel string, list []bus.Publication) []byte {
 		if f.named {
 			dst = append(append(append(dst, "event: "...), channel...), '\n')
 		}
-		dst = append(append(append(dst, "data: "...), push.JSONOf(&p)...), "\n\n"...)
+		dst = append(append(append(dst, "data: "...), hub.JSONOf(&p)...), "\n\n"...)
 	}
 	return dst
 }
@@ -80,7 +81,7 @@ func appendID(dst []byte, at bus.Position) []byte {
 
 func (f form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
-func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+func (f form) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
 // serveEvents serves a subscriber with Server-Sent Events (WHATWG HTML §9.2). Each publication is
 // an event with the publication's data. Events have no name; with named=1 in the query they are
@@ -99,7 +100,7 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g, err := d.hub.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
+	g, err := d.hub.AuthenticateRequest(r, form{}, hub.Bearer(r), channels)
 	switch {
 	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
 		answer.RefuseByHook(w, err)
@@ -114,7 +115,7 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, name := range channels {
 		if problem := d.refusesEvents(name, g); problem != "" {
-			d.hub.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
+			d.hub.RefusedRequest(hub.RefusedPermission, r, "user", g.User, "channel", name)
 			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, problem)
 			return
 		}
@@ -123,7 +124,7 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusesEvents returns why a client with that grant may not have the channel's events, or "".
-func (d *Door) refusesEvents(channel string, g push.Grant) string {
+func (d *Door) refusesEvents(channel string, g hub.Grant) string {
 	ns := d.hub.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
@@ -170,13 +171,13 @@ func checkEventNames(channels []string) error {
 
 // holdEvents answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
-func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g push.Grant, channels []string) {
+func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g hub.Grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	t := push.NewStreamTransport(r.RemoteAddr, nil)
+	t := hub.NewStreamTransport(r.RemoteAddr, nil)
 	session := d.startEvents(t, d.eventForm(named, channels), g, channels, resumption(r))
 	session.Introduce(d.hub.Asking(r), g)
 	stream, err := d.hub.Detach(w)
@@ -194,13 +195,13 @@ func (d *Door) eventForm(named bool, channels []string) form {
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
-func resumption(r *http.Request) push.SubscribeCommand {
+func resumption(r *http.Request) hub.SubscribeCommand {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last_event_id")
 	}
 	if id == "" {
-		return push.SubscribeCommand{}
+		return hub.SubscribeCommand{}
 	}
 	epoch, offset, _ := strings.Cut(id, ":")
 	n, err := strconv.ParseUint(offset, 10, 64)
@@ -208,7 +209,7 @@ func resumption(r *http.Request) push.SubscribeCommand {
 		// an id of another server: nothing can be recovered, and the client gets a gap
 		epoch = "?"
 	}
-	return push.SubscribeCommand{Recover: true, Since: bus.Position{Offset: n, Epoch: epoch}}
+	return hub.SubscribeCommand{Recover: true, Since: bus.Position{Offset: n, Epoch: epoch}}
 }
 
 func (d *Door) checkChannels(channels []string) error {
@@ -231,21 +232,21 @@ func (d *Door) checkChannels(channels []string) error {
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
 // Session.OpenEvents or Session.Ended.
-func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string,
-	w push.SubscribeCommand) *push.Session {
+func (d *Door) startEvents(t *hub.StreamTransport, f form, g hub.Grant, channels []string,
+	w hub.SubscribeCommand) *hub.Session {
 	s := d.hub.StartConnected(t, f, g)
 	if !f.numbered {
-		w = push.SubscribeCommand{}
+		w = hub.SubscribeCommand{}
 	}
 	for _, name := range channels {
 		// the node, and its bus, may have closed before this session existed
 		if s.IsClosing() {
 			break
 		}
-		err := s.Subscribe(name, w, func(hello push.Welcome) {
+		err := s.Subscribe(name, w, func(hello hub.Welcome) {
 			if f.numbered {
 				// the transport keeps it until it is open, so there is no error
-				t.Send(&push.Message{Payload: f.appendWelcome(nil, name, hello)})
+				t.Send(&hub.Message{Payload: f.appendWelcome(nil, name, hello)})
 			}
 		})
 		if err != nil {
@@ -259,7 +260,7 @@ func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channe
 
 // appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the
 // channel's position.
-func (f form) appendWelcome(dst []byte, channel string, hello push.Welcome) []byte {
+func (f form) appendWelcome(dst []byte, channel string, hello hub.Welcome) []byte {
 	if len(hello.Publications) > 0 {
 		return append(dst, f.Publications(channel, hello.Publications)...)
 	}
@@ -278,5 +279,5 @@ func (d *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	d.holdEvents(w, r, true, push.WatcherGrant, channels)
+	d.holdEvents(w, r, true, hub.WatcherGrant, channels)
 }
