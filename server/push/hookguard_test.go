@@ -15,6 +15,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -29,11 +30,11 @@ type desk struct {
 }
 
 // A seamDoor serves no client, and gives a test what doors get.
-type seamDoor struct{ *push.Hub }
+type seamDoor struct{ *hub.Hub }
 
-func (d *seamDoor) Forms() []push.Form { return nil }
+func (d *seamDoor) Forms() []hub.Form { return nil }
 
-func (d *seamDoor) Open(s *push.Hub) (clients, admin func(*http.ServeMux)) {
+func (d *seamDoor) Open(s *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	d.Hub = s
 	return nil, nil
 }
@@ -158,7 +159,7 @@ type deskTransport struct {
 	closed *push.Disconnect
 }
 
-func (c *deskTransport) Send(m *push.Message) error {
+func (c *deskTransport) Send(m *hub.Message) error {
 	c.sent = append(c.sent, string(m.Payload))
 	return nil
 }
@@ -170,10 +171,10 @@ func (c *deskTransport) Remote() string { return "192.0.2.1:1234" }
 func (c *deskTransport) Close(why push.Disconnect) { c.closed = &why }
 
 // start starts a session.
-func (d *desk) start() (*push.Session, *deskTransport) {
+func (d *desk) start() (*hub.Session, *deskTransport) {
 	c := new(deskTransport)
 	s := d.seam.Start(c, lineForm{})
-	s.Introduce(d.seam.Asking(nil), push.Grant{})
+	s.Introduce(d.seam.Asking(nil), hub.Grant{})
 	return s, c
 }
 
@@ -213,29 +214,29 @@ func TestHooksThatPanic(t *testing.T) {
 			},
 		},
 	})
-	welcome := func(push.Welcome) {}
-	for hook, run := range map[string]func(s *push.Session) error{
+	welcome := func(hub.Welcome) {}
+	for hook, run := range map[string]func(s *hub.Session) error{
 		"connect": nil,
-		"subscribe": func(s *push.Session) error {
-			return s.Subscribe("other", push.SubscribeCommand{}, welcome)
+		"subscribe": func(s *hub.Session) error {
+			return s.Subscribe("other", hub.SubscribeCommand{}, welcome)
 		},
-		"subscribe at once": func(s *push.Session) error {
+		"subscribe at once": func(s *hub.Session) error {
 			_, err := s.AdmitAll([]string{"other", "another"})
 			return err
 		},
-		"publish": func(s *push.Session) error {
+		"publish": func(s *hub.Session) error {
 			return s.Publish("news", push.Publication{Data: []byte("1")}, false)
 		},
-		"rpc": func(s *push.Session) error {
+		"rpc": func(s *hub.Session) error {
 			_, err := s.RPC("m", nil)
 			return err
 		},
-		"message": func(s *push.Session) error { return s.Message([]byte("1")) },
-		"refresh": func(s *push.Session) error {
+		"message": func(s *hub.Session) error { return s.Message([]byte("1")) },
+		"refresh": func(s *hub.Session) error {
 			d.clock.advance(15 * time.Second)
 			return nil
 		},
-		"sub_refresh": func(s *push.Session) error {
+		"sub_refresh": func(s *hub.Session) error {
 			d.clock.advance(15 * time.Second)
 			return nil
 		},
@@ -247,7 +248,7 @@ func TestHooksThatPanic(t *testing.T) {
 		_, err := s.Connect(push.ConnectRequest{})
 		if hook != "connect" {
 			if err == nil {
-				err = s.Subscribe("news", push.SubscribeCommand{}, welcome)
+				err = s.Subscribe("news", hub.SubscribeCommand{}, welcome)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -287,7 +288,7 @@ func TestHooksThatPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"other", "another"} {
-		if err := s.Subscribe(name, push.SubscribeCommand{}, welcome); err != nil {
+		if err := s.Subscribe(name, hub.SubscribeCommand{}, welcome); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -312,12 +313,12 @@ func TestHookEndsItsGoroutine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { s.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}) })
+	wg.Go(func() { s.Subscribe("a", hub.SubscribeCommand{}, func(hub.Welcome) {}) })
 	wg.Go(func() { s.AdmitAll([]string{"b", "c"}) })
 	wg.Wait()
 	exits = false
 	for _, name := range []string{"a", "b", "c"} {
-		if err := s.Subscribe(name, push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
+		if err := s.Subscribe(name, hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/server/push/doors/centrifuge"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/fossil"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
@@ -28,7 +29,7 @@ import (
 // A deskClient speaks the Centrifuge protocol to a desk, in JSON.
 type deskClient struct {
 	*deskTransport
-	s *push.Session
+	s *hub.Session
 	t *testing.T
 }
 

@@ -222,7 +222,7 @@ func (c Config) withDefaults() Config {
 		c.Random = &lockedReader{r: c.Random}
 	}
 	c.Limits = c.Limits.WithDefaults()
-	c.Hooks, c.RPC, c.Message = c.Hooks.guarded(), guardedRPC(c.RPC), guardedMessage(c.Message, c.Logger)
+	c.Hooks, c.RPC, c.Message = guardedHooks(c.Hooks), guardedRPC(c.RPC), guardedMessage(c.Message, c.Logger)
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
 )
 
 // A sweepTransport looks at the server while it is pinged, which is in the middle of a sweep.
@@ -14,7 +15,7 @@ type sweepTransport struct {
 	pinged func()
 }
 
-func (c *sweepTransport) Send(m *push.Message) error {
+func (c *sweepTransport) Send(m *hub.Message) error {
 	if string(m.Payload) == "\n" {
 		c.pinged()
 	}
@@ -26,7 +27,7 @@ func (c *sweepTransport) Send(m *push.Message) error {
 func TestAllClientsAreFoundDuringASweep(t *testing.T) {
 	const clients = 300
 	d := newDesk(t, push.Config{Timing: push.Timing{Ping: time.Second}})
-	var sessions []*push.Session
+	var sessions []*hub.Session
 	looks, fewest, most := 0, clients, 0
 	for range clients {
 		c := &sweepTransport{pinged: func() {
@@ -36,7 +37,7 @@ func TestAllClientsAreFoundDuringASweep(t *testing.T) {
 			}
 			looks, fewest, most = looks+1, min(fewest, len(list)), max(most, len(list))
 		}}
-		sessions = append(sessions, d.seam.StartConnected(c, lineForm{}, push.Grant{}))
+		sessions = append(sessions, d.seam.StartConnected(c, lineForm{}, hub.Grant{}))
 	}
 	d.clock.advance(2 * time.Second)
 	if looks < clients || fewest != clients || most != clients {

@@ -9,6 +9,7 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/hub"
 )
 
 // A tellingForm is a form with a message for everything.
@@ -21,7 +22,7 @@ func (tellingForm) Notice(_ string, n bus.Notice) []byte {
 	return []byte("left")
 }
 
-func (tellingForm) Subscribed(string, push.Welcome) []byte { return []byte("subscribed") }
+func (tellingForm) Subscribed(string, hub.Welcome) []byte { return []byte("subscribed") }
 
 func (tellingForm) Unsubscribed(string, answer.Unsubscription) []byte { return []byte("unsubscribed") }
 
@@ -29,28 +30,28 @@ func (tellingForm) Refreshed(uint32) []byte { return []byte("refreshed") }
 
 type tellingDoor struct{ lineDoor }
 
-func (tellingDoor) Forms() []push.Form { return []push.Form{tellingForm{}} }
+func (tellingDoor) Forms() []hub.Form { return []hub.Form{tellingForm{}} }
 
 // What the server tells a client of its subscriptions is not lost because its queue is full: the
 // client would not know what it has. It is disconnected as slow, and comes back.
 func TestNewsForAFullQueue(t *testing.T) {
 	ctx := context.Background()
-	for what, do := range map[string]func(d *desk, s *push.Session){
-		"joined": func(d *desk, s *push.Session) {
-			other := d.seam.StartConnected(new(deskTransport), tellingForm{}, push.Grant{})
-			if err := other.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
+	for what, do := range map[string]func(d *desk, s *hub.Session){
+		"joined": func(d *desk, s *hub.Session) {
+			other := d.seam.StartConnected(new(deskTransport), tellingForm{}, hub.Grant{})
+			if err := other.Subscribe("a", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 				t.Fatal(err)
 			}
 			other.Ended()
 		},
-		"unsubscribed": func(d *desk, s *push.Session) { d.bus.lose("a") },
-		"subscribed": func(d *desk, s *push.Session) {
+		"unsubscribed": func(d *desk, s *hub.Session) { d.bus.lose("a") },
+		"subscribed": func(d *desk, s *hub.Session) {
 			if n, err := d.Subscribe(ctx, push.Target{Client: s.ID()}, "b", push.SubscribeOptions{}); n != 1 ||
 				err != nil {
 				t.Errorf("subscribed: %d, %v", n, err)
 			}
 		},
-		"refreshed": func(d *desk, s *push.Session) {
+		"refreshed": func(d *desk, s *hub.Session) {
 			n, err := d.Refresh(ctx, push.Target{Client: s.ID()}, push.RefreshOptions{})
 			if n != 1 || err != nil {
 				t.Errorf("refreshed: %d, %v", n, err)
@@ -64,8 +65,8 @@ func TestNewsForAFullQueue(t *testing.T) {
 					Namespaces: []push.Namespace{{HistorySize: 10, Recovery: true, JoinLeave: true, PushJoinLeave: true,
 						Slow: slow}}})
 				c := new(deskTransport)
-				s := d.seam.StartConnected(c, tellingForm{}, push.Grant{})
-				if err := s.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
+				s := d.seam.StartConnected(c, tellingForm{}, hub.Grant{})
+				if err := s.Subscribe("a", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 					t.Fatal(err)
 				}
 				c.sent = nil

@@ -24,6 +24,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/doors"
 	"github.com/myriad-go/myriad/server/push/doors/mercure"
 	"github.com/myriad-go/myriad/server/push/doors/redis"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/membus"
 	"github.com/myriad-go/myriad/web"
 )
@@ -532,7 +533,7 @@ func (w *world) awaitWorkers() {
 // checkMemory checks that no client's queue is above its limit.
 func (w *world) checkMemory() {
 	l := w.seam.Limits()
-	each := l.Queue + push.QueueSlack + l.Publication + 4<<10
+	each := l.Queue + hub.QueueSlack + l.Publication + 4<<10
 	conns := w.engine.Stats().Conns
 	if queued := w.engine.Stats().Queued; queued > int64(each)*int64(max(conns, 1)) {
 		w.fail("%d bytes are queued for %d connections", queued, conns)
