@@ -66,7 +66,8 @@ func guardedRPC(f func(context.Context, Caller, string, []byte) ([]byte, error))
 	}
 }
 
-// guardedMessage is guardedHooks for Config.Message, which has no error: the log alone has the panic.
+// guardedMessage is guardedHooks for Config.Message, which has no error: the log alone has the
+// panic.
 func guardedMessage(f func(context.Context, Caller, []byte), log *slog.Logger) func(context.Context, Caller, []byte) {
 	if f == nil {
 		return nil
