@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -14,7 +16,7 @@ func (ts *testServer) client(claims jwt.MapClaims) *fakeTransport {
 	ts.t.Helper()
 	claims["exp"] = ts.clock.Now().Add(time.Hour).Unix()
 	f := new(fakeTransport)
-	f.s = ts.node.start(f, jsonForm)
+	f.s = ts.hub.Start(f, jsonForm)
 	ts.t.Cleanup(f.hangUp)
 	token := sign(ts.t, jwt.SigningMethodHS256, []byte(testSecret), claims)
 	f.frame([]byte(`{"id":1,"connect":{"token":"` + token + `"}}`))
@@ -57,7 +59,7 @@ func TestRefreshAPI(t *testing.T) {
 	if got := ts.call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	ann.wantClosed(t, "expired", DisconnectExpired)
+	ann.wantClosed(t, "expired", answer.DisconnectExpired)
 	soon := ts.clock.Now().Add(time.Minute).Unix()
 	got := ts.call("refresh", `{"user":"bob","expire_at":`+fmt.Sprint(soon)+`}`)
 	if got != `{"result":{"num_clients":1}}` {
@@ -66,5 +68,5 @@ func TestRefreshAPI(t *testing.T) {
 	ts.clock.advance(80 * time.Second)
 	bob.wantOpen(t, "before the time to bring a token is over")
 	ts.clock.advance(10 * time.Second)
-	bob.wantClosed(t, "afterwards", DisconnectExpired)
+	bob.wantClosed(t, "afterwards", answer.DisconnectExpired)
 }

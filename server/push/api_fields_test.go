@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
 )
 
@@ -87,7 +89,7 @@ func TestAPIRefusesMethodsByName(t *testing.T) {
 func TestAPISkipsHistory(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true}}})
 	stream := ts.subscribe("channel=news")
-	epoch := ts.node.epochOf(t, "news")
+	epoch := ts.epochOf("news")
 	stream.take()
 	ts.call("publish", `{"channel":"news","data":1}`)
 	if got := ts.call("publish", `{"channel":"news","data":2,"skip_history":true}`); got != `{"result":{}}` {
@@ -105,25 +107,16 @@ func TestAPISkipsHistory(t *testing.T) {
 	}
 }
 
-func (n *node) epochOf(t *testing.T, channel string) string {
-	t.Helper()
-	h, err := n.bus.History(t.Context(), n.topic(channel), Query{})
+func (ts *testServer) epochOf(channel string) string {
+	ts.t.Helper()
+	h, err := ts.History(ts.t.Context(), channel, Query{})
 	if err != nil {
-		t.Fatal(err)
+		ts.t.Fatal(err)
 	}
 	return h.Top.Epoch
 }
 
 func TestAPITags(t *testing.T) {
-	n := newTestNode(t)
-	n.rules.Load().none.HistorySize = 3
-	c := n.connected("news")
-	p := Publication{Data: []byte("1"), Tags: map[string]string{"b": "2", "a": "é\n"}}
-	if _, err := n.publish(t.Context(), "news", p); err != nil {
-		t.Fatal(err)
-	}
-	c.want(t, "with tags", `{"push":{"channel":"news","pub":{"data":1,"offset":1,"tags":{"a":"é\u000a","b":"2"}}}}`)
-
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}}, Limits: Limits{Publication: 100}})
 	ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)
 	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
@@ -180,8 +173,8 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 	token := tokens(t, ts.clock.Now())["good"]
 	ts.subscribe("channel=a&token=" + token)
 	ts.subscribe("channel=a&token=" + token)
-	all := ts.node.wheel.all()
-	got := ts.call("disconnect", `{"user":"`+all[0].User()+`","whitelist":["`+all[0].id.String()+`"]}`)
+	all := ts.hub.Sessions()
+	got := ts.call("disconnect", `{"user":"`+all[0].User()+`","whitelist":["`+all[0].ID()+`"]}`)
 	if got != `{"result":{"num_clients":1}}` || all[0].IsClosing() || !all[1].IsClosing() {
 		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].IsClosing(),
 			all[1].IsClosing())
@@ -262,7 +255,7 @@ func TestEntityTags(t *testing.T) {
 		`"b"`: false, `W/"b"`: false, `"a`: false, `"aa"`: false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("If-None-Match", header)
-		if HasETag(r, "a") != want {
+		if answer.HasETag(r, "a") != want {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}

@@ -430,7 +430,7 @@ func TestRPCTimeout(t *testing.T) {
 		timeout string
 		advance time.Duration
 		status  string
-	}{{"250m", 250 * time.Millisecond, "4"}, {"20S", busPatience, "14"}} {
+	}{{"250m", 250 * time.Millisecond, "4"}, {"20S", 15 * time.Second, "14"}} {
 		replies := make(chan rpcReply)
 		go func() {
 			message := rpcFrame([]byte("\x0a\x01a\x12\x011"))

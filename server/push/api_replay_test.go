@@ -194,9 +194,9 @@ func newReplayServer(t *testing.T) *replayServer {
 		"ANN": ts.client(jwt.MapClaims{"sub": "ann", "info": map[string]int{"n": 1}}),
 		"BOB": ts.client(jwt.MapClaims{"sub": "bob"}),
 	}
-	ids := []string{ts.node.id.String(), "U"}
+	ids := []string{ts.hub.NodeID(), "U"}
 	for name, c := range clients {
-		ids = append(ids, c.s.id.String(), name)
+		ids = append(ids, c.s.ID(), name)
 	}
 	return &replayServer{ts, clients, strings.NewReplacer(ids...)}
 }
@@ -205,7 +205,7 @@ func newReplayServer(t *testing.T) *replayServer {
 func (rs *replayServer) body(r replayed) string {
 	body := r.body
 	for name, c := range rs.clients {
-		body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.s.id.String()+`"`)
+		body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.s.ID()+`"`)
 	}
 	return body
 }
@@ -247,18 +247,6 @@ func TestAPIReplaysCentrifugo(t *testing.T) {
 	}
 }
 
-// takeEnd hangs up when the server has closed the connection, and returns how.
-func (f *fakeTransport) takeEnd() string {
-	f.mu.Lock()
-	end, hung := f.closed, f.hung
-	f.mu.Unlock()
-	if end == nil || hung {
-		return ""
-	}
-	f.hangUp()
-	return fmt.Sprintf("%d %s", end.Code, end.Reason)
-}
-
 var (
 	statusTexts = map[int]string{400: "Bad Request", 404: "Not Found"}
 	epochs      = regexp.MustCompile(`"epoch":"[^"]+"`)
@@ -280,4 +268,16 @@ func alike(t *testing.T, answer string) string {
 	}
 	sorted, _ := json.Marshal(value)
 	return string(sorted)
+}
+
+// takeEnd hangs up when the server has closed the connection, and returns how.
+func (f *fakeTransport) takeEnd() string {
+	f.mu.Lock()
+	end, hung := f.closed, f.hung
+	f.mu.Unlock()
+	if end == nil || hung {
+		return ""
+	}
+	f.hangUp()
+	return fmt.Sprintf("%d %s", end.Code, end.Reason)
 }

@@ -5,6 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -76,15 +80,15 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		for _, data := range []string{"1", "2", "3"} {
 			ts.call("publish", `{"channel":"news","data":`+data+`}`)
 		}
-		epoch := ts.node.epochOf(t, "news")
+		epoch := ts.epochOf("news")
 		f := new(fakeTransport)
-		f.s = ts.node.start(f, map[centrifuge.Codec]Form{centrifuge.JSON: jsonForm,
+		f.s = ts.hub.Start(f, map[centrifuge.Codec]hub.Form{centrifuge.JSON: jsonForm,
 			centrifuge.Protobuf: protobufForm}[codec])
 		t.Cleanup(f.hangUp)
 		if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		ts.call("subscribe", `{"client":"`+f.s.id.String()+`","channel":"news","data":{"a":1},`+
+		ts.call("subscribe", `{"client":"`+f.s.ID()+`","channel":"news","data":{"a":1},`+
 			`"recover_since":{"offset":1,"epoch":"`+epoch+`"}}`)
 		want := codec.AppendReply(nil, &centrifuge.Reply{Push: &centrifuge.Push{Channel: "news",
 			Subscribe: &centrifuge.SubscribeResult{Recoverable: true, Data: []byte(`{"a":1}`),
@@ -116,5 +120,5 @@ func TestRefreshAPIEndsAtOnce(t *testing.T) {
 	ann.take()
 	ann.wantOpen(t, "after the end of its token")
 	ts.call("refresh", `{"user":"ann","expire_at":1800007199}`)
-	ann.wantClosed(t, "a second ago", DisconnectExpired)
+	ann.wantClosed(t, "a second ago", answer.DisconnectExpired)
 }

@@ -87,7 +87,7 @@ func TestAttackLineBreaks(t *testing.T) {
 		body := `{"channel":"news","data":` + data + `,"tags":{"a":"` + breaks +
 			`"},"idempotency_key":"` + breaks + `"}`
 		ts.do("POST", "/api/publish", body)
-		ts.node.publish(context.Background(), "news", Publication{Data: []byte(data), User: "u\nevent: evil"})
+		ts.publishAs(context.Background(), "news", Publication{Data: []byte(data), User: "u\nevent: evil"})
 	}
 	for name, got := range map[string]string{"events": stream.take(), "uni_sse": uni.take()} {
 		for line := range strings.FieldsFuncSeq(got, func(r rune) bool { return r == '\n' || r == '\r' }) {

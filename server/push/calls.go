@@ -9,6 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
@@ -81,7 +87,7 @@ type Published struct {
 // after the other, and returns the outcomes in their order. Its own error says that it has
 // published to none.
 func (s *Server) Broadcast(ctx context.Context, channels []string, data []byte, o PublishOptions) ([]Published, error) {
-	switch most := s.node.limits.Broadcast; {
+	switch most := s.config.Limits.Broadcast; {
 	case len(channels) == 0:
 		return nil, badCall("channels is missing")
 	case len(channels) > most:
@@ -99,7 +105,7 @@ func (s *Server) Broadcast(ctx context.Context, channels []string, data []byte, 
 
 // checkPublication returns an error for what is missing, or is too large for any channel.
 func (s *Server) checkPublication(data []byte, o *PublishOptions) error {
-	limit, size := s.node.limits.Publication, (&Publication{Data: data, Tags: o.Tags}).Size()
+	limit, size := s.config.Limits.Publication, (&Publication{Data: data, Tags: o.Tags}).Size()
 	if size > limit && o.Kind == JSON && !o.Bytes {
 		size += compactSize(data) - len(data)
 	}
@@ -126,21 +132,21 @@ func (s *Server) publishChecked(ctx context.Context, channel string, data []byte
 	if o.Bytes {
 		p.Kind = KindOf(data)
 	}
-	at, err := s.node.publishKept(ctx, channel, p, o.SkipHistory, o.Bytes)
+	at, err := s.hub.Publish(ctx, channel, p, o.SkipHistory, o.Bytes)
 	switch {
 	case errors.Is(err, bus.ErrOutdated):
 		return at, nil // the channel has it already, or something newer
 	case errors.Is(err, bus.ErrNoHistory):
 		return at, Error{Code: ErrNotAvailable.Code, Message: "version needs a channel whose namespace has a history"}
-	case errors.Is(err, errBadVersion):
-		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", maxID))
-	case errors.Is(err, errBadChannel):
+	case errors.Is(err, hub.ErrBadVersion):
+		return at, badCall(fmt.Sprintf("version_epoch has more than %d bytes", hub.MaxID))
+	case errors.Is(err, policy.ErrBadChannel):
 		return at, s.checkChannel(channel)
-	case errors.Is(err, errBadID):
-		return at, badCall(fmt.Sprintf("idempotency_key has more than %d bytes", maxID))
-	case errors.Is(err, ErrBadData) && p.Kind == JSON && !json.Valid(data):
+	case errors.Is(err, hub.ErrBadID):
+		return at, badCall(fmt.Sprintf("idempotency_key has more than %d bytes", hub.MaxID))
+	case errors.Is(err, hub.ErrBadData) && p.Kind == JSON && !json.Valid(data):
 		return at, badCall("data is not JSON")
-	case errors.Is(err, ErrBadData):
+	case errors.Is(err, hub.ErrBadData):
 		return at, badCall("data is not UTF-8, as JSON must be")
 	}
 	return at, err
@@ -151,7 +157,7 @@ func (s *Server) History(ctx context.Context, channel string, q Query) (History,
 	if err := s.mustHave(channel, keepsHistory); err != nil {
 		return History{}, err
 	}
-	return s.node.history(ctx, channel, q)
+	return s.hub.History(ctx, channel, q)
 }
 
 // RemoveHistory drops the publications that the channel keeps. Its offsets go on.
@@ -159,9 +165,9 @@ func (s *Server) RemoveHistory(ctx context.Context, channel string) error {
 	if err := s.mustHave(channel, keepsHistory); err != nil {
 		return err
 	}
-	ctx, cancel := s.node.deadline(ctx)
+	ctx, cancel := s.hub.BusDeadline(ctx)
 	defer cancel()
-	return s.node.bus.Forget(ctx, s.node.topic(channel))
+	return s.config.Bus.Forget(ctx, s.hub.Topic(channel))
 }
 
 // Presence returns the clients of a channel whose namespace has Presence. It fails with 106 if
@@ -170,7 +176,7 @@ func (s *Server) Presence(ctx context.Context, channel string) (Presence, error)
 	if err := s.mustHave(channel, showsPresence); err != nil {
 		return Presence{}, err
 	}
-	return s.node.present(ctx, channel, false)
+	return s.hub.Presence(ctx, channel, false)
 }
 
 // PresenceStats returns the numbers of Presence without its clients, however many there are.
@@ -178,7 +184,7 @@ func (s *Server) PresenceStats(ctx context.Context, channel string) (Presence, e
 	if err := s.mustHave(channel, showsPresence); err != nil {
 		return Presence{}, err
 	}
-	return s.node.present(ctx, channel, true)
+	return s.hub.Presence(ctx, channel, true)
 }
 
 // mostChannels bounds the channels of one answer; those with the most subscribers come first.
@@ -187,10 +193,10 @@ const mostChannels = 1000
 // Channels lists channels that have subscribers, those with the most first, at most 1,000. pattern
 // is a glob, as docs/guides/api.md has it; empty: all of them.
 func (s *Server) Channels(ctx context.Context, pattern string) ([]ChannelInfo, error) {
-	if _, err := newGlob(pattern); err != nil {
+	if _, err := policy.NewGlob(pattern); err != nil {
 		return nil, badCall(err.Error())
 	}
-	list, err := s.node.allChannels(ctx, operation{Pattern: pattern, Most: mostChannels})
+	list, err := s.cluster.allChannels(ctx, operation{Pattern: pattern, Most: mostChannels})
 	return list.Channels, err
 }
 
@@ -208,7 +214,7 @@ func (s *Server) Nodes(ctx context.Context) ([]NodeInfo, error) {
 
 func (s *Server) nodes(ctx context.Context) ([]nodeInfo, error) {
 	list := []nodeInfo{}
-	err := askAll(ctx, s.node, "info", operation{}, func(n nodeInfo) { list = append(list, n) })
+	err := askAll(ctx, s.cluster, "info", operation{}, func(n nodeInfo) { list = append(list, n) })
 	slices.SortFunc(list, func(a, b nodeInfo) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
 	return list, err
 }
@@ -226,7 +232,7 @@ type NodeInfo struct {
 // Connections lists the connections of a user, or all of them if user is empty, in the order of
 // users and clients. It fails with 106 if there are more than 1,000.
 func (s *Server) Connections(ctx context.Context, user string) ([]ConnectionInfo, error) {
-	list, err := s.node.allConnections(ctx, operation{User: user, Most: mostConnections})
+	list, err := s.cluster.allConnections(ctx, operation{User: user, Most: mostConnections})
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +247,7 @@ func (s *Server) Connections(ctx context.Context, user string) ([]ConnectionInfo
 // feature that has checks.
 func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 	err := s.checkChannel(name)
-	if err == nil && !has(s.node.rules.of(name)) {
+	if err == nil && !has(s.hub.Rules(name)) {
 		return ErrNotAvailable
 	}
 	return err
@@ -249,11 +255,11 @@ func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 
 // checkChannel returns the API's error for a name that no channel may have.
 func (s *Server) checkChannel(name string) error {
-	switch err := s.node.checkChannel(name); {
+	switch err := s.hub.CheckChannel(name); {
 	case name == "":
 		return badCall("channel is missing")
-	case errors.Is(err, errBadChannel):
-		return badCall(s.node.channelRule("the channel", name))
+	case errors.Is(err, policy.ErrBadChannel):
+		return badCall(s.hub.ChannelRule("the channel", name))
 	default:
 		return err
 	}
@@ -286,16 +292,6 @@ type SubscribeOptions struct {
 	Override Override
 }
 
-// Override are rules for some subscriptions that differ from those of the namespace. nil: as the
-// namespace says.
-type Override struct {
-	Presence           *bool // the clients are in the channel's presence
-	JoinLeave          *bool // others are told when they join and leave
-	ForceRecovery      *bool // the clients recover what they miss
-	ForcePositioning   *bool // the clients are told when they have missed something
-	ForcePushJoinLeave *bool // the clients are told when others join and leave
-}
-
 // Subscribe subscribes connections to a channel, whatever they may do themselves, and tells them.
 // It returns how many are subscribed by this call. Those that were before are left out, and so are
 // streams of /events, whose channels are in their address.
@@ -311,17 +307,17 @@ func (s *Server) Subscribe(ctx context.Context, t Target, channel string, o Subs
 	if json.Valid(o.Data) {
 		size = compactSize(o.Data)
 	}
-	switch now := s.node.clock.Now().Unix(); {
-	case size+len(info) > s.node.limits.Publication:
+	switch now := s.config.Clock.Now().Unix(); {
+	case size+len(info) > s.config.Limits.Publication:
 		return 0, overLimit("data or info is too large")
-	case o.ExpireAt != 0 && !s.node.authenticates():
+	case o.ExpireAt != 0 && !s.config.Authenticates():
 		return 0, badCall("expire_at needs clients with tokens")
 	case o.ExpireAt != 0 && (o.ExpireAt <= now || o.ExpireAt > now+maxExpiry):
 		return 0, badCall("expire_at is not in the next hundred years")
 	case o.Info != nil && !json.Valid(o.Info):
 		return 0, badCall("info is not JSON")
 	}
-	if err := o.Override.check(s.node.rules.of(channel)); err != nil {
+	if err := checkOverride(&o.Override, s.hub.Rules(channel)); err != nil {
 		return 0, err
 	}
 	op.Channel, op.Since, op.ExpireAt, op.Data, op.Info = channel, o.Since, o.ExpireAt, o.Data, info
@@ -329,7 +325,7 @@ func (s *Server) Subscribe(ctx context.Context, t Target, channel string, o Subs
 		op.Override = &o.Override
 	}
 	var sum subscribed
-	err = askAll(ctx, s.node, "subscribe", op, func(one subscribed) {
+	err = askAll(ctx, s.cluster, "subscribe", op, func(one subscribed) {
 		sum.Count += one.Count
 		if one.Failed.Code != 0 {
 			sum.Failed = one.Failed
@@ -342,6 +338,21 @@ func (s *Server) Subscribe(ctx context.Context, t Target, channel string, o Subs
 		return 0, sum.Failed
 	}
 	return sum.Count, nil
+}
+
+// checkOverride returns an error for a rule that the namespace cannot follow for some of its
+// subscribers.
+func checkOverride(o *Override, rules *Namespace) error {
+	set := func(rule *bool) bool { return rule != nil && *rule }
+	switch {
+	case rules.Recovery:
+		return nil
+	case set(o.ForceRecovery):
+		return badCall("override.force_recovery needs a namespace with the rule recovery")
+	case set(o.ForcePositioning):
+		return badCall("override.force_positioning needs a namespace with the rule recovery")
+	}
+	return nil
 }
 
 // maxExpiry bounds ExpireAt, in seconds from now: nanoseconds since 1970 must not overflow.
@@ -358,13 +369,8 @@ func (s *Server) Unsubscribe(ctx context.Context, t Target, channel string) (int
 		return 0, err
 	}
 	op.Channel = channel
-	return s.node.countAll(ctx, "unsubscribe", op)
+	return s.cluster.countAll(ctx, "unsubscribe", op)
 }
-
-// maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
-const maxReason = 123
-
-const BadDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
 
 // Disconnect closes connections, and returns how many. The zero Disconnect is 3503 "force
 // disconnect", after which clients do not reconnect; any other has a code of 3000 to 4999 and a
@@ -375,13 +381,13 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 		return 0, err
 	}
 	if why == (Disconnect{}) {
-		why = DisconnectForced
+		why = answer.DisconnectForced
 	}
-	if !why.isValid() {
-		return 0, badCall(BadDisconnect)
+	if !why.IsValid() {
+		return 0, badCall(answer.BadDisconnect)
 	}
 	op.Code, op.Reason = why.Code, why.Reason
-	return s.node.countAll(ctx, "disconnect", op)
+	return s.cluster.countAll(ctx, "disconnect", op)
 }
 
 // RefreshOptions say how connections go on.
@@ -399,9 +405,9 @@ func (s *Server) Refresh(ctx context.Context, t Target, o RefreshOptions) (int, 
 	switch {
 	case err != nil:
 		return 0, err
-	case o.ExpireAt < 0 || o.ExpireAt > s.node.clock.Now().Unix()+maxExpiry:
+	case o.ExpireAt < 0 || o.ExpireAt > s.config.Clock.Now().Unix()+maxExpiry:
 		return 0, badCall("expire_at is not in the next hundred years")
-	case compactSize(o.Info) > s.node.limits.Publication:
+	case compactSize(o.Info) > s.config.Limits.Publication:
 		return 0, overLimit("info is too large")
 	case o.Info != nil && !json.Valid(o.Info):
 		return 0, badCall("info is not JSON")
@@ -411,7 +417,7 @@ func (s *Server) Refresh(ctx context.Context, t Target, o RefreshOptions) (int, 
 		op.ExpireAt = 0 // at once
 	}
 	op.Info = strict.Compact(o.Info)
-	return s.node.countAll(ctx, "refresh", op)
+	return s.cluster.countAll(ctx, "refresh", op)
 }
 
 // compactSize returns how many bytes the valid JSON has without spaces between its tokens.

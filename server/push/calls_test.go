@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -55,7 +57,7 @@ func TestCalls(t *testing.T) {
 		!strings.Contains(got, `"offset":3`) {
 		t.Errorf("subscribe: %d, %v; ann gets %s", n, err, got)
 	}
-	n, err = ts.Subscribe(ctx, Target{Client: bob.s.id.String()}, "news", SubscribeOptions{Override: Override{
+	n, err = ts.Subscribe(ctx, Target{Client: bob.s.ID()}, "news", SubscribeOptions{Override: Override{
 		Presence: &hidden}})
 	if err != nil || n != 1 {
 		t.Errorf("subscribe: %d, %v", n, err)
@@ -68,10 +70,11 @@ func TestCalls(t *testing.T) {
 	if stats, err := ts.PresenceStats(ctx, "news"); err != nil || stats.Count != 1 || len(stats.Clients) != 0 {
 		t.Errorf("presence stats: %+v, %v", stats, err)
 	}
-	if list, err := ts.Channels(ctx, "n*"); err != nil || !slices.Equal(list, []ChannelInfo{{"news", 2}}) {
+	if list, err := ts.Channels(ctx, "n*"); err != nil || !slices.Equal(list, []ChannelInfo{{Name: "news",
+		Subscribers: 2}}) {
 		t.Errorf("channels: %v, %v", list, err)
 	}
-	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.s.id.String() ||
+	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.s.ID() ||
 		!slices.Equal(list[0].Channels, []string{"news"}) {
 		t.Errorf("connections: %+v, %v", list, err)
 	}
@@ -96,14 +99,14 @@ func TestCalls(t *testing.T) {
 	if h, err := ts.History(ctx, "news", Query{Limit: -1}); err != nil || len(h.Publications) != 0 || h.Top != at {
 		t.Errorf("a removed history: %+v, %v", h, err)
 	}
-	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{4001, "bye"}); err != nil || n != 1 {
+	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{Code: 4001, Reason: "bye"}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	bob.wantClosed(t, "with a code", Disconnect{4001, "bye"})
+	bob.wantClosed(t, "with a code", Disconnect{Code: 4001, Reason: "bye"})
 	if n, err := ts.Disconnect(ctx, Target{User: "ann"}, Disconnect{}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	ann.wantClosed(t, "without a code", DisconnectForced)
+	ann.wantClosed(t, "without a code", answer.DisconnectForced)
 }
 
 // A call that cannot be followed fails with an Error that says why, and has no effect.
@@ -156,8 +159,8 @@ func TestCallsAreChecked(t *testing.T) {
 		"expired":                {subscribe(SubscribeOptions{ExpireAt: 1}), 107},
 		"recovery":               {subscribe(recovering), 107},
 		"unsubscribe from none":  {counted(ts.Unsubscribe(ctx, ann, "")), 107},
-		"code":                   {counted(ts.Disconnect(ctx, ann, Disconnect{1000, ""})), 107},
-		"reason":                 {counted(ts.Disconnect(ctx, ann, Disconnect{4000, reason})), 107},
+		"code":                   {counted(ts.Disconnect(ctx, ann, Disconnect{Code: 1000, Reason: ""})), 107},
+		"reason":                 {counted(ts.Disconnect(ctx, ann, Disconnect{Code: 4000, Reason: reason})), 107},
 		"refresh in nanoseconds": {counted(ts.Refresh(ctx, ann, RefreshOptions{ExpireAt: 1 << 60})), 107},
 	} {
 		var got Error
@@ -171,9 +174,6 @@ func TestCallsAreChecked(t *testing.T) {
 	}
 }
 
-// taken is all that a client has got since it was last asked for.
-func taken(f *fakeTransport) string { return strings.Join(f.take(), "\n") }
-
 func second[T any](_ T, err error) error { return err }
 
 // What middleware knows of a client's request, Hooks.Connect knows, through each door that asks it;
@@ -184,7 +184,7 @@ func TestConnectHookHasValues(t *testing.T) {
 		Connect: func(ctx context.Context, _ Caller, _ ConnectRequest) (ConnectAnswer, error) {
 			user, _ := ctx.Value(key{}).(string)
 			if user == "" {
-				return ConnectAnswer{}, Disconnect{4501, "log in first"}
+				return ConnectAnswer{}, Disconnect{Code: 4501, Reason: "log in first"}
 			}
 			return ConnectAnswer{User: user}, ctx.Err()
 		},
@@ -209,11 +209,6 @@ func TestConnectHookHasValues(t *testing.T) {
 	want := []string{"ann by http_stream", "bob by uni_sse", "cid by events"}
 	if err != nil || !slices.Equal(users, want) {
 		t.Errorf("the users are %v, want %v; %v", users, want, err)
-	}
-	for s, c := range ts.node.callers.list {
-		if c.values != nil {
-			t.Errorf("the values of %s are kept", s.User())
-		}
 	}
 	if f := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`); !f.isClosed() {
 		t.Error("a client without a session is connected")
@@ -249,18 +244,18 @@ func TestConnectHookHasValuesBySocket(t *testing.T) {
 // A hook's Disconnect that no close frame can carry still ends the connection.
 func TestDisconnectsThatCannotBeSent(t *testing.T) {
 	for _, tt := range []struct{ given, want Disconnect }{
-		{Disconnect{}, DisconnectForced},
-		{Disconnect{12, ""}, DisconnectServerError},
-		{Disconnect{5000, "x"}, DisconnectServerError},
-		{Disconnect{4001, strings.Repeat("r", 124)}, DisconnectServerError},
-		{Disconnect{4001, "bye"}, Disconnect{4001, "bye"}},
+		{Disconnect{}, answer.DisconnectForced},
+		{Disconnect{Code: 12, Reason: ""}, answer.DisconnectServerError},
+		{Disconnect{Code: 5000, Reason: "x"}, answer.DisconnectServerError},
+		{Disconnect{Code: 4001, Reason: strings.Repeat("r", 124)}, answer.DisconnectServerError},
+		{Disconnect{Code: 4001, Reason: "bye"}, Disconnect{Code: 4001, Reason: "bye"}},
 	} {
 		refuse := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
 			return ConnectAnswer{}, tt.given
 		}
 		ts := newTestServer(t, Config{Hooks: Hooks{Connect: refuse}})
 		f := new(fakeTransport)
-		f.s = ts.node.start(f, jsonForm)
+		f.s = ts.hub.Start(f, jsonForm)
 		f.frame([]byte(`{"id":1,"connect":{}}`))
 		f.wantClosed(t, tt.given.Error(), tt.want)
 		f.hangUp()
@@ -301,3 +296,6 @@ func TestConsoleBehindPrefix(t *testing.T) {
 		}
 	}
 }
+
+// taken is all that a client has got since it was last asked for.
+func taken(f *fakeTransport) string { return strings.Join(f.take(), "\n") }

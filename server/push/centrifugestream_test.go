@@ -132,7 +132,7 @@ func TestEmulationInProtobuf(t *testing.T) {
 		t.Errorf("%d, and received %q", w.Code, got)
 	}
 	data := []byte{0xff, 0}
-	ts.node.publish(t.Context(), "chän", Publication{Data: data, Kind: Binary})
+	ts.publishAs(t.Context(), "chän", Publication{Data: data, Kind: Binary})
 	want := centrifuge.Protobuf.AppendReply(nil, &centrifuge.Reply{Push: &centrifuge.Push{Channel: "chän",
 		Publication: &centrifuge.Publication{Data: data}}})
 	if got := c.take(); got != string(want) {

@@ -5,16 +5,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
 
-// This file makes the calls of the API reach all nodes: each is a question to all of them, and
-// every node answers for its own clients.
+// This file makes calls of the server reach all nodes: each is a question to all of them, and every
+// node answers for its own clients.
 
 // An operation is the body of such a question. A node does not answer one with a field that it does
 // not know: to leave that out could act on more clients than was asked for.
@@ -54,13 +61,30 @@ type nodeInfo struct {
 	Subscriptions int `json:"num_subs"`
 }
 
-// serveQuestions makes this node answer.
-func (n *node) serveQuestions() {
+// A cluster asks all nodes, this one included, and answers for this one.
+type cluster struct {
+	hub           *hub.Hub
+	bus           bus.Bus
+	log           *slog.Logger
+	name, version string // of this node
+	clock         Clock
+	started       time.Time
+}
+
+// newCluster returns the cluster of a node, which answers from now on.
+func newCluster(h *hub.Hub, config Config) *cluster {
+	c := &cluster{h, config.Bus, config.Logger, config.Node, config.Version, config.Clock, config.Clock.Now()}
+	c.serve()
+	return c
+}
+
+// serve makes this node answer.
+func (c *cluster) serve() {
 	serve := func(kind string, f func(operation) any) {
-		n.bus.Serve(kind, func(body []byte) []byte {
+		c.bus.Serve(kind, func(body []byte) []byte {
 			var op operation
 			if err := strict.Unmarshal(body, &op); err != nil { // of a version that this one does not understand
-				n.log.Warn("push: a question of another node is not understood: do all nodes have the same version?",
+				c.log.Warn("push: a question of another node is not understood: do all nodes have the same version?",
 					"question", kind, "error", err)
 				return nil
 			}
@@ -71,26 +95,26 @@ func (n *node) serveQuestions() {
 			return answer
 		})
 	}
-	serve("disconnect", func(op operation) any { return n.disconnectHere(op) })
-	serve("unsubscribe", func(op operation) any { return n.unsubscribeHere(op) })
-	serve("subscribe", func(op operation) any { return n.subscribeHere(op) })
-	serve("refresh", func(op operation) any { return n.refreshHere(op) })
-	serve("channels", func(op operation) any { return n.channelsHere(op) })
-	serve("connections", func(op operation) any { return n.connectionsHere(op) })
-	serve("info", func(operation) any { return n.infoHere() })
-	serve("state", func(operation) any { return n.viewHere() })
+	serve("disconnect", func(op operation) any { return c.disconnectHere(op) })
+	serve("unsubscribe", func(op operation) any { return c.unsubscribeHere(op) })
+	serve("subscribe", func(op operation) any { return c.subscribeHere(op) })
+	serve("refresh", func(op operation) any { return c.refreshHere(op) })
+	serve("channels", func(op operation) any { return c.channelsHere(op) })
+	serve("connections", func(op operation) any { return c.connectionsHere(op) })
+	serve("info", func(operation) any { return c.infoHere() })
+	serve("state", func(operation) any { return c.viewHere() })
 }
 
 // askAll asks all nodes, and decodes each answer for each. It logs which did not answer.
-func askAll[T any](ctx context.Context, n *node, kind string, op operation, each func(T)) error {
+func askAll[T any](ctx context.Context, c *cluster, kind string, op operation, each func(T)) error {
 	body, err := json.Marshal(op)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := n.deadline(ctx)
+	ctx, cancel := c.hub.BusDeadline(ctx)
 	defer cancel()
 	strange := 0
-	missing, err := n.bus.Ask(ctx, kind, body, func(answer []byte) {
+	missing, err := c.bus.Ask(ctx, kind, body, func(answer []byte) {
 		var value T
 		if json.Unmarshal(answer, &value) != nil {
 			strange++
@@ -99,24 +123,24 @@ func askAll[T any](ctx context.Context, n *node, kind string, op operation, each
 		each(value)
 	})
 	if strange > 0 {
-		n.log.Warn("push: nodes have answered what this one does not understand, or have not understood the question: "+
+		c.log.Warn("push: nodes have answered what this one does not understand, or have not understood the question: "+
 			"do all nodes have the same version?", "question", kind, "nodes", strange)
 	}
 	if len(missing) > 0 {
-		n.log.Warn("push: nodes did not answer", "question", kind, "nodes", missing)
+		c.log.Warn("push: nodes did not answer", "question", kind, "nodes", missing)
 	}
 	return err
 }
 
 // countAll returns the sum of the nodes' answers.
-func (n *node) countAll(ctx context.Context, kind string, op operation) (sum int, err error) {
-	err = askAll(ctx, n, kind, op, func(count int) { sum += count })
+func (c *cluster) countAll(ctx context.Context, kind string, op operation) (sum int, err error) {
+	err = askAll(ctx, c, kind, op, func(count int) { sum += count })
 	return sum, err
 }
 
 // disconnectHere closes the connections that op selects, and returns how many.
-func (n *node) disconnectHere(op operation) (count int) {
-	for _, one := range n.chosen(op) {
+func (c *cluster) disconnectHere(op operation) (count int) {
+	for _, one := range c.chosen(op) {
 		if one.Disconnect(Disconnect{Code: op.Code, Reason: op.Reason}) {
 			count++
 		}
@@ -125,9 +149,9 @@ func (n *node) disconnectHere(op operation) (count int) {
 }
 
 // unsubscribeHere ends subscriptions. The code tells client libraries not to resubscribe.
-func (n *node) unsubscribeHere(op operation) (count int) {
-	for _, one := range n.chosen(op) {
-		if one.end(op.Channel, unsubscribedByServer) {
+func (c *cluster) unsubscribeHere(op operation) (count int) {
+	for _, one := range c.chosen(op) {
+		if one.EndSubscription(op.Channel) {
 			count++
 		}
 	}
@@ -140,27 +164,23 @@ type subscribed struct {
 	Failed Error
 }
 
-func (n *node) subscribeHere(op operation) (sum subscribed) {
-	w := SubscribeCommand{}
-	if op.Since != nil {
-		w.Recover, w.Since = true, *op.Since
-	}
-	w.answer = op.Data
-	for _, one := range n.chosen(op) {
+func (c *cluster) subscribeHere(op operation) (sum subscribed) {
+	for _, one := range c.chosen(op) {
 		if !one.IsConnected() {
 			continue
 		}
-		if op.Info != nil || op.ExpireAt != 0 || op.Override != nil {
-			w.grant = &memberGrant{info: op.Info, expires: op.ExpireAt * int64(time.Second)}
-			op.Override.apply(&w)
+		w := hub.SubscribeCommand{}
+		if op.Since != nil {
+			w.Recover, w.Since = true, *op.Since
 		}
-		told, err := one.subscribeByServer(op.Channel, w)
+		w.GrantByServer(op.Info, op.Data, op.ExpireAt, op.Override)
+		told, err := one.SubscribeByServer(op.Channel, w)
 		switch {
 		case told:
 			sum.Count++
 		case err != nil && !errors.Is(err, ErrAlreadySubscribed):
 			if !errors.As(err, &sum.Failed) {
-				n.log.Error("push: a client could not be subscribed", "channel", op.Channel, "error", err)
+				c.log.Error("push: a client could not be subscribed", "channel", op.Channel, "error", err)
 				sum.Failed = ErrInternal
 			}
 			return sum
@@ -169,14 +189,14 @@ func (n *node) subscribeHere(op operation) (sum subscribed) {
 	return sum
 }
 
-func (n *node) refreshHere(op operation) (count int) {
+func (c *cluster) refreshHere(op operation) (count int) {
 	ends := time.Time{}
 	if !op.Never {
 		ends = time.Unix(op.ExpireAt, 0)
 	}
-	over := !op.Never && !ends.After(n.clock.Now())
-	for _, one := range n.chosen(op) {
-		if over && one.Disconnect(DisconnectExpired) || !over && one.refreshByServer(ends, op.Info) {
+	over := !op.Never && !ends.After(c.clock.Now())
+	for _, one := range c.chosen(op) {
+		if over && one.Disconnect(answer.DisconnectExpired) || !over && one.RefreshByServer(ends, op.Info) {
 			count++
 		}
 	}
@@ -184,38 +204,39 @@ func (n *node) refreshHere(op operation) (count int) {
 }
 
 // channelsHere lists this node's channels that op selects.
-func (n *node) channelsHere(op operation) ChannelList {
+func (c *cluster) channelsHere(op operation) ChannelList {
 	wanted := func(name string) bool { return strings.Contains(name, op.Pattern) }
 	if !op.Contains {
-		glob, err := newGlob(op.Pattern)
+		glob, err := policy.NewGlob(op.Pattern)
 		if err != nil {
 			return ChannelList{}
 		}
 		wanted = glob.MatchString
 	}
-	return n.hub.matching(wanted, min(op.Most, mostChannels))
+	return c.hub.MatchingChannels(wanted, min(op.Most, mostChannels))
 }
 
-func (n *node) describe() clusterNode {
-	return clusterNode{n.id.String(), n.name, n.version, n.count.connections.Load(), n.hub.channels(),
-		int64(n.clock.Now().Sub(n.started) / time.Second)}
+func (c *cluster) describe() clusterNode {
+	counts := c.hub.Counts()
+	return clusterNode{c.hub.NodeID(), c.name, c.version, counts.Connections, counts.Channels,
+		int64(c.clock.Now().Sub(c.started) / time.Second)}
 }
 
-func (n *node) infoHere() nodeInfo {
+func (c *cluster) infoHere() nodeInfo {
 	users := make(map[string]struct{})
-	for _, s := range n.wheel.all() {
-		if !s.watcher && s.IsConnected() {
+	for _, s := range c.hub.Clients() {
+		if s.IsConnected() {
 			users[s.User()] = struct{}{}
 		}
 	}
-	return nodeInfo{n.describe(), len(users), n.hub.subscriptions()}
+	return nodeInfo{c.describe(), len(users), c.hub.Subscriptions()}
 }
 
 // allChannels lists channels of all nodes. Each node names its op.Most largest.
-func (n *node) allChannels(ctx context.Context, op operation) (ChannelList, error) {
+func (c *cluster) allChannels(ctx context.Context, op operation) (ChannelList, error) {
 	sizes := make(map[string]int)
 	hidden := 0
-	err := askAll(ctx, n, "channels", op, func(l ChannelList) {
+	err := askAll(ctx, c, "channels", op, func(l ChannelList) {
 		for _, ch := range l.Channels {
 			sizes[ch.Name] += ch.Subscribers
 		}
@@ -223,23 +244,20 @@ func (n *node) allChannels(ctx context.Context, op operation) (ChannelList, erro
 	})
 	all := ChannelList{Total: len(sizes) + hidden, Channels: []ChannelInfo{}}
 	for name, size := range sizes {
-		all.Channels = append(all.Channels, ChannelInfo{name, size})
+		all.Channels = append(all.Channels, ChannelInfo{Name: name, Subscribers: size})
 	}
-	all.trim(op.Most)
+	all.Trim(op.Most)
 	return all, err
 }
 
 // chosen returns the sessions that op selects: all sessions of the user, or the one with that
 // client or session id. If several are given, all must fit.
-func (n *node) chosen(op operation) (list []*Session) {
+func (c *cluster) chosen(op operation) (list []*hub.Session) {
 	if op.User == "" && op.Client == "" && op.Session == "" {
 		return nil
 	}
-	for _, one := range n.wheel.all() {
-		if one.watcher {
-			continue
-		}
-		if id := one.id.String(); op.Client != "" && id != op.Client || slices.Contains(op.Whitelist, id) {
+	for _, one := range c.hub.Clients() {
+		if id := one.ID(); op.Client != "" && id != op.Client || slices.Contains(op.Whitelist, id) {
 			continue
 		}
 		if op.Session != "" && one.SessionID() != op.Session {
@@ -261,9 +279,9 @@ type NodeView struct {
 	Hears   []string `json:"hears"`   // the other nodes from which it has a sign of life
 }
 
-func (n *node) viewHere() NodeView {
-	state := n.bus.State()
-	view := NodeView{clusterNode: n.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, n.name),
+func (c *cluster) viewHere() NodeView {
+	state := c.bus.State()
+	view := NodeView{clusterNode: c.describe(), Problem: state.Problem, Lag: lagOf(state), Led: ledBy(state, c.name),
 		Hears: []string{}}
 	for _, other := range state.Nodes {
 		if !other.Self && heardOf(other) {
@@ -308,28 +326,16 @@ type ConnectionList struct {
 	Connections []ConnectionInfo `json:"connections"`
 }
 
-// A ConnectionInfo is what operators may know of a connection.
-type ConnectionInfo struct {
-	Client    string   `json:"client"`
-	User      string   `json:"user"`
-	Node      string   `json:"node"`
-	Remote    string   `json:"remote"`
-	Transport string   `json:"transport"`
-	Protocol  string   `json:"protocol"`
-	Queued    int      `json:"queued"`   // bytes that wait for the client
-	Channels  []string `json:"channels"` // its subscriptions, in order
-}
-
 // connectionsHere lists this node's connections that op selects.
-func (n *node) connectionsHere(op operation) ConnectionList {
+func (c *cluster) connectionsHere(op operation) ConnectionList {
 	most := min(op.Most, mostConnections)
 	var found []foundSession
 	l := ConnectionList{Connections: []ConnectionInfo{}}
-	for _, s := range n.wheel.all() {
-		if s.watcher || !s.IsConnected() {
+	for _, s := range c.hub.Clients() {
+		if !s.IsConnected() {
 			continue
 		}
-		one := foundSession{s, s.User(), s.id.String()}
+		one := foundSession{s, s.User(), s.ID()}
 		if !op.selects(one.user, one.client) {
 			continue
 		}
@@ -340,8 +346,9 @@ func (n *node) connectionsHere(op operation) ConnectionList {
 	}
 	bytes := 0
 	for _, one := range firstSessions(found, most) {
-		info := one.s.describe()
-		if bytes += info.size(); bytes > connectionBytes {
+		info := one.s.Info()
+		info.Node = c.name
+		if bytes += sizeOf(&info); bytes > connectionBytes {
 			break
 		}
 		l.Connections = append(l.Connections, info)
@@ -351,7 +358,7 @@ func (n *node) connectionsHere(op operation) ConnectionList {
 
 // A foundSession is a session with what sorts it.
 type foundSession struct {
-	s            *Session
+	s            *hub.Session
 	user, client string
 }
 
@@ -372,34 +379,10 @@ func (op *operation) selects(user, client string) bool {
 	return op.User == "" || user == op.User
 }
 
-// describe returns what operators may know of the session.
-func (s *Session) describe() ConnectionInfo {
-	info := ConnectionInfo{Client: s.id.String(), User: s.User(), Node: s.node.name, Remote: s.t.Remote(),
-		Queued: s.t.Queued(), Channels: []string{}}
-	info.Transport, info.Protocol = s.form().Kind()
-	s.mu.Lock()
-	for _, m := range s.members {
-		info.Channels = append(info.Channels, m.ch.name)
-	}
-	s.mu.Unlock()
-	slices.Sort(info.Channels)
-	return info
-}
-
-// size estimates the bytes of the description.
-func (c *ConnectionInfo) size() (n int) {
-	const fields = 256
-	n = fields + len(c.User)
-	for _, name := range c.Channels {
-		n += len(name) + len(`"",`)
-	}
-	return n
-}
-
 // allConnections lists connections of all nodes. Each node names its first op.Most.
-func (n *node) allConnections(ctx context.Context, op operation) (all ConnectionList, err error) {
+func (c *cluster) allConnections(ctx context.Context, op operation) (all ConnectionList, err error) {
 	all.Connections = []ConnectionInfo{}
-	err = askAll(ctx, n, "connections", op, func(l ConnectionList) {
+	err = askAll(ctx, c, "connections", op, func(l ConnectionList) {
 		all.Total += l.Total
 		all.Connections = append(all.Connections, l.Connections...)
 	})
@@ -410,49 +393,12 @@ func (n *node) allConnections(ctx context.Context, op operation) (all Connection
 	return all, err
 }
 
-// A ChannelList is channels that have subscribers, those with the most subscribers first.
-type ChannelList struct {
-	Total    int           `json:"total"` // that match, listed or not
-	Channels []ChannelInfo `json:"channels"`
-}
-
-// A ChannelInfo is a channel that has subscribers.
-type ChannelInfo struct {
-	Name        string `json:"name"`
-	Subscribers int    `json:"subscribers"` // on all nodes
-}
-
-// matching returns at most `most` channels for whose names wanted returns true. It locks one shard
-// at a time; joins and leaves in that shard wait meanwhile.
-func (h *hub) matching(wanted func(name string) bool, most int) ChannelList {
-	l := ChannelList{Channels: []ChannelInfo{}}
-	for i := range h.shards {
-		h.shards[i].list(wanted, &l)
-		l.trim(most)
+// sizeOf estimates the bytes of the description.
+func sizeOf(c *ConnectionInfo) (n int) {
+	const fields = 256
+	n = fields + len(c.User)
+	for _, name := range c.Channels {
+		n += len(name) + len(`"",`)
 	}
-	return l
-}
-
-func (sh *shard) list(wanted func(name string) bool, l *ChannelList) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for name, ch := range sh.channels {
-		if !wanted(name) {
-			continue
-		}
-		size := ch.size()
-		if size == 0 { // it has only watchers, or a client that is about to join
-			continue
-		}
-		l.Total++
-		l.Channels = append(l.Channels, ChannelInfo{name, size})
-	}
-}
-
-// trim keeps the first `most` channels.
-func (l *ChannelList) trim(most int) {
-	slices.SortFunc(l.Channels, func(a, b ChannelInfo) int {
-		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
-	})
-	l.Channels = l.Channels[:min(len(l.Channels), most)]
+	return n
 }

@@ -112,7 +112,7 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 	}
 }
 
-// A bus waits for other nodes. After busPatience its context ends with DeadlineExceeded, and the
+// A bus waits for other nodes. After 15*time.Second its context ends with DeadlineExceeded, and the
 // API answers 503.
 func TestAPIOfABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
@@ -120,9 +120,41 @@ func TestAPIOfABusThatWaits(t *testing.T) {
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
 	<-bus.waits
-	ts.clock.advance(busPatience)
+	ts.clock.advance(15 * time.Second)
 	if w := <-answer; w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A node does not act on a question with a field of tomorrow, which may select fewer clients than
+// the fields that it knows, and the node that asks says so.
+func TestQuestionsOfALaterVersion(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ann := ts.client(jwt.MapClaims{"sub": "ann"})
+	ask := func(body string) (answers int) {
+		_, err := ts.Config().Bus.Ask(t.Context(), "disconnect", []byte(body), func(answer []byte) {
+			if len(answer) > 0 {
+				answers++
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+	if answers := ask(`{"User":"ann","Code":3503,"Labels":{"room":"a"}}`); answers != 0 {
+		t.Errorf("%d answers", answers)
+	}
+	ann.wantOpen(t, "a question with a selection that is not known")
+	if log := ts.log.String(); !strings.Contains(log, "Labels is not served") {
+		t.Errorf("the log: %s", log)
+	}
+	// of another node, which does not understand
+	ts.Config().Bus.Serve("disconnect", func([]byte) []byte { return nil })
+	if count, err := ts.cluster.countAll(t.Context(), "disconnect", operation{User: "ann", Code: 3503}); err != nil ||
+		count != 1 ||
+		!strings.Contains(ts.log.String(), "have not understood the question") {
+		t.Errorf("%d were disconnected, %v, the log: %s", count, err, ts.log)
 	}
 }
 
@@ -144,35 +176,4 @@ type lateToPublish struct {
 
 func (b lateToPublish) Publish(context.Context, bus.Topic, Publication) (Position, error) {
 	return Position{}, b.err
-}
-
-// A node does not act on a question with a field of tomorrow, which may select fewer clients than
-// the fields that it knows, and the node that asks says so.
-func TestQuestionsOfALaterVersion(t *testing.T) {
-	n := newTestNode(t, withTokens)
-	ann := n.as(jwt.MapClaims{"sub": "ann"})
-	ask := func(body string) (answers int) {
-		_, err := n.bus.Ask(t.Context(), "disconnect", []byte(body), func(answer []byte) {
-			if len(answer) > 0 {
-				answers++
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answers
-	}
-	if answers := ask(`{"User":"ann","Code":3503,"Labels":{"room":"a"}}`); answers != 0 {
-		t.Errorf("%d answers", answers)
-	}
-	ann.wantOpen(t, "a question with a selection that is not known")
-	if log := n.log.String(); !strings.Contains(log, "Labels is not served") {
-		t.Errorf("the log: %s", log)
-	}
-	n.bus.Serve("disconnect", func([]byte) []byte { return nil }) // of another node, which does not understand
-	if count, err := n.countAll(t.Context(), "disconnect", operation{User: "ann", Code: 3503}); err != nil ||
-		count != 1 ||
-		!strings.Contains(n.log.String(), "have not understood the question") {
-		t.Errorf("%d were disconnected, %v, the log: %s", count, err, n.log)
-	}
 }

@@ -17,18 +17,18 @@ func TestAPIConnections(t *testing.T) {
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"b"}}` + "\n" + `{"id":3,"subscribe":{"channel":"a"}}`))
 	waiting := new(fakeTransport)
-	waiting.s = ts.node.start(waiting, jsonForm)
+	waiting.s = ts.hub.Start(waiting, jsonForm)
 	t.Cleanup(waiting.hangUp)
 	one := func(f *fakeTransport, user, channels string) string {
 		return fmt.Sprintf(`"%s":{"transport":"websocket","protocol":"json","user":"%s","state":{"channels":{%s}}}`,
-			f.s.id, user, channels)
+			f.s.ID(), user, channels)
 	}
 	if got, want := ts.call("connections", `{"user":"ann"}`),
 		`{"result":{"connections":{`+one(ann, "ann", `"a":{},"b":{}`)+`}}}`; got != want {
 		t.Errorf("of ann: %s, want %s", got, want)
 	}
 	if got := ts.call("connections", `{}`); !strings.Contains(got, one(ann, "ann", `"a":{},"b":{}`)) ||
-		!strings.Contains(got, one(bob, "bob", "")) || strings.Contains(got, waiting.s.id.String()) {
+		!strings.Contains(got, one(bob, "bob", "")) || strings.Contains(got, waiting.s.ID()) {
 		t.Errorf("of all: %s", got)
 	}
 	if got := ts.call("connections", `{"user":"nobody"}`); got != `{"result":{"connections":{}}}` {
@@ -41,33 +41,33 @@ func TestAPIConnections(t *testing.T) {
 
 // An answer holds mostConnections, and says so for more.
 func TestAPIConnectionsAreBounded(t *testing.T) {
-	n := newTestNode(t)
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
 	for range mostConnections + 1 {
-		n.connected()
+		ts.client(jwt.MapClaims{"sub": "ann"})
 	}
-	if got := n.connectionsHere(operation{Most: 1 << 30}); got.Total != mostConnections+1 ||
+	if got := ts.cluster.connectionsHere(operation{Most: 1 << 30}); got.Total != mostConnections+1 ||
 		len(got.Connections) != mostConnections {
 		t.Errorf("%d of %d connections", len(got.Connections), got.Total)
 	}
-	s := &Server{node: n.node}
 	var why Error
-	if _, err := s.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != ErrLimitExceeded.Code {
+	if _, err := ts.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != ErrLimitExceeded.Code {
 		t.Errorf("%v", err)
 	}
 }
 
 // The descriptions of a node's connections have connectionBytes.
 func TestConnectionsHaveABoundInBytes(t *testing.T) {
-	n := newTestNode(t)
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	limits := ts.Config().Limits
 	for i := range 100 {
-		c := n.connected()
-		for j := range n.limits.Channels {
+		c := ts.client(jwt.MapClaims{"sub": "ann"})
+		for j := range limits.Channels {
 			name := fmt.Sprintf("%d-%d-", i, j)
 			c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"%s"}}`,
-				name+strings.Repeat("x", n.limits.ChannelName-len(name))))
+				name+strings.Repeat("x", limits.ChannelName-len(name))))
 		}
 	}
-	got := n.connectionsHere(operation{Most: mostConnections})
+	got := ts.cluster.connectionsHere(operation{Most: mostConnections})
 	body, err := json.Marshal(got)
 	if err != nil || got.Total != 100 || len(got.Connections) == 100 || len(body) > connectionBytes ||
 		len(body) < connectionBytes/2 {
@@ -91,12 +91,12 @@ func TestConsoleFindsClients(t *testing.T) {
 		}
 		return l
 	}
-	for _, match := range []string{"%3Cb", ann.s.id.String()[:13]} {
+	for _, match := range []string{"%3Cb", ann.s.ID()[:13]} {
 		l := find(match)
 		if l.Total != 1 || len(l.Connections) != 1 {
 			t.Fatalf("%s: %+v", match, l)
 		}
-		if c := l.Connections[0]; c.User != "ann <b>" || c.Client != ann.s.id.String() || c.Node != "n1" ||
+		if c := l.Connections[0]; c.User != "ann <b>" || c.Client != ann.s.ID() || c.Node != "n1" ||
 			c.Remote != "192.0.2.1:1234" || fmt.Sprint(c.Channels) != "[news]" || c.Transport != "websocket" {
 			t.Errorf("%s: %+v", match, c)
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -119,13 +121,13 @@ func TestConsoleShowsRefusals(t *testing.T) {
 	if s := show(1); len(s.Refusals) != 1 || s.Refusals[0].Number != 2 {
 		t.Errorf("after the first: %+v", s)
 	}
-	for range 3 * keptRefusals {
-		ts.clock.advance(refusalPeriod)
-		ts.node.refused(RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", refusalBytes))
+	for range 3 * 100 {
+		ts.clock.advance(time.Second)
+		ts.hub.Refused(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
 	}
 	s = show(0)
-	if len(s.Refusals) != keptRefusals || s.Last != 3*keptRefusals+2 ||
-		len(s.Refusals[0].Details) > refusalBytes+len("…") {
+	if len(s.Refusals) != 100 || s.Last != 3*100+2 ||
+		len(s.Refusals[0].Details) > 500+len("…") {
 		t.Errorf("%d are kept, the last is %d with %d bytes", len(s.Refusals), s.Last, len(s.Refusals[0].Details))
 	}
 }

@@ -11,27 +11,19 @@
 //
 // # Reading the code
 //
-// The package is what all protocols share, and names none of them. Each protocol is a [Door] in a
-// folder below doors. One that is not there is a type with two methods: see door.go, and
-// fifthdoor_test.go, which has a whole one.
+// The package is what a program sees: [Config], and the calls of a [Server]. Below it are packages
+// which need no server, and which protocols use without it:
 //
-//   - door.go is the seam: Door, [Form], [Transport]. seam.go is what a door asks of its [Server],
-//     operations.go and subscription.go what it does with the [Session] of a client. A publication
-//     is encoded for a client by its door's form, in Form.Publications.
-//   - calls.go is what a program does with the server; package api, which is the HTTP and the gRPC
-//     API, encodes these calls. figures.go is what operators see, in package console.
+//   - Package hub holds the sessions of clients and the channels, and has the contract of a [Door],
+//     which is one protocol. Those that there are stand in folders below doors. Another one is a
+//     type with two methods: see fifthdoor_test.go, which has a whole one.
+//   - Package policy is what is allowed in channels, answer what is said when something fails, guard
+//     who may use the server over HTTP. Package token checks tokens.
 //   - Package bus is the contract of the Bus, which carries a [Publication] between nodes; package
 //     membus is the bus within one process. names.go has the names that programs see here, too.
-//   - namespace.go has the rules of channels. Package token checks tokens; permissions.go is what the
-//     server makes of one.
-//   - channel.go receives publications from the bus, has them encoded once for each form, and offers
-//     the bytes to its sessions by reference; hub.go finds the channel.
-//   - session.go is one client over a transport: a WebSocket or a response that does not end
-//     (transports.go). The wheel (wheel.go) calls sessions at their deadlines.
-//   - A client that reads too slowly is disconnected by Session.TooSlow, in session.go, or misses
-//     publications under a policy that drops, in slow.go. recover.go sends clients that return what
-//     they have missed.
-//   - node.go holds sessions, channels, bus and time together; server.go adds HTTP.
+//   - calls.go is what a program does with the server; package api, which is the HTTP and the gRPC
+//     API, encodes these calls. cluster.go asks all nodes. figures.go is what operators see, in
+//     package console; metrics.go is for Prometheus.
 //
 // What holds throughout:
 //

@@ -13,29 +13,9 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
-
-// In a blockingBus Subscribe blocks until goOn is closed. It then returns err if that is not nil.
-type blockingBus struct {
-	bus.Bus
-	asked chan string
-	goOn  chan struct{}
-	err   error
-}
-
-func newBlockingBus() *blockingBus {
-	return &blockingBus{Bus: membus.New(membus.Config{}), asked: make(chan string), goOn: make(chan struct{})}
-}
-
-func (b *blockingBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
-	b.asked <- t.Name
-	<-b.goOn
-	if b.err != nil {
-		return b.err
-	}
-	return b.Bus.Subscribe(ctx, t, r)
-}
 
 // opens requests a stream on a goroutine, and closes answered when the answer has come, which must
 // be 200.
@@ -81,7 +61,7 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 // detaching makes the server call f before each head.
 func (ts *testServer) detaching(f func()) {
 	detach := ts.detach
-	ts.detach = func(w http.ResponseWriter) (ResponseStream, error) {
+	ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
 		f()
 		return detach(w)
 	}
@@ -126,7 +106,7 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 	publisher.Go(func() {
 		for range last {
 			data := strconv.FormatInt(begun.Add(1), 10)
-			if _, err := ts.node.publish(t.Context(), "news", Publication{Data: []byte(data)}); err != nil {
+			if _, err := ts.publishAs(t.Context(), "news", Publication{Data: []byte(data)}); err != nil {
 				t.Errorf("publish: %v", err)
 			}
 		}
@@ -166,7 +146,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
 			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
-			waitFor(ts.t, "the session to be disconnected", ts.node.wheel.all()[0].IsClosing)
+			waitFor(ts.t, "the session to be disconnected", ts.hub.Sessions()[0].IsClosing)
 			return ended
 		}},
 	} {
@@ -190,13 +170,14 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 
 // A client that disconnects before the head leaves no session and no channel.
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
-	ts := newTestServer(t, Config{})
-	ts.detach = func(http.ResponseWriter) (ResponseStream, error) {
+	counting := newCountingBus()
+	ts := newTestServer(t, Config{Bus: counting})
+	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
 	}
 	ts.do("GET", "/events?channel=news&channel=more", "")
-	if n, channels := ts.node.count.connections.Load(), ts.node.hub.held(); n != 0 || channels != 0 {
+	if n, channels := ts.Figures(0).Connections, counting.subscribed.Load(); n != 0 || channels != 0 {
 		t.Errorf("%d connections and %d channels are left", n, channels)
 	}
 }
@@ -213,7 +194,7 @@ func TestSlowBeforeTheHead(t *testing.T) {
 	if got := stream.take(); !stream.isClosed() || len(got) > 1100 {
 		t.Errorf("received %d bytes, closed: %v", len(got), stream.isClosed())
 	}
-	if got := ts.node.count.slow.Load(); got != 1 {
+	if got := ts.Figures(0).SlowDisconnects; got != 1 {
 		t.Errorf("%d slow disconnects", got)
 	}
 }
@@ -226,7 +207,7 @@ func TestEventsAfterTheHead(t *testing.T) {
 		if line := c.head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
 			t.Fatalf("events: %s", line)
 		}
-		if _, err := s.node.publish(t.Context(), "news", Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+		if _, err := s.publishAs(t.Context(), "news", Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
 			t.Fatal(err)
 		}
 		for want := fmt.Sprintf("data: %d", i); ; {
@@ -239,4 +220,25 @@ func TestEventsAfterTheHead(t *testing.T) {
 		}
 		c.Close()
 	}
+}
+
+// In a blockingBus Subscribe blocks until goOn is closed. It then returns err if that is not nil.
+type blockingBus struct {
+	bus.Bus
+	asked chan string
+	goOn  chan struct{}
+	err   error
+}
+
+func newBlockingBus() *blockingBus {
+	return &blockingBus{Bus: membus.New(membus.Config{}), asked: make(chan string), goOn: make(chan struct{})}
+}
+
+func (b *blockingBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
+	b.asked <- t.Name
+	<-b.goOn
+	if b.err != nil {
+		return b.err
+	}
+	return b.Bus.Subscribe(ctx, t, r)
 }

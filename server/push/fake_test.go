@@ -2,7 +2,6 @@ package push
 
 import (
 	"bytes"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -11,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/server/push/membus"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
+
+	"github.com/myriad-go/myriad/server/push/hub"
 )
 
 // fakeClock moves only in advance, which runs the timers that it passes.
@@ -78,14 +78,6 @@ func (c *fakeClock) advance(d time.Duration) {
 // seeded returns a source of reproducible randomness.
 func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
-// A testNode is a node with fake time and a recorded log.
-type testNode struct {
-	*node
-	t     *testing.T
-	clock *fakeClock
-	log   *syncBuffer
-}
-
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -103,63 +95,10 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// newTestNode returns an open node. change, if any, adjusts its settings.
-func newTestNode(t *testing.T, change ...func(*node)) *testNode {
-	t.Helper()
-	buf.CheckLeaks(t)
-	clock, log := newFakeClock(), new(syncBuffer)
-	n := &node{
-		rules: mustRules(t),
-		bus:   membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
-		random: seeded(), version: "test",
-		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
-	}
-	for _, f := range change {
-		f(n)
-	}
-	n.server = &Server{node: n}
-	n.open(testDoors(MercureConfig{}))
-	t.Cleanup(func() {
-		for _, s := range n.wheel.all() {
-			s.t.(*fakeTransport).hangUp()
-		}
-		if err := n.close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		if left := n.count.connections.Load(); left != 0 {
-			t.Errorf("%d connections left", left)
-		}
-		if left := n.hub.held(); left != 0 {
-			t.Errorf("%d channels left", left)
-		}
-	})
-	return &testNode{n, t, clock, log}
-}
-
-// held returns the number of channels, including those with only watchers.
-func (h *hub) held() (n int) {
-	for i := range h.shards {
-		h.shards[i].mu.Lock()
-		n += len(h.shards[i].channels)
-		h.shards[i].mu.Unlock()
-	}
-	return n
-}
-
-// mustRules returns the rules of the namespaces.
-func mustRules(t *testing.T, list ...Namespace) *ruleTable {
-	t.Helper()
-	rules, err := newNamespaces(list, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newRuleTable(rules)
-}
-
 // A fakeTransport records what the peer receives. While stuck is set, the peer does not read.
 type fakeTransport struct {
 	mu     sync.Mutex
-	s      *Session
+	s      *hub.Session
 	sent   []string
 	stuck  bool     // the peer does not read
 	unread []string // sent while stuck
@@ -170,14 +109,14 @@ type fakeTransport struct {
 	hung   bool
 }
 
-func (f *fakeTransport) Send(m *Message) error {
+func (f *fakeTransport) Send(m *hub.Message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.hung:
 		return net.ErrClosed
 	case f.full:
-		return ErrQueueFull
+		return hub.ErrQueueFull
 	case f.stuck:
 		f.bytes += len(m.Payload)
 		f.max = max(f.max, f.bytes)
@@ -227,27 +166,6 @@ func (f *fakeTransport) hangUp() {
 	}
 }
 
-// dial opens a connection that has sent nothing yet.
-func (n *testNode) dial() *fakeTransport {
-	f := new(fakeTransport)
-	f.s = n.start(f, jsonForm)
-	return f
-}
-
-// connected opens a connection, connects it without a token, and subscribes it to the channels.
-func (n *testNode) connected(channels ...string) *fakeTransport {
-	n.t.Helper()
-	f := n.dial()
-	f.frame([]byte(`{"id":1,"connect":{}}`))
-	for _, name := range channels {
-		f.frame([]byte(`{"id":2,"subscribe":{"channel":"` + name + `"}}`))
-	}
-	if got := f.take(); len(got) != 1+len(channels) {
-		n.t.Fatalf("connecting was answered with %q", got)
-	}
-	return f
-}
-
 // take returns the messages that the peer has received since the last call.
 func (f *fakeTransport) take() []string {
 	f.mu.Lock()
@@ -293,3 +211,10 @@ func (f *fakeTransport) wantOpen(t *testing.T, what string) {
 		t.Errorf("%s: closed with %v", what, *f.closed)
 	}
 }
+
+const testSecret = tokentest.Secret
+
+var (
+	sign   = tokentest.Sign
+	tokens = tokentest.Tokens
+)

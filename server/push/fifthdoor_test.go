@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
@@ -19,7 +23,7 @@ import (
 type lineDoor struct{}
 
 // A lineForm is its form.
-type lineForm struct{ push.QuietForm }
+type lineForm struct{ hub.QuietForm }
 
 func (lineForm) Kind() (transport, protocol string) { return "lines", "text" }
 
@@ -32,47 +36,47 @@ func (lineForm) Publications(_ string, list []push.Publication) (lines []byte) {
 
 func (lineForm) Ping() (payload []byte, answered bool) { return []byte("\n"), false }
 
-func (lineForm) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+func (lineForm) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
-func (lineDoor) Forms() []push.Form { return []push.Form{lineForm{}} }
+func (lineDoor) Forms() []hub.Form { return []hub.Form{lineForm{}} }
 
-func (lineDoor) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
+func (lineDoor) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		channel := r.URL.Query().Get("channel")
-		g, err := s.AuthenticateRequest(r, lineForm{}, push.Bearer(r), []string{channel})
+		g, err := h.AuthenticateRequest(r, lineForm{}, hub.Bearer(r), []string{channel})
 		if err != nil {
-			s.RefuseToken(w, r, err)
+			h.RefuseToken(w, r, err)
 			return
 		}
-		if wait := s.MayConnectNow(g); wait > 0 {
-			s.RefuseRate(w, r, wait)
+		if wait := h.MayConnectNow(g); wait > 0 {
+			h.RefuseRate(w, r, wait)
 			return
 		}
-		t := push.NewStreamTransport(r.RemoteAddr, nil)
-		session := s.StartConnected(t, lineForm{}, g)
-		session.Introduce(s.Asking(r), g)
+		t := hub.NewStreamTransport(r.RemoteAddr, nil)
+		session := h.StartConnected(t, lineForm{}, g)
+		session.Introduce(h.Asking(r), g)
 		err = session.MaySubscribeNow()
 		if err == nil {
-			err = session.Subscribe(channel, push.SubscribeCommand{}, func(push.Welcome) {})
+			err = session.Subscribe(channel, hub.SubscribeCommand{}, func(hub.Welcome) {})
 		}
 		if err != nil {
 			session.Ended()
-			push.RefuseByHook(w, err)
+			answer.RefuseByHook(w, err)
 			return
 		}
-		stream, err := s.Detach(w)
+		stream, err := h.Detach(w)
 		if err != nil {
 			session.Ended()
-			s.NotDetached(w, r, err)
+			h.NotDetached(w, r, err)
 			return
 		}
 		stream.OnClose(session.Ended)
-		if t.Open(stream, nil) == push.ErrQueueFull { // any other error has ended the stream
+		if t.Open(stream, nil) == hub.ErrQueueFull { // any other error has ended the stream
 			session.TooSlow("", 0)
 		}
 	}
 	return func(mux *http.ServeMux) {
-		mux.HandleFunc("GET /lines", s.UnlessDraining(s.LimitConnections(serve)))
+		mux.HandleFunc("GET /lines", h.UnlessDraining(h.LimitConnections(serve)))
 	}, nil
 }
 
@@ -156,14 +160,14 @@ type numberedForm struct {
 	number int
 }
 
-func (d limitedDoor) Forms() (forms []push.Form) {
+func (d limitedDoor) Forms() (forms []hub.Form) {
 	for i := range d.forms {
 		forms = append(forms, numberedForm{number: i})
 	}
 	return forms
 }
 
-func (limitedDoor) Open(*push.Server) (clients, admin func(*http.ServeMux)) { return nil, nil }
+func (limitedDoor) Open(*hub.Hub) (clients, admin func(*http.ServeMux)) { return nil, nil }
 
 // Doors with more forms than Door allows are refused with an error that says what to do.
 func TestTooManyForms(t *testing.T) {

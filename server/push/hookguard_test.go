@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,16 +15,28 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // A desk is a server whose clients are sessions without a network, and whose time is the test's.
 type desk struct {
 	*push.Server
+	seam  *seamDoor
 	t     *testing.T
 	clock *deskClock
 	bus   *deskBus
 	log   *bytes.Buffer
+}
+
+// A seamDoor serves no client, and gives a test what doors get.
+type seamDoor struct{ *hub.Hub }
+
+func (d *seamDoor) Forms() []hub.Form { return nil }
+
+func (d *seamDoor) Open(s *hub.Hub) (clients, admin func(*http.ServeMux)) {
+	d.Hub = s
+	return nil, nil
 }
 
 // deskClock moves only in advance.
@@ -81,13 +94,23 @@ func (c *deskClock) advance(d time.Duration) {
 // deskBus knows which channels have receivers.
 type deskBus struct {
 	*membus.Bus
-	mu       sync.Mutex
-	channels []string
+	mu        sync.Mutex
+	channels  []string
+	receivers []bus.Receiver
+}
+
+// lose tells the receivers of a channel that they may have missed publications.
+func (b *deskBus) lose(channel string) {
+	for i, name := range b.channels {
+		if name == channel {
+			b.receivers[i].Lost(name)
+		}
+	}
 }
 
 func (b *deskBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
 	b.mu.Lock()
-	b.channels = append(b.channels, t.Name)
+	b.channels, b.receivers = append(b.channels, t.Name), append(b.receivers, r)
 	b.mu.Unlock()
 	return b.Bus.Subscribe(ctx, t, r)
 }
@@ -97,7 +120,7 @@ func (b *deskBus) Unsubscribe(channel string, r bus.Receiver) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i := slices.Index(b.channels, channel); i >= 0 {
-		b.channels = slices.Delete(b.channels, i, i+1)
+		b.channels, b.receivers = slices.Delete(b.channels, i, i+1), slices.Delete(b.receivers, i, i+1)
 	}
 }
 
@@ -109,27 +132,34 @@ func newDesk(t *testing.T, c push.Config) *desk {
 	if c.Doors == nil {
 		c.Doors = []push.Door{lineDoor{}}
 	}
+	d.seam = new(seamDoor)
+	c.Doors = append(c.Doors, d.seam)
 	c.Clock, c.Bus, c.Logger = d.clock, d.bus, slog.New(slog.NewTextHandler(d.log, nil))
 	var err error
 	if d.Server, err = push.New(c); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Shutdown(context.Background()); err != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		if t.Failed() { // it may have left sessions
+			cancel()
+		}
+		if err := d.Shutdown(ctx); err != nil && !t.Failed() {
 			t.Error(err)
 		}
 	})
 	return d
 }
 
-// A deskTransport records what its client gets. If full is set, it has no room.
+// A deskTransport records what its client gets. queued is how many bytes seem to wait for it.
 type deskTransport struct {
 	sent   []string
 	queued int
 	closed *push.Disconnect
 }
 
-func (c *deskTransport) Send(m *push.Message) error {
+func (c *deskTransport) Send(m *hub.Message) error {
 	c.sent = append(c.sent, string(m.Payload))
 	return nil
 }
@@ -141,10 +171,10 @@ func (c *deskTransport) Remote() string { return "192.0.2.1:1234" }
 func (c *deskTransport) Close(why push.Disconnect) { c.closed = &why }
 
 // start starts a session.
-func (d *desk) start() (*push.Session, *deskTransport) {
+func (d *desk) start() (*hub.Session, *deskTransport) {
 	c := new(deskTransport)
-	s := d.Start(c, lineForm{})
-	s.Introduce(d.Asking(nil), push.Grant{})
+	s := d.seam.Start(c, lineForm{})
+	s.Introduce(d.seam.Asking(nil), hub.Grant{})
 	return s, c
 }
 
@@ -184,29 +214,29 @@ func TestHooksThatPanic(t *testing.T) {
 			},
 		},
 	})
-	welcome := func(push.Welcome) {}
-	for hook, run := range map[string]func(s *push.Session) error{
+	welcome := func(hub.Welcome) {}
+	for hook, run := range map[string]func(s *hub.Session) error{
 		"connect": nil,
-		"subscribe": func(s *push.Session) error {
-			return s.Subscribe("other", push.SubscribeCommand{}, welcome)
+		"subscribe": func(s *hub.Session) error {
+			return s.Subscribe("other", hub.SubscribeCommand{}, welcome)
 		},
-		"subscribe at once": func(s *push.Session) error {
+		"subscribe at once": func(s *hub.Session) error {
 			_, err := s.AdmitAll([]string{"other", "another"})
 			return err
 		},
-		"publish": func(s *push.Session) error {
+		"publish": func(s *hub.Session) error {
 			return s.Publish("news", push.Publication{Data: []byte("1")}, false)
 		},
-		"rpc": func(s *push.Session) error {
+		"rpc": func(s *hub.Session) error {
 			_, err := s.RPC("m", nil)
 			return err
 		},
-		"message": func(s *push.Session) error { return s.Message([]byte("1")) },
-		"refresh": func(s *push.Session) error {
+		"message": func(s *hub.Session) error { return s.Message([]byte("1")) },
+		"refresh": func(s *hub.Session) error {
 			d.clock.advance(15 * time.Second)
 			return nil
 		},
-		"sub_refresh": func(s *push.Session) error {
+		"sub_refresh": func(s *hub.Session) error {
 			d.clock.advance(15 * time.Second)
 			return nil
 		},
@@ -218,7 +248,7 @@ func TestHooksThatPanic(t *testing.T) {
 		_, err := s.Connect(push.ConnectRequest{})
 		if hook != "connect" {
 			if err == nil {
-				err = s.Subscribe("news", push.SubscribeCommand{}, welcome)
+				err = s.Subscribe("news", hub.SubscribeCommand{}, welcome)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -249,7 +279,7 @@ func TestHooksThatPanic(t *testing.T) {
 		s.Ended()
 		if len(d.bus.channels) > 0 {
 			t.Errorf("%s: the bus has receivers of %q behind the end of the only client", hook, d.bus.channels)
-			d.bus.channels = nil
+			d.bus.channels, d.bus.receivers = nil, nil
 		}
 	}
 	// nothing is left of the channel either, whose subscription has failed
@@ -258,7 +288,7 @@ func TestHooksThatPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"other", "another"} {
-		if err := s.Subscribe(name, push.SubscribeCommand{}, welcome); err != nil {
+		if err := s.Subscribe(name, hub.SubscribeCommand{}, welcome); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -283,12 +313,12 @@ func TestHookEndsItsGoroutine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { s.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}) })
+	wg.Go(func() { s.Subscribe("a", hub.SubscribeCommand{}, func(hub.Welcome) {}) })
 	wg.Go(func() { s.AdmitAll([]string{"b", "c"}) })
 	wg.Wait()
 	exits = false
 	for _, name := range []string{"a", "b", "c"} {
-		if err := s.Subscribe(name, push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
+		if err := s.Subscribe(name, hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -15,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web"
 )
 
 // A testServer is a Server with fake time and recorded streams.
@@ -23,6 +26,8 @@ type testServer struct {
 	*Server
 	t       *testing.T
 	clock   *fakeClock
+	log     *syncBuffer
+	detach  func(w http.ResponseWriter) (hub.ResponseStream, error)
 	mu      sync.Mutex
 	streams []*fakeStream
 }
@@ -30,26 +35,27 @@ type testServer struct {
 func newTestServer(t *testing.T, c Config) *testServer {
 	t.Helper()
 	buf.CheckLeaks(t)
-	clock := newFakeClock()
+	clock, log := newFakeClock(), new(syncBuffer)
 	if c.Doors == nil {
 		c.Doors = testDoors(MercureConfig{})
 	}
-	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts := &testServer{Server: s, t: t, clock: clock}
-	s.detach = func(w http.ResponseWriter) (ResponseStream, error) {
+	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.NewTextHandler(log, nil))
+	ts := &testServer{t: t, clock: clock, log: log}
+	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		stream := new(fakeStream)
 		ts.mu.Lock()
 		ts.streams = append(ts.streams, stream)
 		ts.mu.Unlock()
 		return stream, nil
 	}
+	s, err := newServer(c, func(w http.ResponseWriter) (hub.ResponseStream, error) { return ts.detach(w) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts.Server = s
 	t.Cleanup(func() {
 		for _, stream := range ts.streams {
-			stream.Close(Disconnect{3000, "connection closed"})
+			stream.Close(Disconnect{Code: 3000, Reason: "connection closed"})
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -69,7 +75,7 @@ type fakeStream struct {
 	ended  func()
 }
 
-func (f *fakeStream) Send(m *Message) error {
+func (f *fakeStream) Send(m *hub.Message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -227,8 +233,8 @@ func TestEvents(t *testing.T) {
 	if one.isClosed() {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
-	one.Close(Disconnect{3000, "connection closed"})
-	waitFor(t, "the session to end", func() bool { return ts.node.count.connections.Load() == 1 })
+	one.Close(Disconnect{Code: 3000, Reason: "connection closed"})
+	waitFor(t, "the session to end", func() bool { return ts.Figures(0).Connections == 1 })
 }
 
 func TestSlowEvents(t *testing.T) {
@@ -239,7 +245,7 @@ func TestSlowEvents(t *testing.T) {
 	if !slow.isClosed() || quick.isClosed() {
 		t.Errorf("slow closed: %v, quick closed: %v", slow.isClosed(), quick.isClosed())
 	}
-	if got := ts.node.count.slow.Load(); got != 1 {
+	if got := ts.Figures(0).SlowDisconnects; got != 1 {
 		t.Errorf("%d slow disconnects", got)
 	}
 }
@@ -311,17 +317,18 @@ func TestEventsNotOpened(t *testing.T) {
 		{"another server", nil, 500, "push: events need a web.Server"},
 	} {
 		ts := newTestServer(t, Config{})
-		log := new(syncBuffer)
-		ts.node.log = slog.New(slog.NewTextHandler(log, nil))
-		ts.detach = ts.node.detach
-		if tt.err != nil {
-			ts.detach = func(http.ResponseWriter) (ResponseStream, error) { return nil, tt.err }
+		ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) { return nil, tt.err }
+		if tt.err == nil {
+			ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
+				_, err := web.Detached(w)
+				return nil, err
+			}
 		}
 		w := ts.do("GET", "/events?channel=news", "")
 		if w.Code != tt.status || (w.Body.Len() == 0) != (tt.logged == "") {
 			t.Errorf("%s: answered %d %s", tt.name, w.Code, w.Body)
 		}
-		if got := log.String(); !strings.Contains(got, tt.logged) || (got == "") != (tt.logged == "") {
+		if got := ts.log.String(); !strings.Contains(got, tt.logged) || (got == "") != (tt.logged == "") {
 			t.Errorf("%s: logged %q, want %q", tt.name, got, tt.logged)
 		}
 	}

@@ -1,51 +1,16 @@
 package push
 
 import (
-	"context"
 	"strings"
 	"testing"
 )
-
-// Data of each kind is checked when it is published, and is JSON for clients of a JSON protocol.
-func TestKinds(t *testing.T) {
-	n := newTestNode(t)
-	c := n.dial()
-	c.frame([]byte(connectAndSubscribe))
-	c.take()
-	for _, tt := range []struct {
-		kind Kind
-		data string
-		want string // empty: it is refused
-	}{
-		{JSON, "{\"a\":\n 1}", `{"a":1}`},
-		{JSON, "hello", ""},
-		{JSON, "\"\xff\"", ""},
-		{Text, "a \"b\"\n\u2028", `"a \"b\"\u000a` + "\u2028" + `"`},
-		{Text, "\xff", ""},
-		{Binary, "\xff\x00", `"/wA="`},
-		{Binary, "", `""`},
-	} {
-		_, err := n.publish(context.Background(), "news", Publication{Data: []byte(tt.data), Kind: tt.kind})
-		got := c.take()
-		if tt.want == "" {
-			if err == nil || len(got) > 0 {
-				t.Errorf("%q of kind %d was accepted: %q", tt.data, tt.kind, got)
-			}
-			continue
-		}
-		if want := `{"push":{"channel":"news","pub":{"data":` + tt.want + `}}}`; err != nil || len(got) != 1 ||
-			got[0] != want {
-			t.Errorf("%q of kind %d was received as %q, %v, want %q", tt.data, tt.kind, got, err, want)
-		}
-	}
-}
 
 // Bytes that are JSON stay as they are, with their spaces; JSON in a request is compacted, and so
 // are newlines, which end a message.
 func TestBytesStayAsTheyAre(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}}})
 	f := new(fakeTransport)
-	f.s = ts.node.start(f, protobufForm)
+	f.s = ts.hub.Start(f, protobufForm)
 	t.Cleanup(f.hangUp)
 	if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 		t.Fatal(err)
@@ -58,7 +23,7 @@ func TestBytesStayAsTheyAre(t *testing.T) {
 	}
 	ts.call("publish", `{"channel":"news","b64data":"eyJjIjogMX0="}`)
 	ts.call("publish", `{"channel":"news","data":{"d": 1}}`)
-	h, err := ts.node.bus.History(t.Context(), ts.node.topic("news"), Query{Limit: 9})
+	h, err := ts.Config().Bus.History(t.Context(), ts.hub.Topic("news"), Query{Limit: 9})
 	if err != nil {
 		t.Fatal(err)
 	}

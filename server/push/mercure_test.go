@@ -96,7 +96,7 @@ func TestMercureUpdates(t *testing.T) {
 		t.Errorf("after an update of another topic: %q", got)
 	}
 	exact.Close(Disconnect{})
-	waitFor(t, "the subscriber to leave", func() bool { return m.node.count.connections.Load() == 2 })
+	waitFor(t, "the subscriber to leave", func() bool { return m.Figures(0).Connections == 2 })
 }
 
 // Requests that are wrong are refused with a reason.
@@ -333,7 +333,7 @@ func TestMercureHistory(t *testing.T) {
 	if _, header := m.subscribe("topic=a&lastEventID=" + last); header.Get("Last-Event-ID") != last {
 		t.Errorf("after 8: from %s, want %s", header.Get("Last-Event-ID"), last)
 	}
-	if got := m.node.validChannel(mercureLog); got {
+	if got := m.hub.IsChannelName(mercureLog); got {
 		t.Error("the log of updates is a channel that clients can subscribe to")
 	}
 }
@@ -397,7 +397,7 @@ func TestAttackMercureIDs(t *testing.T) {
 func (m mercureTest) topEpoch(t *testing.T) string {
 	t.Helper()
 	keep := bus.Retention{Size: 6, Age: mercureHistoryAge} // the size is that of the tests
-	h, err := m.node.bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, Query{})
+	h, err := m.Config().Bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -530,7 +530,7 @@ func TestAttackMercure(t *testing.T) {
 	slow.stuck = 999
 	slow.mu.Unlock()
 	m.publish("topic=a&data=123")
-	if !slow.isClosed() || other.isClosed() || m.node.count.slow.Load() != 1 {
+	if !slow.isClosed() || other.isClosed() || m.Figures(0).SlowDisconnects != 1 {
 		t.Errorf("slow: closed %v, other: closed %v", slow.isClosed(), other.isClosed())
 	}
 	refused := 0
@@ -543,7 +543,7 @@ func TestAttackMercure(t *testing.T) {
 		t.Errorf("%d templates were refused", refused)
 	}
 	waitFor(t, "the refused sessions to end", func() bool {
-		return m.node.count.connections.Load() == mercure.MaxAlike+1
+		return m.Figures(0).Connections == mercure.MaxAlike+1
 	})
 	m.publish("topic=" + strings.Repeat("a", mercure.MaxTopic))
 }

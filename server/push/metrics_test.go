@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
@@ -33,19 +35,16 @@ func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 		{"no console", Config{APIKey: "key", DisableConsole: true}, "", false},
 		{"no console", Config{APIKey: "key", DisableConsole: true}, "key", true},
 	} {
+		tt.config.Namespaces = []Namespace{dropping}
 		ts := newTestServer(t, tt.config)
-		at := ts.clock.Now()
-		ts.node.slowest.add(SlowClient{At: at, Client: "a-client", User: "a-user", Channel: "a-channel",
-			Queued: 4711})
-		ts.node.droppers.add(SlowClient{At: at, Client: "another-client", Channel: "another-channel",
-			Queued: 1147})
+		slow, missing := ts.slowClients()
 		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
 		page, request := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
 		if w.Code != 200 || !strings.Contains(page, "\nmyriad_connections 0\n") ||
 			!strings.Contains(page, "\ngo_goroutines ") {
 			t.Errorf("%s: %d without the figures: %s", request, w.Code, page)
 		}
-		for _, name := range []string{"a-client", "a-user", "a-channel", "another-client", "another-channel",
+		for _, name := range []string{slow, "a-user", "a-channel", missing, "another-channel",
 			"myriad_slow_client_queued_bytes{"} {
 			if strings.Contains(page, name) != tt.names {
 				t.Errorf("%s: names %q: %v, want %v", request, name, !tt.names, tt.names)
@@ -75,11 +74,9 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 
 // promtool's lint has nothing to say of the page, also when every figure has a value.
 func TestMetricsPassPromtool(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key"})
-	at := ts.clock.Now()
-	ts.node.slowest.add(SlowClient{At: at, Client: "a", Channel: "b", Queued: 1})
-	ts.node.droppers.add(SlowClient{At: at, Client: "c", Channel: "d", Queued: 2})
-	ts.node.refused(RefusedToken, "192.0.2.1:1")
+	ts := newTestServer(t, Config{APIKey: "key", Namespaces: []Namespace{dropping}})
+	ts.slowClients()
+	ts.hub.Refused(hub.RefusedToken, "192.0.2.1:1")
 	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
 		if !strings.Contains(page, "\n"+name) {
@@ -98,4 +95,28 @@ func lint(t *testing.T, page string) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// dropping is a namespace whose policy drops publications.
+var dropping = Namespace{Name: "d", Slow: SlowDropOldest, SlowQueue: 1}
+
+// slowClients has a client disconnected as slow, and another one miss a publication of a channel
+// of dropping. It returns their ids.
+func (ts *testServer) slowClients() (slow, missing string) {
+	ts.t.Helper()
+	f, g := new(fakeTransport), &fakeTransport{stuck: true, bytes: 1 << 20}
+	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"})
+	f.s.TooSlow("a-channel", 4711)
+	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{})
+	if err := g.s.Subscribe("d:another-channel", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
+		ts.t.Fatal(err)
+	}
+	for range 2 {
+		if err := ts.Publish(ts.t.Context(), "d:another-channel", []byte("1")); err != nil {
+			ts.t.Fatal(err)
+		}
+	}
+	f.hangUp()
+	g.hangUp()
+	return f.s.ID(), g.s.ID()
 }

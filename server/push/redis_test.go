@@ -171,7 +171,7 @@ func TestRedisAuthenticatesAgain(t *testing.T) {
 	const expired = "-NOAUTH the token has expired: authenticate again with a new one\r\n"
 	p, q, r := dialRedis(t, addr), dialRedis(t, addr), dialRedis(t, addr)
 	r.ask("AUTH "+token("cy", 2*time.Second, all)+"\r\nPUBLISH mine:z x", "+OK\r\n:0\r\n")
-	s.node.refreshHere(operation{User: "cy", ExpireAt: clock.Now().Add(time.Hour).Unix()})
+	s.cluster.refreshHere(operation{User: "cy", ExpireAt: clock.Now().Add(time.Hour).Unix()})
 	p.ask("HELLO 3 AUTH x "+token("ann", 2*time.Second, all), "%7\r\n")
 	readUntil(t, p, "*0\r\n")
 	q.ask("AUTH "+token("ann", 2*time.Second, all), "+OK\r\n") // has no session, so that nothing ends it

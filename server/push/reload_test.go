@@ -3,6 +3,7 @@ package push
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -37,7 +38,7 @@ func TestReloadNamespaces(t *testing.T) {
 	}
 	for name, list := range map[string][]Namespace{
 		"another size":                    {{Name: "a", HistorySize: 6}},
-		"another age":                     {{Name: "a", HistorySize: 5, HistoryAge: defaultAge + 1}},
+		"another age":                     {{Name: "a", HistorySize: 5, HistoryAge: time.Hour}},
 		"without the namespace":           {{Name: "c"}},
 		"a new one that differs":          {{Name: "a", HistorySize: 5}, {Name: "d", HistorySize: 1}},
 		"the one without a name":          {{Name: "a", HistorySize: 5}, {HistorySize: 1}},

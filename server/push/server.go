@@ -1,17 +1,27 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/guard"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/membus"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // Config configures a Server. The zero value requires neither keys nor tokens, so it suits only a
@@ -111,53 +121,72 @@ type Config struct {
 // A web.Server must serve it. Connected clients have no goroutine, which net/http's server does not
 // support.
 type Server struct {
-	node           *node
+	config         Config
+	hub            *hub.Hub
+	cluster        *cluster
+	sampler        *sampler // nil without a console
 	handler        http.Handler
 	clients, admin http.Handler // parts of handler
-	apiKey         *secretKey   // nil: no key is needed
-	consoleKey     *secretKey   // nil: see Config.ConsoleKey
 
-	removeNode func(ctx context.Context, node string) error // see Config.RemoveNode
+	doors, adminDoors []func(mux *http.ServeMux) // the paths of the doors
+}
 
-	origins origins
-
-	pool              *workers.Pool // for commands
-	given             []Door
-	doors, adminDoors []func(mux *http.ServeMux) // the paths of given
-
-	detach func(w http.ResponseWriter) (ResponseStream, error) // calls web.Detached, except in tests
+// An AdminDoor is a door for programs and operators, which also uses the calls of the Server.
+type AdminDoor interface {
+	Door
+	// OpenAdmin prepares the door for its server, and returns what adds its paths to a mux. New
+	// calls it once, after Open.
+	OpenAdmin(s *Server) (admin func(mux *http.ServeMux))
 }
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
 // origin or a namespace is malformed, or if the doors have more forms than Door allows.
-func New(c Config) (*Server, error) {
-	origins, wrong := newOrigins(c.AllowedOrigins)
-	n, err := newNode(c)
-	if err = errors.Join(wrong, err); err != nil {
+func New(c Config) (*Server, error) { return newServer(c, nil) }
+
+// newServer is New with HubConfig.OpenStream.
+func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, error)) (*Server, error) {
+	c = c.withDefaults()
+	origins, wrong := guard.NewOrigins(c.AllowedOrigins, c.Hooks.Headers)
+	rules, err := policy.NewNamespaces(c.Namespaces, c.NeedsTokens())
+	if err = errors.Join(wrong, err, c.Hooks.Check(c.Namespaces), checkUsers(c.Namespaces,
+		c.Authenticates())); err != nil {
 		return nil, err
 	}
-	pool := workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
-		Logger: n.log})
-	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins.withHeaders(c.Hooks.Headers)}
-	n.server, s.removeNode = s, c.RemoveNode
-	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
-	if !c.DisableConsole {
-		n.sampler = newSampler(n, c.Engine)
+	tokens, err := newTokenVerifier(c, c.Clock, c.Logger)
+	if err != nil {
+		return nil, err
 	}
-	s.given = c.Doors
-	n.open(c.Doors)
+	own := c.Bus == nil
+	if own {
+		c.Bus = membus.New(membus.Config{
+			HistoryBytes: c.Limits.HistoryBytes, HistoryChannels: c.Limits.HistoryChannels,
+			IdempotencyKeys: c.Limits.IdempotencyKeys, Clock: c.Clock, Random: c.Random,
+		})
+	}
+	s := &Server{config: c}
+	s.hub, err = hub.New(hub.Config{
+		Bus: c.Bus, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
+		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
+		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
+		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
+		Tick: func(now time.Time) { s.sampler.tick(now) },
+	})
+	if err != nil {
+		if own {
+			err = errors.Join(err, c.Bus.Close())
+		}
+		return nil, err
+	}
+	if !c.DisableConsole {
+		s.sampler = newSampler(s.hub, c.Engine, c.Clock.Now())
+	}
+	s.cluster = newCluster(s.hub, c)
 	for _, d := range c.Doors {
-		clients, admin := d.Open(s)
-		if clients != nil {
-			s.doors = append(s.doors, clients)
-		}
-		if admin != nil {
-			s.adminDoors = append(s.adminDoors, admin)
-		}
+		s.open(d)
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
-		return s.origins.guard(plainBodies(s.routes(parts...)), func(r *http.Request) {
-			n.refusedRequest(RefusedOrigin, r, "origin", r.Header.Get("Origin"))
+		return origins.Guard(guard.PlainBodies(s.routes(parts...)), func(r *http.Request) {
+			s.hub.RefusedRequest(hub.RefusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}
 	s.handler = guard(s.routeClients, s.routeAdmin)
@@ -165,54 +194,55 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-func newNode(c Config) (*node, error) {
-	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
-	if err = errors.Join(err, c.Hooks.check(c.Namespaces), checkUsers(c.Namespaces, c.Authenticates()),
-		c.Rates.check(), checkForms(c.Doors)); err != nil {
-		return nil, err
+// open opens a door, and keeps what adds its paths to a mux.
+func (s *Server) open(d Door) {
+	clients, admin := d.Open(s.hub)
+	if clients != nil {
+		s.doors = append(s.doors, clients)
 	}
-	n := &node{
-		rules: newRuleTable(rules), bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
-		timing: c.Timing.withDefaults(),
-		clock:  c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
-		onRPC: guardedRPC(c.RPC), hooks: c.Hooks.guarded(), remember: c.Hooks.any() || c.RPC != nil ||
-			c.Message != nil,
+	if admin != nil {
+		s.adminDoors = append(s.adminDoors, admin)
 	}
-	n.rates.Store(newRates(c.Rates))
-	if n.clock == nil {
-		n.clock = systemClock{}
+	if a, ok := d.(AdminDoor); ok {
+		s.adminDoors = append(s.adminDoors, a.OpenAdmin(s))
 	}
-	if n.log == nil {
-		n.log = slog.Default()
-	}
-	n.onMessage = guardedMessage(c.Message, n.log)
-	if n.version == "" {
-		n.version = "myriad"
-	}
-	if n.name = c.Node; n.name == "" {
-		n.name = "myriad"
-	}
-	if n.random == nil {
-		n.random = rand.Reader
-	}
-	n.id = n.newClientID()
-	n.started, n.engine = n.clock.Now(), c.Engine
-	if n.bus == nil {
-		n.bus = membus.New(membus.Config{
-			HistoryBytes: n.limits.HistoryBytes, HistoryChannels: n.limits.HistoryChannels,
-			IdempotencyKeys: n.limits.IdempotencyKeys, Clock: n.clock, Random: lockedRandom{n},
-		})
-	}
-	n.tokens, err = newTokenVerifier(c, n.clock, n.log)
-	return n, err
 }
+
+func (c Config) withDefaults() Config {
+	if c.Clock == nil {
+		c.Clock = hub.SystemClock{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	c.Version, c.Node = cmp.Or(c.Version, "myriad"), cmp.Or(c.Node, "myriad")
+	if c.Random == nil {
+		c.Random = rand.Reader
+	} else {
+		c.Random = &lockedReader{r: c.Random}
+	}
+	c.Limits = c.Limits.WithDefaults()
+	c.Hooks, c.RPC, c.Message = guardedHooks(c.Hooks), guardedRPC(c.RPC), guardedMessage(c.Message, c.Logger)
+	return c
+}
+
+// newTable returns a table of all, with what c says of every channel.
+func newTable(c Config, all policy.Namespaces) *policy.Table {
+	t := &policy.Table{LongestName: c.Limits.WithDefaults().ChannelName, DenyClientPublish: c.DenyClientPublish}
+	t.Set(all)
+	return t
+}
+
+// AllowsAnyOrigin reports whether an allowed origin names no site: then every web page may use the
+// server, without cookies.
+func (c Config) AllowsAnyOrigin() bool { return guard.NamesNoSite(c.AllowedOrigins) }
 
 // checkUsers returns an error for rules about users if no client has one.
 func checkUsers(list []Namespace, authenticates bool) (err error) {
 	for _, ns := range list {
 		if (ns.UserLimited || ns.Personal) && !authenticates {
 			err = errors.Join(err,
-				ns.wrong("channels for users, and no client has a user: set a token secret too, or a "+
+				ns.Wrong("channels for users, and no client has a user: set a token secret too, or a "+
 					"hook for connect"))
 		}
 	}
@@ -222,7 +252,7 @@ func checkUsers(list []Namespace, authenticates bool) (err error) {
 // routes returns a handler of /health and of the paths that parts add.
 func (s *Server) routes(parts ...func(*http.ServeMux)) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", s.UnlessDraining(s.serveHealth))
+	mux.HandleFunc("GET /health", s.hub.UnlessDraining(s.serveHealth))
 	for _, add := range parts {
 		add(mux)
 	}
@@ -256,28 +286,19 @@ func (s *Server) Admin() http.Handler { return s.admin }
 // serveHealth answers 200 until Drain or Shutdown begins, then 503, so that a load balancer stops
 // sending clients. It also answers 503 while this node does not have what other nodes publish.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	if problem := s.node.bus.State().Problem; problem != "" {
-		WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
+	if problem := s.config.Bus.State().Problem; problem != "" {
+		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
 		return
 	}
-	WriteJSON(w, http.StatusOK, []byte(`{}`))
+	answer.WriteJSON(w, http.StatusOK, []byte(`{}`))
 }
 
-// UnlessDraining answers 503 in place of next when Drain or Shutdown was called.
-func (s *Server) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if s.node.isDraining() {
-			WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down")
-			return
-		}
-		next(w, r)
-	}
-}
+// Config returns what New was given, with defaults for Bus, Clock, Random, Logger, Node, Version
+// and Limits.
+func (s *Server) Config() Config { return s.config }
 
-// isOpen reports whether the server requires neither keys nor tokens.
-func (s *Server) isOpen() bool {
-	return s.apiKey == nil && s.consoleKey == nil && !s.node.authenticates()
-}
+// Doors returns Config.Doors.
+func (s *Server) Doors() []Door { return s.config.Doors }
 
 // Reload takes Rates, Namespaces, TokenSecret, TokenKeys, TokenIssuer and TokenAudience from c, for
 // what comes later: connected clients and their subscriptions stay. It ignores the other fields. If
@@ -285,31 +306,64 @@ func (s *Server) isOpen() bool {
 // are.
 func (s *Server) Reload(c Config) error {
 	rules, err := s.nextRules(c)
-	if err = errors.Join(err, c.Rates.check()); err != nil {
+	if err = errors.Join(err, c.Rates.Check()); err != nil {
 		return err
 	}
-	if c.NeedsTokens() != (s.node.tokens != nil) {
+	tokens := s.hub.Tokens()
+	if c.NeedsTokens() != (tokens != nil) {
 		return errors.New("push: a running server cannot begin or cease to need tokens: restart it for that")
 	}
-	if s.node.tokens != nil {
-		if err := s.node.tokens.Reload(c.tokens()); err != nil {
+	if tokens != nil {
+		if err := tokens.Reload(c.tokens()); err != nil {
 			return err
 		}
 	}
-	s.node.rates.Store(newRates(c.Rates))
-	s.node.rules.Store(&rules)
+	s.hub.SetRules(rules, c.Rates)
 	return nil
+}
+
+// CheckNamespaces returns why a running server cannot change to c.Namespaces. Channels keep what
+// they have from their rules while they have subscribers: the history, its age, recovery, join and
+// leave notices, and the policy for slow subscribers. So these cannot change for any channel, and
+// in a cluster all nodes must agree on histories.
+func (s *Server) CheckNamespaces(c Config) error {
+	_, err := s.nextRules(c)
+	return err
+}
+
+// nextRules returns the rules of c.Namespaces, or those in use if that is nil.
+func (s *Server) nextRules(c Config) (policy.Namespaces, error) {
+	now := s.hub.Table().Namespaces()
+	if c.Namespaces == nil {
+		return now, nil
+	}
+	next, err := policy.NewNamespaces(c.Namespaces, s.hub.Tokens() != nil)
+	err = errors.Join(err, s.config.Hooks.Check(c.Namespaces), checkUsers(c.Namespaces, s.hub.Authenticates()))
+	if err != nil {
+		return next, err
+	}
+	return next, now.CheckChange(&next)
 }
 
 // Drain makes the server refuse publications and new clients with 503. It returns when the running
 // publications are queued for their subscribers. It is for a caller that stops listening before it
 // calls Shutdown.
-func (s *Server) Drain() { _ = s.node.refuse(context.Background()) }
+func (s *Server) Drain() { _ = s.hub.Refuse(context.Background()) }
 
 // Shutdown drains, and then disconnects every client: the client gets what is queued for it, and a
 // close with code 3001 "shutdown". Shutdown waits until the clients have disconnected or ctx ends.
 // If some remain, it returns ctx's error, and the caller must close their connections. It always
 // closes the bus. The web.Server that serves s must still run.
-func (s *Server) Shutdown(ctx context.Context) error {
-	return errors.Join(s.node.drain(ctx), s.pool.Close(ctx), s.node.close())
+func (s *Server) Shutdown(ctx context.Context) error { return s.hub.Shutdown(ctx) }
+
+// A lockedReader is a reader that several goroutines use.
+type lockedReader struct {
+	mu sync.Mutex
+	r  io.Reader
+}
+
+func (l *lockedReader) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return io.ReadFull(l.r, p)
 }

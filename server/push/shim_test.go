@@ -1,6 +1,7 @@
 package push
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push/hub"
 )
 
 // The doors import this package, so its own tests cannot import them. Package push_test can, and
@@ -20,10 +22,10 @@ import (
 // Given by UseDoors.
 var (
 	testDoors     func(MercureConfig) []Door
-	runMessage    func(s *Session, p []byte) // of a client of Centrifuge
+	runMessage    func(s *hub.Session, p []byte) // of a client of Centrifuge
 	redisListener func(s *Server, engine *myriad.Engine) *resp.Server
 
-	jsonForm, protobufForm, uniForm, eventForm Form // of Centrifuge in a WebSocket, and of /events
+	jsonForm, protobufForm, uniForm, eventForm hub.Form // of Centrifuge in a WebSocket, and of /events
 )
 
 // A MercureConfig has the fields of mercure.Config.
@@ -36,7 +38,7 @@ type MercureConfig struct {
 }
 
 // UseDoors gives the tests what they need of the doors.
-func UseDoors(all func(MercureConfig) []Door, run func(*Session, []byte),
+func UseDoors(all func(MercureConfig) []Door, run func(*hub.Session, []byte),
 	redis func(*Server, *myriad.Engine) *resp.Server) {
 	testDoors, runMessage, redisListener = all, run, redis
 	jsonForm, protobufForm = formOf("websocket", "json"), formOf("websocket", "protobuf")
@@ -44,7 +46,7 @@ func UseDoors(all func(MercureConfig) []Door, run func(*Session, []byte),
 }
 
 // formOf returns the first form of that kind.
-func formOf(transport, protocol string) Form {
+func formOf(transport, protocol string) hub.Form {
 	for _, d := range testDoors(MercureConfig{}) {
 		for _, f := range d.Forms() {
 			if t, p := f.Kind(); t == transport && p == protocol {
@@ -195,3 +197,8 @@ type shownNamespace struct {
 
 // consoleFiles are the files of the console's page.
 var consoleFiles = os.DirFS("console/page").(fs.ReadFileFS)
+
+// publishAs publishes p, whose fields a program cannot all set.
+func (s *Server) publishAs(ctx context.Context, channel string, p Publication) (Position, error) {
+	return s.hub.Publish(ctx, channel, p, false, false)
+}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/web"
@@ -58,11 +60,14 @@ func simulate(t *testing.T, seed uint64, faults sim.Options, c Config) *simulate
 	return &simulated{w, t, clock, server, h, engine, listener}
 }
 
+// simulatedStep is as long as a slot of the hub's wheel.
+const simulatedStep = 250 * time.Millisecond
+
 // run advances fake time for the network and the server.
 func (s *simulated) run(d time.Duration) {
-	for ; d > 0; d -= wheelSlot {
-		s.RunFor(wheelSlot)
-		s.clock.advance(wheelSlot)
+	for ; d > 0; d -= simulatedStep {
+		s.RunFor(simulatedStep)
+		s.clock.advance(simulatedStep)
 	}
 }
 
@@ -70,8 +75,8 @@ func (s *simulated) run(d time.Duration) {
 func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
-	for _, session := range s.server.node.wheel.all() {
-		session.Disconnect(DisconnectShutdown)
+	for _, session := range s.server.hub.Sessions() {
+		session.Disconnect(answer.DisconnectShutdown)
 	}
 	s.run(15 * time.Second)
 	if err := s.web.Shutdown(context.Background()); err != nil {
@@ -201,7 +206,7 @@ func TestPingsInSimulation(t *testing.T) {
 	alive := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
 	answered := 0
 	for range 4 * 100 {
-		s.run(wheelSlot)
+		s.run(simulatedStep)
 		if pings := bytes.Count(alive.Received(), []byte("\x81\x02{}")); pings > answered {
 			alive.Write([]byte(maskedText("{}")))
 			answered = pings

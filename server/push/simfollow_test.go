@@ -101,7 +101,7 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		for range random.IntN(4) {
 			published++
 			text := strconv.Itoa(published)
-			if _, err := s.server.node.publish(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
+			if _, err := s.server.publishAs(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -116,7 +116,7 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		}
 		s.RunFor(time.Duration(random.IntN(40)) * time.Millisecond)
 		if random.IntN(10) == 0 {
-			s.clock.advance(wheelSlot)
+			s.clock.advance(simulatedStep)
 		}
 		for _, f := range clients {
 			f.step(t)
@@ -133,7 +133,7 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		if done {
 			break
 		}
-		s.run(wheelSlot)
+		s.run(simulatedStep)
 	}
 	for i, f := range clients {
 		if f.seen != published || f.lost > 0 {

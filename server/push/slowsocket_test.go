@@ -25,7 +25,7 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 	slow, client := s.subscribeNarrow()
 	padding := strings.Repeat("x", size)
 	published := 0
-	for ; s.node.count.slow.Load() == 0; published++ {
+	for ; s.Figures(0).SlowDisconnects == 0; published++ {
 		if published == 2000 {
 			t.Fatal("no client is slow after 100 MB")
 		}
@@ -102,8 +102,8 @@ func (s *liveServer) subscribeNarrow() (c *rawClient, client string) {
 // queuedForAll returns the bytes queued by the server for all connections.
 func (s *liveServer) queuedForAll() int {
 	n := 0
-	for _, session := range s.node.wheel.all() {
-		n += session.t.Queued()
+	for _, session := range s.hub.Sessions() {
+		n += session.Info().Queued
 	}
 	return n
 }

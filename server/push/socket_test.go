@@ -208,7 +208,7 @@ func TestSubscribersOverSockets(t *testing.T) {
 		}
 		streams = append(streams, c)
 	}
-	waitFor(t, "all clients to connect", func() bool { return s.node.count.connections.Load() == 2*each })
+	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2*each })
 	waitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each),
 		func() bool { return busy() <= before+45 })
 	for i := range broadcasts {
@@ -244,9 +244,9 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 	for _, c := range []*rawClient{slowSocket, slowStream} {
 		c.Conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}
-	waitFor(t, "all clients to connect", func() bool { return s.node.count.connections.Load() == 3 })
+	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 3 })
 	data := `"` + strings.Repeat("x", 100<<10) + `"`
-	for i := 0; s.node.count.slow.Load() < 2; i++ {
+	for i := 0; s.Figures(0).SlowDisconnects < 2; i++ {
 		if i == 1000 {
 			t.Fatal("no client is slow after 100 MB")
 		}
@@ -255,7 +255,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 			t.Fatalf("broadcast %d: %d bytes", i, len(p))
 		}
 	}
-	waitFor(t, "the slow clients to be disconnected", func() bool { return s.node.count.connections.Load() == 1 })
+	waitFor(t, "the slow clients to be disconnected", func() bool { return s.Figures(0).Connections == 1 })
 	for _, want := range []string{"disconnected a slow client", "channel=news", "limit_bytes=262144"} {
 		if strings.Count(s.log.String(), want) != 2 {
 			t.Errorf("the log says %q %d times, want 2:\n%s", want, strings.Count(s.log.String(), want), s.log)
@@ -274,7 +274,7 @@ func TestShutdownOverSockets(t *testing.T) {
 	socket := s.subscribe()
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	stream.head()
-	waitFor(t, "all clients to connect", func() bool { return s.node.count.connections.Load() == 2 })
+	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2 })
 	s.publish(`"last"`)
 	done := make(chan error, 1)
 	go func() {

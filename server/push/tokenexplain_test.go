@@ -98,14 +98,13 @@ func TestExplanationsHold(t *testing.T) {
 	rules := []Namespace{{}, {Name: "t", SubscribeToken: true, Publish: PublishToken}, {Name: "u", UserLimited: true},
 		{Name: "r", ChannelRegex: "^[0-9]+$", Publish: PublishNobody}, {Name: "s", Publish: PublishSubscribers},
 		{Name: "ut", UserLimited: true, SubscribeToken: true, Publish: PublishSubscribers}}
-	n := newTestNode(t, withTokens, withRules(t, rules...))
+	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: rules})
 	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": caps(
 		capOf("wildcard", []string{"sub", "pub"}, "t:x*"), capOf("", []string{"pub"}, "r:1", "ut:1"))}
-	c := n.as(given)
+	c := ts.client(given)
 	channels := []string{"news", "t:mine", "t:1", "t:x1", "u:#42", "u:#43", "u:7", "r:1", "r:2", "r:x", "s:1", "ut:1",
 		"ut:#42", "ut:#43", "ut:x"}
-	e, err := ExplainToken(t.Context(), Config{TokenSecret: testSecret, Clock: n.clock, Namespaces: rules},
-		n.signed(given), channels...)
+	e, err := ts.ExplainToken(sign(t, jwt.SigningMethodHS256, []byte(testSecret), given), channels)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,18 +1,25 @@
 package push
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // A watcher, an operator's subscription in the console, receives publications and is invisible to
 // clients and counters.
 func TestWatchersAreInvisible(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5,
-		Recovery: true}}})
+	counting := newCountingBus()
+	ts := newTestServer(t, Config{Bus: counting, Namespaces: []Namespace{{Presence: true, JoinLeave: true,
+		HistorySize: 5,
+		Recovery:    true}}})
 	client := new(fakeTransport)
-	client.s = ts.node.start(client, jsonForm)
+	client.s = ts.hub.Start(client, jsonForm)
 	t.Cleanup(client.hangUp)
 	client.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	client.take()
@@ -31,7 +38,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	if got := strings.Join(client.take(), ""); strings.Contains(got, "join") {
 		t.Errorf("a client receives a notice of the watcher: %s", got)
 	}
-	id := client.s.id.String()
+	id := client.s.ID()
 	for _, tt := range []struct{ method, body, want string }{
 		{"presence", `{"channel":"news"}`, `{"result":{"presence":{"` + id + `":{"user":"","client":"` + id + `"}}}}`},
 		{"presence_stats", `{"channel":"news"}`, `{"result":{"num_clients":1,"num_users":1}}`},
@@ -61,41 +68,62 @@ func TestWatchersAreInvisible(t *testing.T) {
 	if metrics := ts.do("GET", "/metrics", "").Body.String(); !strings.Contains(metrics, "\nmyriad_connections 1\n") {
 		t.Error("the metrics count the watcher")
 	}
-	for _, s := range ts.node.wheel.all() {
-		got := ts.call("disconnect", `{"client":"`+s.id.String()+`"}`)
+	for _, s := range ts.hub.Sessions() {
+		got := ts.call("disconnect", `{"client":"`+s.ID()+`"}`)
 		if want := s == client.s; strings.Contains(got, `"num_clients":1`) != want {
 			t.Errorf("disconnecting a watcher by its id: %s", got)
 		}
 	}
-	watcher.Close(Disconnect{3000, "connection closed"})
+	watcher.Close(Disconnect{Code: 3000, Reason: "connection closed"})
 	client.hangUp()
-	waitFor(t, "the watcher to end", func() bool { return len(ts.node.wheel.all()) == 0 })
-	if got := ts.node.hub.held(); got != 0 {
-		t.Errorf("%d channels are left", got)
-	}
+	waitFor(t, "the watcher to end", func() bool { return len(ts.hub.Sessions()) == 0 })
+	waitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
 }
 
 // Shutdown waits for the streams of watchers, too.
 func TestShutdownEndsWatchers(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	ts.do("GET", "/console/events?channel=news", "")
-	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.node.wheel.all()) != 0 {
+	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.hub.Sessions()) != 0 {
 		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.streams[0].isClosed(),
-			len(ts.node.wheel.all()))
+			len(ts.hub.Sessions()))
 	}
 }
 
 // Under each slow policy, and for members that are ahead, watchers are not counted.
 func TestWatchersAmongSlowMembers(t *testing.T) {
-	for _, policy := range []SlowPolicy{SlowDisconnect, SlowDropOldest, SlowLatestOnly} {
-		ts := newTestServer(t, Config{Namespaces: []Namespace{{Slow: policy}}})
+	for _, slow := range []SlowPolicy{SlowDisconnect, SlowDropOldest, SlowLatestOnly} {
+		ts := newTestServer(t, Config{Namespaces: []Namespace{{Slow: slow}}})
 		ts.do("GET", "/console/events?channel=news", "")
 		ts.subscribe("channel=news")
 		for range 3 {
 			ts.call("publish", `{"channel":"news","data":1}`)
 		}
-		if got := ts.node.count.messages.Load(); got != 3 {
-			t.Errorf("%s: %d messages are counted, want those of one subscriber", policy, got)
+		if got := ts.Figures(0).Messages; got != 3 {
+			t.Errorf("%s: %d messages are counted, want those of one subscriber", slow, got)
 		}
 	}
+}
+
+// A countingBus counts the channels that the node is subscribed to.
+type countingBus struct {
+	bus.Bus
+	subscribed atomic.Int64
+}
+
+func newCountingBus() *countingBus {
+	return &countingBus{Bus: membus.New(membus.Config{Clock: newFakeClock()})}
+}
+
+func (b *countingBus) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {
+	err := b.Bus.Subscribe(ctx, topic, r)
+	if err == nil {
+		b.subscribed.Add(1)
+	}
+	return err
+}
+
+func (b *countingBus) Unsubscribe(channel string, r bus.Receiver) {
+	b.Bus.Unsubscribe(channel, r)
+	b.subscribed.Add(-1)
 }

@@ -19,6 +19,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -89,7 +93,7 @@ func (m *method) row() string {
 }
 
 func badRequest(message string) error {
-	return &push.Failure{Code: push.ErrBadRequest.Code, Message: message}
+	return &answer.Failure{Code: answer.ErrBadRequest.Code, Message: message}
 }
 
 // methodNamed returns the row of that name. The error says why the API does not serve the request
@@ -107,7 +111,7 @@ func methodNamed(name string, body []byte) (*method, error) {
 	if instead, known := unservedMethods[name]; known {
 		message = "the method \"" + name + "\" is not served: " + strings.ReplaceAll(instead, "`", "")
 	}
-	return nil, &push.Failure{Code: push.ErrMethodNotFound.Code, Message: message}
+	return nil, &answer.Failure{Code: answer.ErrMethodNotFound.Code, Message: message}
 }
 
 // namesProcedure reports whether the body of an rpc request has the field method. A request without
@@ -119,19 +123,28 @@ func namesProcedure(body []byte) bool {
 	return json.Unmarshal(body, &given) == nil && given.Method != ""
 }
 
-// An Door is the HTTP API and the gRPC API.
-type Door struct{ *push.Server }
+// A Door is the HTTP API and the gRPC API.
+type Door struct {
+	hub    *hub.Hub
+	server *push.Server
+}
 
 // New returns the door.
 func New() *Door { return new(Door) }
 
 // Forms implements Door: clients of the API are no subscribers.
-func (*Door) Forms() []push.Form { return nil }
+func (*Door) Forms() []hub.Form { return nil }
 
-// Open implements Door. The paths are below /api, and that of the gRPC service.
-func (s *Door) Open(server *push.Server) (clients, admin func(*http.ServeMux)) {
-	s.Server = server
-	return nil, s.route
+// Open implements Door.
+func (s *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
+	s.hub = h
+	return nil, nil
+}
+
+// OpenAdmin implements AdminDoor. The paths are below /api, and that of the gRPC service.
+func (s *Door) OpenAdmin(server *push.Server) (admin func(*http.ServeMux)) {
+	s.server = server
+	return s.route
 }
 
 func (s *Door) route(mux *http.ServeMux) {
@@ -147,12 +160,12 @@ func (s *Door) route(mux *http.ServeMux) {
 	mux.HandleFunc("/api", s.serveLines)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), nil)
-		push.WriteError(w, http.StatusNotFound, push.ErrMethodNotFound.Code, err.(*push.Failure).Message)
+		answer.WriteError(w, http.StatusNotFound, answer.ErrMethodNotFound.Code, err.(*answer.Failure).Message)
 	})
 }
 
 func (s *Door) serveUnserved(w http.ResponseWriter, r *http.Request) {
-	if body, ok := s.readAPI(w, r, s.Limits().Batch); ok {
+	if body, ok := s.readAPI(w, r, s.hub.Limits().Batch); ok {
 		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), body)
 		s.answerError(w, r, err)
 	}
@@ -163,20 +176,20 @@ func (s *Door) serveAPI(w http.ResponseWriter, r *http.Request, m *method) {
 	if !ok {
 		return
 	}
-	answer, err := s.answer(r.Context(), m, body, false)
+	result, err := s.answer(r.Context(), m, body, false)
 	if err != nil {
 		s.answerError(w, r, err)
 		return
 	}
-	push.WriteJSON(w, http.StatusOK, answer)
+	answer.WriteJSON(w, http.StatusOK, result)
 }
 
 // requestLimit is how many bytes a request to the method may have. The body of a publish is longer
 // than its data: indented, or in base64. The data alone count for Limits.Publication.
 func (s *Door) requestLimit(method string) int {
-	l := s.Limits()
+	l := s.hub.Limits()
 	if method == "publish" {
-		return min(bodyFactor*l.Publication+push.BodySlack, l.Batch)
+		return min(bodyFactor*l.Publication+hub.BodySlack, l.Batch)
 	}
 	return l.Batch
 }
@@ -203,10 +216,10 @@ func (s *Door) call(ctx context.Context, m *method, body []byte, asBytes bool) (
 	case err == nil:
 		return result, nil
 	case errors.Is(err, ctx.Err()): // the client has left, or its time is over
-		return nil, &push.Failure{Status: http.StatusServiceUnavailable, Code: push.ErrInternal.Code,
+		return nil, &answer.Failure{Status: http.StatusServiceUnavailable, Code: answer.ErrInternal.Code,
 			Message: "the request ended before its answer"}
 	}
-	return nil, s.Explain(m.name, err)
+	return nil, answer.FailureOf(s.hub.Logger(), m.name, err)
 }
 
 // errorModeHeader is a request header. Its value "transport" gives API errors an HTTP status of
@@ -215,25 +228,25 @@ const errorModeHeader = "X-Centrifugo-Error-Mode"
 
 // statuses maps error codes to HTTP statuses in that mode. Other codes get 400.
 var statuses = map[uint32]int{
-	push.ErrInternal.Code: http.StatusInternalServerError, push.ErrMethodNotFound.Code: http.StatusNotFound,
-	push.ErrUnknownChannel.Code: http.StatusNotFound,
-	push.ErrUnrecoverable.Code:  http.StatusRequestedRangeNotSatisfiable,
+	answer.ErrInternal.Code: http.StatusInternalServerError, answer.ErrMethodNotFound.Code: http.StatusNotFound,
+	answer.ErrUnknownChannel.Code: http.StatusNotFound,
+	answer.ErrUnrecoverable.Code:  http.StatusRequestedRangeNotSatisfiable,
 }
 
 // answerError answers with err, turning it into an *Failure if it is none.
 func (s *Door) answerError(w http.ResponseWriter, r *http.Request, err error) {
-	e := s.Explain(r.URL.Path, err)
+	e := answer.FailureOf(s.hub.Logger(), r.URL.Path, err)
 	switch {
 	case e.Status != 0:
-		push.WriteError(w, e.Status, e.Code, e.Message)
+		answer.WriteError(w, e.Status, e.Code, e.Message)
 	case r.Header.Get(errorModeHeader) == "transport":
 		status := statuses[e.Code]
 		if status == 0 {
 			status = http.StatusBadRequest
 		}
-		push.WriteJSON(w, status, push.AppendBareError(nil, e.Code, e.Message))
+		answer.WriteJSON(w, status, answer.AppendBareError(nil, e.Code, e.Message))
 	default:
-		push.WriteError(w, http.StatusOK, e.Code, e.Message)
+		answer.WriteError(w, http.StatusOK, e.Code, e.Message)
 	}
 }
 
@@ -277,21 +290,21 @@ const bodyFactor = 16
 
 // readAPI returns the body of an authorized request, or answers with an error.
 func (s *Door) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body []byte, ok bool) {
-	if !push.AllowMethod(w, r, http.MethodPost) {
+	if !answer.AllowMethod(w, r, http.MethodPost) {
 		return nil, false
 	}
-	if !s.MayCallNow(w, r) {
+	if !s.hub.MayCallNow(w, r) {
 		return nil, false
 	}
-	if !s.HasKey(r) {
-		s.RefusedRequest(push.RefusedKey, r)
-		push.WriteError(w, http.StatusUnauthorized, push.ErrUnauthorized.Code,
+	if !s.hub.Keys().MayUseAPI(r) {
+		s.hub.RefusedRequest(hub.RefusedKey, r)
+		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		push.RefuseBody(w, err)
+		answer.RefuseBody(w, err)
 		return nil, false
 	}
 	return body, true
@@ -369,7 +382,7 @@ func (m *method) read(body []byte) (r request, err error) {
 	}
 	if err != nil {
 		message := "the body is not a JSON object that " + m.name + " accepts: " + err.Error()
-		return r, &push.Failure{Status: http.StatusBadRequest, Code: push.ErrBadRequest.Code, Message: message}
+		return r, &answer.Failure{Status: http.StatusBadRequest, Code: answer.ErrBadRequest.Code, Message: message}
 	}
 	return r, nil
 }

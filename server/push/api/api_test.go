@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad/internal/leaktest"
@@ -26,7 +28,7 @@ type server struct {
 
 func newServer(t *testing.T, c push.Config) server {
 	t.Helper()
-	c.Doors = []push.Door{New()}
+	c.Doors = []hub.Door{New()}
 	s, err := push.New(c)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 )
@@ -74,23 +76,23 @@ func (c *commandList) UnmarshalJSON(text []byte) error {
 
 // serveBatch answers POST /api/batch.
 func (s *Door) serveBatch(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.Limits().Batch)
+	body, ok := s.readAPI(w, r, s.hub.Limits().Batch)
 	if !ok {
 		return
 	}
-	answer, err := s.batch(r.Context(), body, false)
+	replies, err := s.batch(r.Context(), body, false)
 	if err != nil {
 		s.answerError(w, r, err)
 		return
 	}
-	push.WriteJSON(w, http.StatusOK, answer)
+	answer.WriteJSON(w, http.StatusOK, replies)
 }
 
 // batch runs the commands of {"commands": [{METHOD: REQUEST}, …], "parallel": BOOL}. The answer is
 // {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code", "message"}}. For
 // asBytes see request. The error is an *Failure with a status.
 func (s *Door) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
-	given := batchRequest{Commands: commandList{most: s.Limits().Commands}}
+	given := batchRequest{Commands: commandList{most: s.hub.Limits().Commands}}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&given)
@@ -108,8 +110,8 @@ func (s *Door) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, er
 		commands[i].asBytes = asBytes
 	}
 	if err != nil {
-		return nil, &push.Failure{Status: http.StatusBadRequest, Code: push.ErrBadRequest.Code,
-			Message: "the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + push.OneLine(err)}
+		return nil, &answer.Failure{Status: http.StatusBadRequest, Code: answer.ErrBadRequest.Code,
+			Message: "the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + hub.OneLine(err)}
 	}
 	replies := s.runAll(ctx, commands, given.Parallel, appendBatchReply)
 	return append(append([]byte(`{"replies":[`), bytes.Join(replies, []byte(","))...), "]}"...), nil
@@ -123,7 +125,7 @@ func newCommand(given map[string]json.RawMessage) command {
 	case given == nil:
 		return command{err: badRequest("a command is null")}
 	case len(names) == 0:
-		return command{err: &push.Failure{Code: push.ErrMethodNotFound.Code, Message: "a command has no method"}}
+		return command{err: &answer.Failure{Code: answer.ErrMethodNotFound.Code, Message: "a command has no method"}}
 	case len(names) > 1:
 		return command{err: badRequest("a command has one method; this one has " + strings.Join(names, ", "))}
 	}
@@ -134,7 +136,7 @@ func newCommand(given map[string]json.RawMessage) command {
 // serveLines answers POST /api: one command {"id", "method", "params"} after the other. The answer
 // has one line for each: {"id", "result"} or {"id", "error"}.
 func (s *Door) serveLines(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readAPI(w, r, s.Limits().Batch)
+	body, ok := s.readAPI(w, r, s.hub.Limits().Batch)
 	if !ok {
 		return
 	}
@@ -155,10 +157,10 @@ func (s *Door) serveLines(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil {
 			message := "the body is not JSON objects {\"method\": …, \"params\": {…}}: " + err.Error()
-			push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, message)
+			answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, message)
 			return
 		}
-		if len(commands) == s.Limits().Commands {
+		if len(commands) == s.hub.Limits().Commands {
 			s.answerError(w, r, s.tooManyCommands())
 			return
 		}
@@ -169,12 +171,12 @@ func (s *Door) serveLines(w http.ResponseWriter, r *http.Request) {
 		commands = append(commands, command{id: given.ID, method: m, body: given.Params, err: err})
 	}
 	replies := s.runAll(r.Context(), commands, false, appendLineReply)
-	push.WriteJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
+	answer.WriteJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
 }
 
 func (s *Door) tooManyCommands() error {
-	return &push.Failure{Status: http.StatusRequestEntityTooLarge, Code: push.ErrLimitExceeded.Code,
-		Message: fmt.Sprintf("more than %d commands in one request: send several", s.Limits().Commands)}
+	return &answer.Failure{Status: http.StatusRequestEntityTooLarge, Code: answer.ErrLimitExceeded.Code,
+		Message: fmt.Sprintf("more than %d commands in one request: send several", s.hub.Limits().Commands)}
 }
 
 // runAll runs the commands, in order or in parallel, and returns the reply of each as encode
@@ -186,9 +188,9 @@ func (s *Door) runAll(ctx context.Context, commands []command, parallel bool,
 	run := func(i int) {
 		c := commands[i]
 		var result []byte
-		if before := size.Load(); c.err == nil && before > int64(s.Limits().Batch) {
+		if before := size.Load(); c.err == nil && before > int64(s.hub.Limits().Batch) {
 			message := fmt.Sprintf("the replies before it are %d bytes: send it in another request", before)
-			c.err = &push.Failure{Code: push.ErrLimitExceeded.Code, Message: message}
+			c.err = &answer.Failure{Code: answer.ErrLimitExceeded.Code, Message: message}
 		}
 		if c.err == nil {
 			result, c.err = s.call(ctx, c.method, c.body, c.asBytes)
@@ -235,6 +237,6 @@ func appendLineReply(c command, result []byte) []byte {
 
 // appendError appends the object {"error": {…}}.
 func (c command) appendError(dst []byte) []byte {
-	e := c.err.(*push.Failure)
-	return push.AppendError(dst, e.Code, e.Message)
+	e := c.err.(*answer.Failure)
+	return answer.AppendError(dst, e.Code, e.Message)
 }

@@ -7,6 +7,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -19,7 +25,7 @@ func (s *Door) apiPublish(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := s.PublishWith(ctx, r.Channel, data, o)
+	at, err := s.server.PublishWith(ctx, r.Channel, data, o)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +38,7 @@ func (s *Door) apiBroadcast(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.Broadcast(ctx, r.Channels, data, o)
+	all, err := s.server.Broadcast(ctx, r.Channels, data, o)
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +51,8 @@ func (s *Door) apiBroadcast(ctx context.Context, r *request) ([]byte, error) {
 			result = append(appendPublished(append(result, `{"result":`...), one.Position), '}')
 			continue
 		}
-		e := s.Explain("broadcast", one.Err)
-		result = push.AppendError(result, e.Code, e.Message)
+		e := answer.FailureOf(s.hub.Logger(), "broadcast", one.Err)
+		result = answer.AppendError(result, e.Code, e.Message)
 	}
 	return append(result, "]}"...), nil
 }
@@ -56,7 +62,7 @@ func (r *request) publication() (data []byte, o push.PublishOptions, err error) 
 	o = push.PublishOptions{Tags: r.Tags, SkipHistory: r.SkipHistory, IdempotencyKey: r.IdempotencyKey,
 		Bytes: r.Data == nil}
 	if r.Version != 0 || r.VersionEpoch != "" {
-		o.Version = &push.Version{Number: r.Version, Epoch: r.VersionEpoch}
+		o.Version = &bus.Version{Number: r.Version, Epoch: r.VersionEpoch}
 	}
 	if r.Data != nil && len(r.B64Data) > 0 {
 		return nil, o, badRequest("data and b64data are both given: use one")
@@ -68,7 +74,7 @@ func (r *request) publication() (data []byte, o push.PublishOptions, err error) 
 }
 
 // appendPublished appends the result of a publication: its position, if the channel has a history.
-func appendPublished(dst []byte, at push.Position) []byte {
+func appendPublished(dst []byte, at bus.Position) []byte {
 	if at.Epoch == "" {
 		return append(dst, "{}"...)
 	}
@@ -79,7 +85,7 @@ func appendPublished(dst []byte, at push.Position) []byte {
 // This file holds the API's methods that query one channel.
 
 func (s *Door) apiHistory(ctx context.Context, r *request) ([]byte, error) {
-	h, err := s.History(ctx, r.Channel, push.Query{Since: (*push.Position)(r.Since), Limit: r.Limit,
+	h, err := s.server.History(ctx, r.Channel, bus.Query{Since: (*bus.Position)(r.Since), Limit: r.Limit,
 		Reverse: r.Reverse})
 	if err != nil {
 		return nil, err
@@ -87,33 +93,33 @@ func (s *Door) apiHistory(ctx context.Context, r *request) ([]byte, error) {
 	if r.asBytes {
 		h.Publications = slices.Clone(h.Publications)
 		for i := range h.Publications {
-			h.Publications[i].Kind = push.Binary
+			h.Publications[i].Kind = bus.Binary
 		}
 	}
 	return HistoryResult(h), nil
 }
 
 func (s *Door) apiHistoryRemove(ctx context.Context, r *request) ([]byte, error) {
-	return []byte("{}"), s.RemoveHistory(ctx, r.Channel)
+	return []byte("{}"), s.server.RemoveHistory(ctx, r.Channel)
 }
 
 func (s *Door) apiPresence(ctx context.Context, r *request) ([]byte, error) {
-	there, err := s.Presence(ctx, r.Channel)
+	there, err := s.server.Presence(ctx, r.Channel)
 	return PresenceResult(there.Clients), err
 }
 
 func (s *Door) apiPresenceStats(ctx context.Context, r *request) ([]byte, error) {
-	there, err := s.PresenceStats(ctx, r.Channel)
+	there, err := s.server.PresenceStats(ctx, r.Channel)
 	return centrifuge.AppendPresenceStatsResult(nil,
 		&centrifuge.PresenceStatsResult{Clients: there.Count, Users: there.Users}), err
 }
 
 // HistoryResult returns the result of the method history, in JSON.
-func HistoryResult(h push.History) []byte {
+func HistoryResult(h bus.History) []byte {
 	shown := make([]centrifuge.Publication, len(h.Publications))
 	for i := range h.Publications {
 		p := &h.Publications[i]
-		shown[i] = centrifuge.Publication{Data: push.JSONOf(p), Client: p.Client, User: p.User, Offset: p.Offset,
+		shown[i] = centrifuge.Publication{Data: hub.JSONOf(p), Client: p.Client, User: p.User, Offset: p.Offset,
 			Tags: p.Tags}
 	}
 	return centrifuge.AppendHistoryResult(nil, &centrifuge.HistoryResult{Publications: shown,
@@ -121,7 +127,7 @@ func HistoryResult(h push.History) []byte {
 }
 
 // PresenceResult returns the result of the method presence, in JSON.
-func PresenceResult(list []push.ClientInfo) []byte {
+func PresenceResult(list []bus.ClientInfo) []byte {
 	shown := make([]centrifuge.ClientInfo, len(list))
 	for i, info := range list {
 		shown[i] = centrifuge.ClientInfo(info)
@@ -135,7 +141,7 @@ func (s *Door) apiChannels(ctx context.Context, r *request) ([]byte, error) {
 	type shown struct {
 		Clients int `json:"num_clients"`
 	}
-	list, err := s.Channels(ctx, r.Pattern)
+	list, err := s.server.Channels(ctx, r.Pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +163,7 @@ func (s *Door) apiInfo(ctx context.Context, _ *request) ([]byte, error) {
 		Users         int    `json:"num_users"`
 		Subscriptions int    `json:"num_subs"`
 	}
-	list, err := s.Nodes(ctx)
+	list, err := s.server.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -183,21 +189,21 @@ func numClients(n int, err error) ([]byte, error) {
 }
 
 func (s *Door) apiDisconnect(ctx context.Context, r *request) ([]byte, error) {
-	why := push.Disconnect{}
+	why := answer.Disconnect{}
 	if d := r.Disconnect; d != nil {
 		if d.Code < 3000 || d.Code > 4999 {
-			return nil, badRequest(push.BadDisconnect)
+			return nil, badRequest(answer.BadDisconnect)
 		}
-		why = push.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
+		why = answer.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
 	}
-	return numClients(s.Disconnect(ctx, r.target(), why))
+	return numClients(s.server.Disconnect(ctx, r.target(), why))
 }
 
 func (s *Door) apiSubscribe(ctx context.Context, r *request) ([]byte, error) {
 	if r.Data != nil && len(r.B64Data) > 0 || r.Info != nil && len(r.B64Info) > 0 {
 		return nil, badRequest("data and b64data, or info and b64info, are both given: use one")
 	}
-	o := push.SubscribeOptions{Since: (*push.Position)(r.RecoverSince), Data: r.Data, Info: r.Info,
+	o := push.SubscribeOptions{Since: (*bus.Position)(r.RecoverSince), Data: r.Data, Info: r.Info,
 		ExpireAt: r.ExpireAt}
 	if len(r.B64Data) > 0 {
 		o.Data = r.B64Data
@@ -206,21 +212,21 @@ func (s *Door) apiSubscribe(ctx context.Context, r *request) ([]byte, error) {
 		o.Info = r.B64Info
 	}
 	o.Override = r.Override.rules()
-	return numClients(s.Subscribe(ctx, r.target(), r.Channel, o))
+	return numClients(s.server.Subscribe(ctx, r.target(), r.Channel, o))
 }
 
 func (s *Door) apiRefresh(ctx context.Context, r *request) ([]byte, error) {
-	return numClients(s.Refresh(ctx, r.target(), push.RefreshOptions{ExpireAt: r.ExpireAt, Expired: r.Expired,
+	return numClients(s.server.Refresh(ctx, r.target(), push.RefreshOptions{ExpireAt: r.ExpireAt, Expired: r.Expired,
 		Info: r.Info}))
 }
 
 func (s *Door) apiUnsubscribe(ctx context.Context, r *request) ([]byte, error) {
-	return numClients(s.Unsubscribe(ctx, r.target(), r.Channel))
+	return numClients(s.server.Unsubscribe(ctx, r.target(), r.Channel))
 }
 
 // apiConnections lists all connections of a user, or all.
 func (s *Door) apiConnections(ctx context.Context, r *request) ([]byte, error) {
-	list, err := s.Connections(ctx, r.User)
+	list, err := s.server.Connections(ctx, r.User)
 	if err != nil {
 		return nil, err
 	}
@@ -260,13 +266,13 @@ type flag struct {
 }
 
 // rules returns the overrides as the Go API has them.
-func (o *overrides) rules() push.Override {
+func (o *overrides) rules() hub.Override {
 	of := func(f *flag) *bool {
 		if f == nil {
 			return nil
 		}
 		return &f.Value
 	}
-	return push.Override{Presence: of(o.Presence), JoinLeave: of(o.JoinLeave), ForceRecovery: of(o.ForceRecovery),
+	return hub.Override{Presence: of(o.Presence), JoinLeave: of(o.JoinLeave), ForceRecovery: of(o.ForceRecovery),
 		ForcePositioning: of(o.ForcePositioning), ForcePushJoinLeave: of(o.ForcePushJoinLeave)}
 }

@@ -17,7 +17,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -75,9 +78,9 @@ const (
 // rpcCodes maps error codes to those of gRPC, as Centrifugo does. Other codes get
 // rpcInvalidArgument.
 var rpcCodes = map[uint32]rpcCode{
-	push.ErrInternal.Code: rpcInternal, push.ErrMethodNotFound.Code: rpcNotFound,
-	push.ErrLimitExceeded.Code:  rpcResourceExhausted,
-	push.ErrUnknownChannel.Code: rpcNotFound, push.ErrUnrecoverable.Code: rpcOutOfRange,
+	answer.ErrInternal.Code: rpcInternal, answer.ErrMethodNotFound.Code: rpcNotFound,
+	answer.ErrLimitExceeded.Code:  rpcResourceExhausted,
+	answer.ErrUnknownChannel.Code: rpcNotFound, answer.ErrUnrecoverable.Code: rpcOutOfRange,
 }
 
 // An rpcError is the status of a call that failed.
@@ -88,7 +91,7 @@ type rpcError struct {
 }
 
 // rpcErrorOf returns the status for an error of the API, with the error as a detail.
-func rpcErrorOf(e *push.Failure) *rpcError {
+func rpcErrorOf(e *answer.Failure) *rpcError {
 	code, known := rpcCodes[e.Code]
 	switch {
 	case e.Status == http.StatusServiceUnavailable:
@@ -125,19 +128,19 @@ func (s *Door) serveRPC(w http.ResponseWriter, r *http.Request) {
 // messageLimit is requestLimit for a message, in which data are bytes as they are.
 func (s *Door) messageLimit(method string) int {
 	if method == "publish" {
-		return s.Limits().Publication + push.BodySlack
+		return s.hub.Limits().Publication + hub.BodySlack
 	}
-	return s.Limits().Batch
+	return s.hub.Limits().Batch
 }
 
 // answerRPC returns the reply to a call, or its status.
 func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
-	if s.CountCall(r) > 0 {
-		s.RefusedRequest(push.RefusedRate, r)
-		return nil, &rpcError{code: rpcResourceExhausted, message: push.ErrTooManyRequests.Message}
+	if s.hub.CountCall(r) > 0 {
+		s.hub.RefusedRequest(hub.RefusedRate, r)
+		return nil, &rpcError{code: rpcResourceExhausted, message: answer.ErrTooManyRequests.Message}
 	}
-	if !s.HasKey(r) {
-		s.RefusedRequest(push.RefusedKey, r)
+	if !s.hub.Keys().MayUseAPI(r) {
+		s.hub.RefusedRequest(hub.RefusedKey, r)
 		return nil, &rpcError{code: rpcUnauthenticated,
 			message: "the key is missing or wrong: send it in the metadata, as authorization: apikey KEY"}
 	}
@@ -154,7 +157,7 @@ func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
 			return nil, &rpcError{code: rpcInternal, message: "grpc-timeout is malformed"}
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = s.Within(ctx, timeout)
+		ctx, cancel = s.hub.Within(ctx, timeout)
 		defer cancel()
 	}
 	message, failed := readMessage(r.Body, r.Header.Get("Grpc-Encoding"), s.messageLimit(method))
@@ -194,19 +197,19 @@ func (s *Door) callRPC(ctx context.Context, name, method string, message []byte)
 //   - the client has asked for that (asStatus)
 //   - the HTTP API answers it with a status, too
 //   - the method is Batch, whose reply has no field for an error
-func (s *Door) replyRPC(name string, answer []byte, err error, asStatus bool) ([]byte, *rpcError) {
-	e, known := err.(*push.Failure)
+func (s *Door) replyRPC(name string, body []byte, err error, asStatus bool) ([]byte, *rpcError) {
+	e, known := err.(*answer.Failure)
 	switch {
 	case known && (asStatus || e.Status != 0 || name == "Batch"):
 		return nil, rpcErrorOf(e)
 	case known:
-		answer = push.AppendError(nil, e.Code, e.Message)
+		body = answer.AppendError(nil, e.Code, e.Message)
 	case err != nil:
 		return nil, &rpcError{code: rpcInternal, message: err.Error()}
 	}
-	reply, err := centrifuge.APIResponse(name, answer)
+	reply, err := centrifuge.APIResponse(name, body)
 	if err != nil {
-		return nil, rpcErrorOf(s.Explain(name, err))
+		return nil, rpcErrorOf(answer.FailureOf(s.hub.Logger(), name, err))
 	}
 	return reply, nil
 }
@@ -225,15 +228,15 @@ const (
 func isRPC(w http.ResponseWriter, r *http.Request) bool {
 	switch kind := r.Header.Get("Content-Type"); {
 	case r.ProtoMajor < 2:
-		push.WriteError(w, http.StatusHTTPVersionNotSupported, push.ErrBadRequest.Code,
+		answer.WriteError(w, http.StatusHTTPVersionNotSupported, answer.ErrBadRequest.Code,
 			"gRPC needs HTTP/2: without TLS the client "+
 				"begins with it, by prior knowledge")
 		return false
-	case !push.AllowMethod(w, r, http.MethodPost):
+	case !answer.AllowMethod(w, r, http.MethodPost):
 		return false
 	case kind != "application/grpc" && kind != "application/grpc+proto" &&
 		!strings.HasPrefix(kind, "application/grpc;"):
-		push.WriteError(w, http.StatusUnsupportedMediaType, push.ErrBadRequest.Code,
+		answer.WriteError(w, http.StatusUnsupportedMediaType, answer.ErrBadRequest.Code,
 			"the content type is not application/grpc")
 		return false
 	}

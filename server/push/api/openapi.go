@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // This file describes the HTTP API as an OpenAPI 3.1 document, from the table in api.go.
@@ -16,7 +16,7 @@ type object = map[string]any
 
 // serveOpenAPI answers with the document. It is the same for everyone, and needs no key.
 func (s *Door) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
-	push.WriteJSON(w, http.StatusOK, openAPI(s.Version()))
+	answer.WriteJSON(w, http.StatusOK, openAPI(s.hub.Version()))
 }
 
 // openAPI returns the document.

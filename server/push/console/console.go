@@ -15,6 +15,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 
 	"github.com/myriad-go/myriad"
@@ -28,26 +32,35 @@ import (
 //go:embed page
 var files embed.FS
 
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
 	"'none'"
 
 // A Door is the page for operators, with what it asks for.
-type Door struct{ *push.Server }
+type Door struct {
+	hub    *hub.Hub
+	server *push.Server
+}
 
 // New returns the door.
 func New() *Door { return new(Door) }
 
 // Forms implements Door: its pages subscribe by that for Server-Sent Events.
-func (*Door) Forms() []push.Form { return nil }
+func (*Door) Forms() []hub.Form { return nil }
 
-// Open implements Door. The paths are / and those below /console/, unless Config.DisableConsole is
-// set, and /cluster/remove.
-func (s *Door) Open(server *push.Server) (clients, admin func(*http.ServeMux)) {
-	s.Server = server
-	return nil, func(mux *http.ServeMux) {
-		mux.HandleFunc("/cluster/remove", s.ForOperator(s.serveRemove))
-		if s.HasConsole() {
+// Open implements Door.
+func (s *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
+	s.hub = h
+	return nil, nil
+}
+
+// OpenAdmin implements AdminDoor. The paths are / and those below /console/, unless
+// Config.DisableConsole is set, and /cluster/remove.
+func (s *Door) OpenAdmin(server *push.Server) (admin func(*http.ServeMux)) {
+	s.server = server
+	return func(mux *http.ServeMux) {
+		mux.HandleFunc("/cluster/remove", s.hub.ForOperator(s.serveRemove))
+		if s.hub.HasConsole() {
 			s.route(mux)
 		}
 	}
@@ -66,14 +79,14 @@ func (s *Door) route(mux *http.ServeMux) {
 		}
 		mux.Handle(pattern, page(name))
 	}
-	mux.HandleFunc("GET /console/stats", s.ForOperator(s.serveStats))
-	mux.HandleFunc("GET /console/channels", s.ForOperator(s.serveChannels))
-	mux.HandleFunc("GET /console/channel", s.ForOperator(s.serveChannel))
-	mux.HandleFunc("GET /console/connections", s.ForOperator(s.serveConnections))
-	mux.HandleFunc("GET /console/namespaces", s.ForOperator(s.serveNamespaces))
-	mux.HandleFunc("GET /console/refusals", s.ForOperator(s.serveRefusals))
-	mux.HandleFunc("POST /console/token", s.ForOperator(s.serveToken))
-	mux.HandleFunc("GET /console/cluster", s.ForOperator(s.serveCluster))
+	mux.HandleFunc("GET /console/stats", s.hub.ForOperator(s.serveStats))
+	mux.HandleFunc("GET /console/channels", s.hub.ForOperator(s.serveChannels))
+	mux.HandleFunc("GET /console/channel", s.hub.ForOperator(s.serveChannel))
+	mux.HandleFunc("GET /console/connections", s.hub.ForOperator(s.serveConnections))
+	mux.HandleFunc("GET /console/namespaces", s.hub.ForOperator(s.serveNamespaces))
+	mux.HandleFunc("GET /console/refusals", s.hub.ForOperator(s.serveRefusals))
+	mux.HandleFunc("POST /console/token", s.hub.ForOperator(s.serveToken))
+	mux.HandleFunc("GET /console/cluster", s.hub.ForOperator(s.serveCluster))
 }
 
 // page serves one file. Its ETag is its hash: a browser gets a new version at once, and an
@@ -87,7 +100,7 @@ func page(name string) http.HandlerFunc {
 	tag := strconv.Quote(hex.EncodeToString(sum[:12]))
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Security-Policy", contentPolicy)
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
@@ -100,19 +113,19 @@ func page(name string) http.HandlerFunc {
 // stats is what the console shows: the counters of the metrics, and samples of the last
 // minutes.
 type stats struct {
-	Version         string            `json:"version"`
-	Development     bool              `json:"development"`
-	Connections     int64             `json:"connections"`
-	Channels        int               `json:"channels"`
-	Publishes       uint64            `json:"publishes"`
-	Messages        uint64            `json:"messages"`
-	SlowDisconnects uint64            `json:"slow_disconnects"`
-	UptimeSeconds   int64             `json:"uptime_seconds"`
-	QueueLimit      int               `json:"queue_limit"`
-	Loops           []loopStats       `json:"loops"`
-	Slow            []push.SlowClient `json:"slow"` // the newest first
-	Fields          []string          `json:"fields"`
-	Samples         [][]int64         `json:"samples"` // a second each, the oldest first, in the order of fields
+	Version         string           `json:"version"`
+	Development     bool             `json:"development"`
+	Connections     int64            `json:"connections"`
+	Channels        int              `json:"channels"`
+	Publishes       uint64           `json:"publishes"`
+	Messages        uint64           `json:"messages"`
+	SlowDisconnects uint64           `json:"slow_disconnects"`
+	UptimeSeconds   int64            `json:"uptime_seconds"`
+	QueueLimit      int              `json:"queue_limit"`
+	Loops           []loopStats      `json:"loops"`
+	Slow            []hub.SlowClient `json:"slow"` // the newest first
+	Fields          []string         `json:"fields"`
+	Samples         [][]int64        `json:"samples"` // a second each, the oldest first, in the order of fields
 }
 
 type loopStats struct {
@@ -129,17 +142,18 @@ type loopStats struct {
 // serveStats sends the samples that are newer than the query's "after", in milliseconds since 1970.
 func (s *Door) serveStats(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
-	f := s.Figures(after)
+	f := s.server.Figures(after)
 	body, err := json.Marshal(stats{
-		Version: s.Version(), Development: s.IsOpen(), Connections: f.Connections, Channels: f.Channels,
+		Version: s.hub.Version(), Development: s.hub.Keys().IsOpen(), Connections: f.Connections, Channels: f.Channels,
 		Publishes: f.Publishes, Messages: f.Messages, SlowDisconnects: f.SlowDisconnects,
-		UptimeSeconds: int64(f.Uptime / time.Second), QueueLimit: s.Limits().Queue, Loops: loopsOf(s.Engine()),
-		Slow: f.Slow, Fields: f.Fields, Samples: f.Samples,
+		UptimeSeconds: int64(f.Uptime / time.Second), QueueLimit: s.hub.Limits().Queue,
+		Loops: loopsOf(s.server.Config().Engine),
+		Slow:  f.Slow, Fields: f.Fields, Samples: f.Samples,
 	})
 	if err != nil {
 		panic("push: stats are always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 func loopsOf(engine *myriad.Engine) []loopStats {
@@ -162,5 +176,5 @@ func writeShown(w http.ResponseWriter, shown any) {
 	if err != nil {
 		panic("push: what the console shows is always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }

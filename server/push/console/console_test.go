@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/server/push"
 )
@@ -15,7 +17,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // and says that there is no cluster.
 func TestPaths(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
-		s, err := push.New(push.Config{DisableConsole: disabled, Doors: []push.Door{New()}})
+		s, err := push.New(push.Config{DisableConsole: disabled, Doors: []hub.Door{New()}})
 		if err != nil {
 			t.Fatal(err)
 		}

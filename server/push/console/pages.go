@@ -9,6 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/api"
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -20,16 +26,17 @@ const listedChannels = 200
 // serveChannels lists the channels of all nodes whose name contains the query's "match", those with
 // the most subscribers first.
 func (s *Door) serveChannels(w http.ResponseWriter, r *http.Request) {
-	list, err := s.FindChannels(r.Context(), r.URL.Query().Get("match"), listedChannels)
+	list, err := s.server.FindChannels(r.Context(), r.URL.Query().Get("match"), listedChannels)
 	if err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.hub.Logger(),
+			"console", err).Message)
 		return
 	}
 	body, err := json.Marshal(list)
 	if err != nil {
 		panic("push: names of channels are always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 // shownConnections bounds the connections of one answer.
@@ -42,30 +49,32 @@ const shownHistory = 20
 // encoded as in the API. What its namespace does not keep is null.
 func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
-	if s.CheckChannel(name) != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, s.ChannelRule("the channel", name))
+	if s.hub.CheckChannel(name) != nil {
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, s.hub.ChannelRule("the channel", name))
 		return
 	}
-	rules := s.Rules(name)
+	rules := s.hub.Rules(name)
 	shown := struct {
-		Namespace string           `json:"namespace"`
-		Recovery  bool             `json:"recovery"`
-		Publish   push.PublishRule `json:"publish"`
-		Slow      push.SlowPolicy  `json:"slow"`
-		History   json.RawMessage  `json:"history"`
-		Presence  json.RawMessage  `json:"presence"`
+		Namespace string             `json:"namespace"`
+		Recovery  bool               `json:"recovery"`
+		Publish   policy.PublishRule `json:"publish"`
+		Slow      policy.SlowPolicy  `json:"slow"`
+		History   json.RawMessage    `json:"history"`
+		Presence  json.RawMessage    `json:"presence"`
 	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
-	h, err := s.History(r.Context(), name, push.Query{Limit: shownHistory, Reverse: true})
+	h, err := s.server.History(r.Context(), name, bus.Query{Limit: shownHistory, Reverse: true})
 	if err == nil {
 		shown.History = api.HistoryResult(h)
 	}
-	there, absent := s.Presence(r.Context(), name)
+	there, absent := s.server.Presence(r.Context(), name)
 	if absent == nil {
 		shown.Presence = api.PresenceResult(there.Clients)
 	}
 	for _, err := range []error{err, absent} {
-		if err != nil && !errors.Is(err, push.ErrNotAvailable) && !errors.Is(err, push.ErrLimitExceeded) {
-			push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+		if err != nil && !errors.Is(err, answer.ErrNotAvailable) && !errors.Is(err, answer.ErrLimitExceeded) {
+			answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code,
+				answer.FailureOf(s.hub.Logger(),
+					"console", err).Message)
 			return
 		}
 	}
@@ -73,15 +82,16 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic("push: the description of a channel is always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 // serveConnections lists the connections of all nodes of which the query's "match" is a part of the
 // user, or the beginning of the id.
 func (s *Door) serveConnections(w http.ResponseWriter, r *http.Request) {
-	list, err := s.FindConnections(r.Context(), r.URL.Query().Get("match"), shownConnections)
+	list, err := s.server.FindConnections(r.Context(), r.URL.Query().Get("match"), shownConnections)
 	if err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.hub.Logger(),
+			"console", err).Message)
 		return
 	}
 	writeShown(w, list)
@@ -90,7 +100,7 @@ func (s *Door) serveConnections(w http.ResponseWriter, r *http.Request) {
 // serveCluster sends how this node sees the cluster, and what each node says of itself. A server on
 // its own has no links and no logs.
 func (s *Door) serveCluster(w http.ResponseWriter, r *http.Request) {
-	state := s.Bus().State()
+	state := s.hub.Bus().State()
 	shown := struct {
 		Problem string          `json:"problem"`
 		Links   []bus.NodeState `json:"links"`
@@ -98,35 +108,36 @@ func (s *Door) serveCluster(w http.ResponseWriter, r *http.Request) {
 		Nodes   []push.NodeView `json:"nodes"`
 	}{state.Problem, state.Nodes, state.Logs, []push.NodeView{}}
 	var err error
-	if shown.Nodes, err = s.ViewNodes(r.Context()); err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, s.Explain("console", err).Message)
+	if shown.Nodes, err = s.server.ViewNodes(r.Context()); err != nil {
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(s.hub.Logger(),
+			"console", err).Message)
 		return
 	}
 	body, err := json.Marshal(shown)
 	if err != nil {
 		panic("push: the state of a cluster is always JSON: " + err.Error())
 	}
-	push.WriteJSON(w, http.StatusOK, body)
+	answer.WriteJSON(w, http.StatusOK, body)
 }
 
 // serveRemove makes the cluster forget the node that is named in the query.
 func (s *Door) serveRemove(w http.ResponseWriter, r *http.Request) {
-	if !push.AllowMethod(w, r, http.MethodPost) {
+	if !answer.AllowMethod(w, r, http.MethodPost) {
 		return
 	}
 	name := r.URL.Query().Get("node")
 	switch {
-	case s.NodeRemover() == nil:
-		push.WriteError(w, http.StatusNotFound, push.ErrMethodNotFound.Code,
+	case s.server.Config().RemoveNode == nil:
+		answer.WriteError(w, http.StatusNotFound, answer.ErrMethodNotFound.Code,
 			"this server is no part of a cluster that it runs itself")
 	case name == "":
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, "node is missing")
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, "node is missing")
 	default:
-		if err := s.NodeRemover()(r.Context(), name); err != nil {
-			push.WriteError(w, http.StatusConflict, push.ErrBadRequest.Code, err.Error())
+		if err := s.server.Config().RemoveNode(r.Context(), name); err != nil {
+			answer.WriteError(w, http.StatusConflict, answer.ErrBadRequest.Code, err.Error())
 			return
 		}
-		push.WriteJSON(w, http.StatusOK, []byte("{}"))
+		answer.WriteJSON(w, http.StatusOK, []byte("{}"))
 	}
 }
 
@@ -145,7 +156,7 @@ type shownRule struct {
 }
 
 // shownRules lists the rules of the namespace.
-func shownRules(ns *push.Namespace) shownNamespace {
+func shownRules(ns *policy.Namespace) shownNamespace {
 	list := []shownRule{}
 	add := func(set bool, name, value string) {
 		if set {
@@ -168,17 +179,17 @@ func shownRules(ns *push.Namespace) shownNamespace {
 	add(ns.JoinLeave, "join-leave", "")
 	add(ns.PushJoinLeave, "push-join-leave", "")
 	add(true, "slow", string(ns.Slow))
-	add(ns.Slow == push.SlowDropOldest, "slow-queue", strconv.Itoa(ns.SlowQueue))
+	add(ns.Slow == policy.SlowDropOldest, "slow-queue", strconv.Itoa(ns.SlowQueue))
 	return shownNamespace{ns.Name, list}
 }
 
 // serveNamespaces lists the namespaces with their rules.
 func (s *Door) serveNamespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []shownNamespace{}
-	for _, ns := range s.Namespaces() {
+	for _, ns := range s.server.Namespaces() {
 		list = append(list, shownRules(ns))
 	}
-	writeShown(w, map[string]any{"namespaces": list, "deny_client_publish": s.DeniesClientPublish()})
+	writeShown(w, map[string]any{"namespaces": list, "deny_client_publish": s.hub.Table().DenyClientPublish})
 }
 
 const (
@@ -220,7 +231,7 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, tokenBytes))
 	if err != nil {
-		push.RefuseBody(w, err)
+		answer.RefuseBody(w, err)
 		return
 	}
 	err = json.Unmarshal(body, &asked)
@@ -228,15 +239,15 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("more than " + strconv.Itoa(explainedChannels) + " channels")
 	}
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code,
 			`the body is not {"token": "…", "channels": ["…"]}: `+err.Error())
 		return
 	}
-	e, refused := s.ExplainToken(asked.Token, asked.Channels)
+	e, refused := s.server.ExplainToken(asked.Token, asked.Channels)
 	shown := explainedToken{User: e.User, Channel: e.Channel, Header: e.Header, Claims: []shownClaim{},
 		Channels: []shownChannel{}}
 	if refused != nil {
-		shown.Error = strings.TrimPrefix(push.OneLine(refused), "push: ")
+		shown.Error = strings.TrimPrefix(hub.OneLine(refused), "push: ")
 	} else if !e.Ends.IsZero() {
 		shown.Ends = &e.Ends
 	}
@@ -253,6 +264,6 @@ func (s *Door) serveToken(w http.ResponseWriter, r *http.Request) {
 // each reason there have been.
 func (s *Door) serveRefusals(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
-	counts, list, last := s.Refusals(after)
+	counts, list, last := s.server.Refusals(after)
 	writeShown(w, map[string]any{"counts": counts, "refusals": list, "last": last})
 }

@@ -64,7 +64,7 @@ func (c Config) withDefaults() Config {
 
 // New returns a bus. Publish calls the receivers and returns when they have returned, so the bus
 // has no queue. Publications that wait for the same channel are delivered together. Several nodes
-// may share a bus. Histories end with the process.
+// may share a bus, which the first Shutdown of one closes for all. Histories end with the process.
 func New(c Config) *Bus {
 	c = c.withDefaults()
 	b := &Bus{config: c, seed: maphash.MakeSeed()}

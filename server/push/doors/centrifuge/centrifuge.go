@@ -16,7 +16,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -32,8 +34,8 @@ type Door struct{}
 func New() Door { return Door{} }
 
 // Forms implements Door.
-func (Door) Forms() []push.Form {
-	return []push.Form{
+func (Door) Forms() []hub.Form {
+	return []hub.Form{
 		form{centrifuge.JSON, inSocket, false},
 		form{centrifuge.Protobuf, inSocket, false},
 		form{centrifuge.JSON, inResponse, false},
@@ -47,8 +49,8 @@ func (Door) Forms() []push.Form {
 }
 
 // Open implements Door. The paths are below /connection/, and /emulation.
-func (Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	sockets, streams := newSockets(s), newStreams(s)
+func (Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
+	sockets, streams := newSockets(h), newStreams(h)
 	return func(mux *http.ServeMux) {
 		for path, serve := range map[string]http.HandlerFunc{
 			"/connection/websocket":       sockets.serve,
@@ -58,9 +60,9 @@ func (Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 			"/connection/uni_http_stream": streams.serveUniResponse,
 			"/connection/uni_sse":         streams.serveUniEvents,
 		} {
-			mux.HandleFunc(path, s.UnlessDraining(s.LimitConnections(servesAll(path, serve))))
+			mux.HandleFunc(path, h.UnlessDraining(h.LimitConnections(servesAll(path, serve))))
 		}
-		mux.HandleFunc("/emulation", s.UnlessDraining(streams.serveEmulation))
+		mux.HandleFunc("/emulation", h.UnlessDraining(streams.serveEmulation))
 	}, nil
 }
 
@@ -80,7 +82,7 @@ func servesAll(path string, next http.HandlerFunc) http.HandlerFunc {
 			case !known && !strings.HasPrefix(name, "cf_"), values[0] == "":
 			case name == "cf_connect" && strings.HasSuffix(path, "sse"): // the first commands
 			case !slices.Contains(served, values[0]):
-				push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+				answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code,
 					fmt.Sprintf("the parameter %s=%s is not served",
 						name,
 						values[0]))
@@ -107,8 +109,8 @@ type form struct {
 	uni     bool // clients send nothing after connect, and read pushes without replies around them
 }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+func (f form) Publications(channel string, list []bus.Publication) []byte {
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
@@ -118,8 +120,8 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 
 // Deltas implements DeltaForm. In JSON the data of such a publication is a string: the delta, or
 // the text of the whole data.
-func (f form) Deltas(channel string, list []push.Publication, base *push.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+func (f form) Deltas(channel string, list []bus.Publication, base *bus.Publication) []byte {
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for i := range list {
 		shown := f.shown(&list[i])
 		if whole := shown.Data; base != nil {
@@ -149,16 +151,16 @@ func (f form) quote(p *centrifuge.Publication) {
 }
 
 // shown returns p as clients see it. JSON has no bytes, so that other kinds of data become strings.
-func (f form) shown(p *push.Publication) centrifuge.Publication {
+func (f form) shown(p *bus.Publication) centrifuge.Publication {
 	data := p.Data
 	if f.codec == centrifuge.JSON {
-		data = push.JSONOf(p)
+		data = hub.JSONOf(p)
 	}
 	return centrifuge.Publication{Data: data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
 
 // listed returns publications for a reply.
-func (f form) listed(list []push.Publication) []centrifuge.Publication {
+func (f form) listed(list []bus.Publication) []centrifuge.Publication {
 	shown := make([]centrifuge.Publication, len(list))
 	for i := range list {
 		shown[i] = f.shown(&list[i])
@@ -176,7 +178,7 @@ func (f form) Notice(channel string, n bus.Notice) []byte {
 	return f.frame(f.appendPush(nil, &push))
 }
 
-func (f form) Unsubscribed(channel string, why push.Unsubscription) []byte {
+func (f form) Unsubscribed(channel string, why answer.Unsubscription) []byte {
 	told := centrifuge.Unsubscribed(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Channel: channel, Unsubscribe: &told}))
 }
@@ -187,7 +189,7 @@ func (f form) Ping() (payload []byte, answered bool) {
 
 // Subscribed implements form. The push has no place for publications that the client has missed:
 // they follow it, and the position is the one before them.
-func (f form) Subscribed(channel string, hello push.Welcome) []byte {
+func (f form) Subscribed(channel string, hello hub.Welcome) []byte {
 	told := centrifuge.SubscribeResult{Recoverable: hello.Recoverable, Position: centrifuge.Position(hello.At),
 		Data: f.answerData(hello.Data)}
 	if len(hello.Publications) > 0 {
@@ -207,27 +209,27 @@ func (f form) Refreshed(ttl uint32) []byte {
 }
 
 // lastMessage says why a response ends. A WebSocket's close frame says it by itself.
-func (f form) lastMessage(why push.Disconnect) []byte {
+func (f form) lastMessage(why answer.Disconnect) []byte {
 	told := centrifuge.Disconnect(why)
 	return f.frame(f.appendPush(nil, &centrifuge.Push{Disconnect: &told}))
 }
 
-func (f form) Share(payload []byte) push.Shared {
+func (f form) Share(payload []byte) hub.Shared {
 	switch {
 	case f.framing != inSocket:
 		return web.NewChunk(payload)
 	case f.codec == centrifuge.Protobuf:
-		return push.PrepareMessage(websocket.OpBinary, payload)
+		return hub.PrepareMessage(websocket.OpBinary, payload)
 	}
-	return push.PrepareMessage(websocket.OpText, payload)
+	return hub.PrepareMessage(websocket.OpText, payload)
 }
 
 // socket returns the transport for a WebSocket.
-func (f form) socket(c *websocket.Conn) push.Transport {
+func (f form) socket(c *websocket.Conn) hub.Transport {
 	if f.codec == centrifuge.Protobuf {
-		return push.BinarySocket{TextSocket: push.TextSocket{Conn: c}}
+		return hub.BinarySocket{TextSocket: hub.TextSocket{Conn: c}}
 	}
-	return push.TextSocket{Conn: c}
+	return hub.TextSocket{Conn: c}
 }
 
 func (f form) OneWay() bool { return f.uni }

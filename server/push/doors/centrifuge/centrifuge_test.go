@@ -4,9 +4,10 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -59,8 +60,9 @@ func TestFormsTellEnds(t *testing.T) {
 	for _, one := range New().Forms() {
 		f := one.(form)
 		for name, payload := range map[string][]byte{
-			"the last message":  f.lastMessage(push.DisconnectShutdown),
-			"an unsubscription": f.Unsubscribed("news", push.Unsubscription{Code: 2500, Reason: "insufficient state"}),
+			"the last message": f.lastMessage(answer.DisconnectShutdown),
+			"an unsubscription": f.Unsubscribed("news", answer.Unsubscription{Code: 2500,
+				Reason: "insufficient state"}),
 		} {
 			if len(payload) == 0 {
 				t.Errorf("%+v has nothing for %s", f, name)

@@ -6,7 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -23,7 +29,7 @@ var (
 // RunMessage runs one message of a client, and sends the replies. The session has one of the door's
 // forms. Its messages are run one at a time, in their order. RunMessage does not keep p. It is for
 // who carries the protocol over another transport.
-func RunMessage(s *push.Session, p []byte) {
+func RunMessage(s *hub.Session, p []byte) {
 	if s.Form().(form).uni {
 		runConnectRequest(s, p)
 		return
@@ -33,20 +39,20 @@ func RunMessage(s *push.Session, p []byte) {
 
 // runCommands runs one message of a client that sends commands. The transport makes one call at a
 // time. runCommands does not keep p.
-func runCommands(s *push.Session, p []byte) {
+func runCommands(s *hub.Session, p []byte) {
 	runBatch(s, func(b *batch) error { return b.runAll(p) })
 }
 
 // runConnectRequest runs the one message of a client that only receives: a connect request. Later
 // messages are pongs, or are ignored.
-func runConnectRequest(s *push.Session, p []byte) {
+func runConnectRequest(s *hub.Session, p []byte) {
 	if s.IsConnected() {
 		return
 	}
 	runBatch(s, func(b *batch) error {
 		request, err := b.form.codec.ParseConnect(p)
 		if err != nil {
-			return errors.Join(push.DisconnectBadRequest, err)
+			return errors.Join(answer.DisconnectBadRequest, err)
 		}
 		err = b.connect(&centrifuge.Command{ID: 1, Connect: &request})
 		if err == nil && b.s.IsRefused() {
@@ -58,24 +64,24 @@ func runConnectRequest(s *push.Session, p []byte) {
 
 // endingOf returns how a client is told of an error that has no replies. The client comes back
 // unless it may not be here, as with a centrifuge server.
-func endingOf(e push.Error) push.Disconnect {
+func endingOf(e answer.Error) answer.Disconnect {
 	switch e.Code {
-	case push.ErrTokenExpired.Code:
-		return push.DisconnectExpired
-	case push.ErrTooManyRequests.Code:
-		return push.DisconnectTooManyRequests
-	case push.ErrPermissionDenied.Code:
-		return push.DisconnectPermissionDenied
+	case answer.ErrTokenExpired.Code:
+		return answer.DisconnectExpired
+	case answer.ErrTooManyRequests.Code:
+		return answer.DisconnectTooManyRequests
+	case answer.ErrPermissionDenied.Code:
+		return answer.DisconnectPermissionDenied
 	}
-	return push.DisconnectServerError
+	return answer.DisconnectServerError
 }
 
-func runBatch(s *push.Session, run func(*batch) error) {
+func runBatch(s *hub.Session, run func(*batch) error) {
 	if s.IsClosing() {
 		return
 	}
 	b := batches.Get().(*batch)
-	b.s, b.form, b.refusal = s, s.Form().(form), push.Error{}
+	b.s, b.form, b.refusal = s, s.Form().(form), answer.Error{}
 	err := run(b)
 	b.flush()
 	b.s = nil
@@ -87,11 +93,11 @@ func runBatch(s *push.Session, run func(*batch) error) {
 
 // A batch collects the replies to one message, so that they leave in one message.
 type batch struct {
-	s    *push.Session
+	s    *hub.Session
 	form form
 	out  []byte
 
-	refusal push.Error // of connect, for a client that gets no replies
+	refusal answer.Error // of connect, for a client that gets no replies
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -99,12 +105,12 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // runAll runs the commands of a message until one ends the connection. The error has the reason.
 func (b *batch) runAll(p []byte) error {
 	for count := 1; ; count++ {
-		if count > b.s.Server().Limits().Commands {
-			return errors.Join(push.DisconnectBadRequest, errTooManyCommands)
+		if count > b.s.Hub().Limits().Commands {
+			return errors.Join(answer.DisconnectBadRequest, errTooManyCommands)
 		}
 		n, c, err := b.form.codec.Parse(p)
 		if err != nil {
-			return errors.Join(push.DisconnectBadRequest, err)
+			return errors.Join(answer.DisconnectBadRequest, err)
 		}
 		if err := b.run(&c); err != nil {
 			return err
@@ -128,7 +134,7 @@ func (b *batch) run(c *centrifuge.Command) error {
 	case c.IsPong():
 		return b.s.Pong()
 	case c.ID == 0 && c.Send == nil:
-		return errors.Join(push.DisconnectBadRequest, errNoID)
+		return errors.Join(answer.DisconnectBadRequest, errNoID)
 	}
 	if refused, err := b.aboveRate(c); refused {
 		return err
@@ -144,7 +150,7 @@ func (b *batch) run(c *centrifuge.Command) error {
 	case centrifuge.Refresh:
 		return b.refresh(c)
 	case centrifuge.None:
-		return errors.Join(push.DisconnectBadRequest, errUnknownMethod)
+		return errors.Join(answer.DisconnectBadRequest, errUnknownMethod)
 	}
 	return b.runInChannel(c)
 }
@@ -184,7 +190,7 @@ func (b *batch) runInChannel(c *centrifuge.Command) error {
 	case centrifuge.PresenceStats:
 		return b.presenceStats(c)
 	}
-	b.fail(c, push.ErrNotAvailable)
+	b.fail(c, answer.ErrNotAvailable)
 	return nil
 }
 
@@ -193,24 +199,24 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	if reason := new(push.Disconnect); errors.As(err, reason) {
+	if reason := new(answer.Disconnect); errors.As(err, reason) {
 		return err
 	}
-	answer := push.ErrInternal
-	if !errors.As(err, &answer) {
-		b.s.Server().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
+	shown := answer.ErrInternal
+	if !errors.As(err, &shown) {
+		b.s.Hub().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
 			"error",
 			err)
 	}
-	if answer == push.ErrPermissionDenied && !b.form.uni && !push.IsHookRefusal(err) {
-		b.s.Refused(push.RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
+	if shown == answer.ErrPermissionDenied && !b.form.uni && !hub.IsHookRefusal(err) {
+		b.s.Refused(hub.RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}
-	b.fail(c, answer)
+	b.fail(c, shown)
 	return nil
 }
 
-func (b *batch) fail(c *centrifuge.Command, e push.Error) {
+func (b *batch) fail(c *centrifuge.Command, e answer.Error) {
 	if b.form.uni {
 		b.refusal = e // the ending follows
 		return
@@ -230,8 +236,8 @@ func (b *batch) flush() {
 	if len(b.out) == 0 {
 		return
 	}
-	message := push.Message{Payload: b.form.frame(b.out)}
-	if b.s.Offer(&message) == push.OfferFull {
+	message := hub.Message{Payload: b.form.frame(b.out)}
+	if b.s.Offer(&message) == hub.OfferFull {
 		b.s.TooSlow("", len(message.Payload))
 	}
 	b.out = b.out[:0]
@@ -240,21 +246,21 @@ func (b *batch) flush() {
 func (b *batch) connect(c *centrifuge.Command) error {
 	s := b.s
 	ask := c.Connect
-	g, err := s.Connect(push.ConnectRequest{Token: ask.Token, Data: ask.Data, Name: ask.Name, Version: ask.Version,
+	g, err := s.Connect(hub.ConnectRequest{Token: ask.Token, Data: ask.Data, Name: ask.Name, Version: ask.Version,
 		Channels: ask.Channels()})
 	if err != nil {
 		return b.failed(c, err)
 	}
 	result := centrifuge.ConnectResult{
-		Client: s.ID(), Version: s.Server().Version(),
+		Client: s.ID(), Version: s.Hub().Version(),
 		Expires: !g.Ends.IsZero() && !g.Hooked, Data: b.form.answerData(g.Data),
-		Ping: uint32(s.Server().Timing().Ping / time.Second), Pong: s.AnswersPings(),
+		Ping: uint32(s.Hub().Timing().Ping / time.Second), Pong: s.AnswersPings(),
 	}
 	if result.Expires {
-		result.TTL = s.Server().TTL(g.Ends)
+		result.TTL = s.Hub().TTL(g.Ends)
 	}
 	if result.Session = s.SessionID(); result.Session != "" && !b.form.uni {
-		result.Node = s.Server().NodeID()
+		result.Node = s.Hub().NodeID()
 	}
 	channels := g.Channels
 	if b.form.uni && !g.Hooked {
@@ -272,10 +278,10 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	infos map[string][]byte) error {
 	b.flush()
 	b.s.Hold()
-	made, err := b.s.SubscribeFirst(channels, func(name string) (w push.SubscribeCommand, err error) {
+	made, err := b.s.SubscribeFirst(channels, func(name string) (w hub.SubscribeCommand, err error) {
 		if ask := c.Connect.Subs[name]; ask != nil {
 			if w, err = requestOf(ask); err != nil {
-				err = errors.Join(push.DisconnectBadRequest, err)
+				err = errors.Join(answer.DisconnectBadRequest, err)
 			}
 		}
 		if info := infos[name]; info != nil {
@@ -292,11 +298,11 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	}
 	first := b.form.frame(b.out)
 	b.out = b.out[:0]
-	if b.s.LetGo(first) == push.OfferFull {
+	if b.s.LetGo(first) == hub.OfferFull {
 		b.s.TooSlow("", len(first))
 	}
-	if err != nil && !errors.As(err, new(push.Disconnect)) {
-		err = errors.Join(push.DisconnectServerError, err)
+	if err != nil && !errors.As(err, new(answer.Disconnect)) {
+		err = errors.Join(answer.DisconnectServerError, err)
 	}
 	return err
 }
@@ -325,7 +331,7 @@ func (b *batch) rpc(c *centrifuge.Command) error {
 // checkData returns data of a hook as the codec carries it.
 func (f form) checkData(data []byte) ([]byte, error) {
 	if f.codec == centrifuge.JSON && len(data) > 0 {
-		return push.CompactJSON(data)
+		return hub.CompactJSON(data)
 	}
 	return data, nil
 }
@@ -354,10 +360,10 @@ func (b *batch) refresh(c *centrifuge.Command) error {
 func (b *batch) subscribe(c *centrifuge.Command) error {
 	ask := c.Subscribe
 	if ask.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	if ask.Type != 0 { // a map or a poll
-		b.fail(c, push.ErrBadRequest)
+		b.fail(c, answer.ErrBadRequest)
 		return nil
 	}
 	w, err := requestOf(ask)
@@ -367,7 +373,7 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	if err != nil {
 		return b.failed(c, err)
 	}
-	err = b.s.Subscribe(ask.Channel, w, func(hello push.Welcome) {
+	err = b.s.Subscribe(ask.Channel, w, func(hello hub.Welcome) {
 		result := b.form.subscribeResult(hello)
 		b.reply(&centrifuge.Reply{ID: c.ID, Subscribe: &result})
 		b.flush()
@@ -375,8 +381,8 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	return b.failed(c, err)
 }
 
-func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err error) {
-	w = push.SubscribeCommand{Recover: ask.Recover, Since: push.Position{Offset: ask.Offset, Epoch: ask.Epoch},
+func requestOf(ask *centrifuge.SubscribeRequest) (w hub.SubscribeCommand, err error) {
+	w = hub.SubscribeCommand{Recover: ask.Recover, Since: bus.Position{Offset: ask.Offset, Epoch: ask.Epoch},
 		Complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, JoinLeave: ask.JoinLeave, Token: ask.Token,
 		Delta: ask.Delta == "fossil", Data: ask.Data}
 	switch unknown := ask.Flag &^ centrifuge.Flags; {
@@ -385,26 +391,26 @@ func requestOf(ask *centrifuge.SubscribeRequest) (w push.SubscribeCommand, err e
 	case unknown != 0:
 		return w, notServed(fmt.Sprintf("the flag %d", unknown))
 	case ask.Filter != nil:
-		w.Filter, err = filterOf(ask.Filter, new(push.FilterSize), 1)
+		w.Filter, err = filterOf(ask.Filter, new(policy.FilterSize), 1)
 	}
 	return w, err
 }
 
 // notServed is the answer to a command that asks for something that the server would not do.
 func notServed(what string) error {
-	return push.Error{Code: push.ErrBadRequest.Code,
-		Message: push.ErrBadRequest.Message + ": " + what + " is not served"}
+	return answer.Error{Code: answer.ErrBadRequest.Code,
+		Message: answer.ErrBadRequest.Message + ": " + what + " is not served"}
 }
 
 // filterOf converts a filter. The error is a ErrBadRequest.
-func filterOf(node *centrifuge.FilterNode, size *push.FilterSize, depth int) (*push.TagFilter, error) {
+func filterOf(node *centrifuge.FilterNode, size *policy.FilterSize, depth int) (*policy.TagFilter, error) {
 	if node == nil {
-		return nil, push.ErrBadRequest
+		return nil, answer.ErrBadRequest
 	}
 	if err := size.Grow(depth, len(node.Values)); err != nil {
 		return nil, err
 	}
-	f := &push.TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
+	f := &policy.TagFilter{Op: node.Op, Key: node.Key, Compare: node.Compare, Value: node.Value, Values: node.Values}
 	for _, child := range node.Nodes {
 		converted, err := filterOf(child, size, depth+1)
 		if err != nil {
@@ -415,7 +421,7 @@ func filterOf(node *centrifuge.FilterNode, size *push.FilterSize, depth int) (*p
 	return f, f.Prepare()
 }
 
-func (f form) subscribeResult(hello push.Welcome) centrifuge.SubscribeResult {
+func (f form) subscribeResult(hello hub.Welcome) centrifuge.SubscribeResult {
 	result := centrifuge.SubscribeResult{
 		Expires: hello.Expires, TTL: hello.TTL, Recoverable: hello.Recoverable, Position: centrifuge.Position(hello.At),
 		WasRecovering: hello.WasRecovering, Recovered: hello.Recovered, Publications: f.listed(hello.Publications),
@@ -432,7 +438,7 @@ func (f form) subscribeResult(hello push.Welcome) centrifuge.SubscribeResult {
 func (b *batch) unsubscribe(c *centrifuge.Command) error {
 	name := c.Unsubscribe.Channel
 	if name == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	b.s.Unsubscribe(name)
 	b.done(c, centrifuge.Unsubscribe)
@@ -442,15 +448,15 @@ func (b *batch) unsubscribe(c *centrifuge.Command) error {
 func (b *batch) publish(c *centrifuge.Command) error {
 	p := c.Publish
 	if p.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	// Replies to earlier commands go first: the client may receive its own publication.
 	b.flush()
 	if p.Type != 0 { // into a map
-		b.fail(c, push.ErrNotAvailable)
+		b.fail(c, answer.ErrNotAvailable)
 		return nil
 	}
-	err := b.s.Publish(p.Channel, push.Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
+	err := b.s.Publish(p.Channel, bus.Publication{Data: p.Data, Kind: b.form.kindOf(p.Data)},
 		b.form.codec == centrifuge.Protobuf)
 	if err != nil {
 		return b.failed(c, err)
@@ -460,21 +466,21 @@ func (b *batch) publish(c *centrifuge.Command) error {
 }
 
 // kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
-func (f form) kindOf(data []byte) push.Kind {
+func (f form) kindOf(data []byte) bus.Kind {
 	if f.codec == centrifuge.Protobuf {
-		return push.KindOf(data)
+		return hub.KindOf(data)
 	}
-	return push.JSON
+	return bus.JSON
 }
 
 // subRefresh replaces the token of a subscription.
 func (b *batch) subRefresh(c *centrifuge.Command) error {
 	ask := c.SubRefresh
 	if ask.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	if ask.Type != 0 { // of a map or a poll
-		b.fail(c, push.ErrBadRequest)
+		b.fail(c, answer.ErrBadRequest)
 		return nil
 	}
 	ttl, err := b.s.RefreshSubscription(ask.Channel, ask.Token)
@@ -488,9 +494,9 @@ func (b *batch) subRefresh(c *centrifuge.Command) error {
 func (b *batch) history(c *centrifuge.Command) error {
 	ask := c.History
 	if ask.Channel == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
-	h, err := b.s.History(ask.Channel, push.Query{Since: (*push.Position)(ask.Since), Limit: int(ask.Limit),
+	h, err := b.s.History(ask.Channel, bus.Query{Since: (*bus.Position)(ask.Since), Limit: int(ask.Limit),
 		Reverse: ask.Reverse})
 	if err != nil {
 		return b.failed(c, err)
@@ -499,14 +505,14 @@ func (b *batch) history(c *centrifuge.Command) error {
 	return nil
 }
 
-func (f form) historyResult(h push.History) *centrifuge.HistoryResult {
+func (f form) historyResult(h bus.History) *centrifuge.HistoryResult {
 	return &centrifuge.HistoryResult{Publications: f.listed(h.Publications), Position: centrifuge.Position(h.Top)}
 }
 
 func (b *batch) presence(c *centrifuge.Command) error {
 	name := c.Presence.Channel
 	if name == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	there, err := b.s.Presence(name, false)
 	if err != nil {
@@ -516,7 +522,7 @@ func (b *batch) presence(c *centrifuge.Command) error {
 	return nil
 }
 
-func shownPresence(list []push.ClientInfo) *centrifuge.PresenceResult {
+func shownPresence(list []bus.ClientInfo) *centrifuge.PresenceResult {
 	shown := make([]centrifuge.ClientInfo, len(list))
 	for i, info := range list {
 		shown[i] = centrifuge.ClientInfo(info)
@@ -527,7 +533,7 @@ func shownPresence(list []push.ClientInfo) *centrifuge.PresenceResult {
 func (b *batch) presenceStats(c *centrifuge.Command) error {
 	name := c.PresenceStats.Channel
 	if name == "" {
-		return errors.Join(push.DisconnectBadRequest, errNoChannel)
+		return errors.Join(answer.DisconnectBadRequest, errNoChannel)
 	}
 	there, err := b.s.Presence(name, true)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/websocket"
@@ -14,25 +14,25 @@ import (
 
 // sockets serves the protocol over WebSocket.
 type sockets struct {
-	server       *push.Server
+	hub          *hub.Hub
 	both, pushes [2]*websocket.Options // by codec: for clients that send commands, and for others
 }
 
-func newSockets(server *push.Server) *sockets {
-	s := &sockets{server: server}
+func newSockets(h *hub.Hub) *sockets {
+	s := &sockets{hub: h}
 	for codec, subprotocol := range []string{"centrifuge-json", "centrifuge-protobuf"} {
 		for uni, options := range map[bool]*[2]*websocket.Options{false: &s.both, true: &s.pushes} {
 			f := form{centrifuge.Codec(codec), inSocket, uni}
-			o := server.WebSocketOptions(subprotocol)
+			o := h.WebSocketOptions(subprotocol)
 			o.OnOpen = func(c *websocket.Conn) {
-				s := server.Start(f.socket(c), f)
-				if asking, ok := c.Value().(*push.Asking); ok {
-					s.Introduce(asking, push.Grant{})
+				s := h.Start(f.socket(c), f)
+				if asking, ok := c.Value().(*hub.Asking); ok {
+					s.Introduce(asking, hub.Grant{})
 				}
 				c.SetValue(s)
 			}
-			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*push.Session), p) }
-			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*push.Session).Ended() }
+			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*hub.Session), p) }
+			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*hub.Session).Ended() }
 			options[codec] = o
 		}
 	}
@@ -48,14 +48,14 @@ func (s *sockets) serveUni(w http.ResponseWriter, r *http.Request) {
 
 func (s *sockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
 	var value any
-	if asking := s.server.Asking(r); asking != nil {
+	if asking := s.hub.Asking(r); asking != nil {
 		if value = asking; asking.KeepsValues() {
 			r = r.WithContext(context.Background()) // else the WebSocket keeps them for life
 		}
 	}
 	if _, err := websocket.AcceptWith(w, r, options[codecOf(r)], value); err != nil {
 		// Accept has sent the error response
-		s.server.Logger().Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
+		s.hub.Logger().Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
 	}
 }
 

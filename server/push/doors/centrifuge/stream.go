@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -14,7 +16,7 @@ import (
 // streams serves the protocol over responses that do not end. What the client sends comes
 // in requests to /emulation.
 type streams struct {
-	server *push.Server
+	hub *hub.Hub
 
 	mu       sync.Mutex
 	sessions map[string]*emulated // by secret; as many as there are such clients
@@ -22,12 +24,12 @@ type streams struct {
 
 // An emulated is a client whose commands come in requests of their own.
 type emulated struct {
-	s       *push.Session
+	s       *hub.Session
 	running sync.Mutex // held while commands of one request run
 }
 
-func newStreams(s *push.Server) *streams {
-	return &streams{server: s, sessions: make(map[string]*emulated)}
+func newStreams(h *hub.Hub) *streams {
+	return &streams{hub: h, sessions: make(map[string]*emulated)}
 }
 
 // serveResponse serves http_stream. The body of the request holds the first commands.
@@ -68,25 +70,25 @@ func requestCodec(r *http.Request) centrifuge.Codec {
 
 // readFrame returns what the client sends, at most Limits.Frame bytes, or answers with an error.
 func (c *streams) readFrame(w http.ResponseWriter, r *http.Request, methods ...string) ([]byte, bool) {
-	if !push.AllowMethod(w, r, methods...) {
+	if !answer.AllowMethod(w, r, methods...) {
 		return nil, false
 	}
-	limit := c.server.Limits().Frame
+	limit := c.hub.Limits().Frame
 	if r.Method == http.MethodGet {
 		asked := r.URL.Query().Get("cf_connect")
 		switch {
 		case len(asked) > limit:
-			push.WriteTooLarge(w, limit)
+			answer.WriteTooLarge(w, limit)
 			return nil, false
 		case asked == "":
-			push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, "cf_connect in the query is missing")
+			answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, "cf_connect in the query is missing")
 			return nil, false
 		}
 		return []byte(asked), true
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		push.RefuseBody(w, err)
+		answer.RefuseBody(w, err)
 		return nil, false
 	}
 	return body, true
@@ -100,23 +102,23 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 	h.Set("Cache-Control", "private, no-cache, no-store, must-revalidate, max-age=0")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep messages back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	client := &push.StreamClient{LastMessage: f.lastMessage}
+	client := &hub.StreamClient{LastMessage: f.lastMessage}
 	if !f.uni {
-		client.Secret = c.server.NewID()
+		client.Secret = c.hub.NewID()
 	}
-	t := push.NewStreamTransport(r.RemoteAddr, client)
-	s := c.server.Start(t, f)
-	s.Introduce(c.server.Asking(r), push.Grant{})
+	t := hub.NewStreamTransport(r.RemoteAddr, client)
+	s := c.hub.Start(t, f)
+	s.Introduce(c.hub.Asking(r), hub.Grant{})
 	c.add(client.Secret, s)
 	RunMessage(s, first)
-	stream, err := c.server.Detach(w)
+	stream, err := c.hub.Detach(w)
 	if err != nil {
 		c.remove(client.Secret)
 		s.Ended()
-		c.server.NotDetached(w, r, err)
+		c.hub.NotDetached(w, r, err)
 		return
 	}
-	if t.Open(stream, nil) == push.ErrQueueFull {
+	if t.Open(stream, nil) == hub.ErrQueueFull {
 		s.TooSlow("", 0)
 	}
 	stream.OnClose(func() {
@@ -125,7 +127,7 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 	})
 }
 
-func (c *streams) add(secret string, s *push.Session) {
+func (c *streams) add(secret string, s *hub.Session) {
 	if secret == "" {
 		return
 	}
@@ -158,12 +160,12 @@ func (c *streams) serveEmulation(w http.ResponseWriter, r *http.Request) {
 	}
 	request, err := requestCodec(r).ParseEmulation(body)
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return
 	}
 	e := c.find(request.Session)
 	if e == nil {
-		push.WriteError(w, http.StatusNotFound, push.ErrBadRequest.Code, errNoSession.Error())
+		answer.WriteError(w, http.StatusNotFound, answer.ErrBadRequest.Code, errNoSession.Error())
 		return
 	}
 	e.running.Lock()

@@ -10,14 +10,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 )
 
 // serve answers requests to the hub: GET subscribes, POST publishes.
 func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Link", "<"+hubPath+`>; rel="mercure"`)
-	if !push.AllowMethod(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
+	if !answer.AllowMethod(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
 		return
 	}
 	if r.Method == http.MethodPost {
@@ -36,14 +39,14 @@ func checkParameters(query url.Values) error {
 				name)
 		}
 	}
-	return push.CheckQuery(query, "topic", "lastEventID", "Last-Event-ID", "authorization")
+	return answer.CheckQuery(query, "topic", "lastEventID", "Last-Event-ID", "authorization")
 }
 
 // serveSubscribe answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
 func (h *Hub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	topics, err := compileAll(query["topic"], h.Limits().Channels)
+	topics, err := compileAll(query["topic"], h.hub.Limits().Channels)
 	if err == nil {
 		err = checkParameters(query)
 	}
@@ -51,7 +54,7 @@ func (h *Hub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("the parameter topic is missing: " + hubPath + "?topic=https://example.com/books/{id}")
 	}
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return
 	}
 	who, err := h.subscriber(r)
@@ -87,13 +90,13 @@ func lastEventID(r *http.Request, query map[string][]string) string {
 
 func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want mercure.Interest,
 	last string) {
-	t := push.NewStreamTransport(r.RemoteAddr, nil)
-	s := h.StartConnected(t, form{}, who.Grant)
+	t := hub.NewStreamTransport(r.RemoteAddr, nil)
+	s := h.hub.StartConnected(t, form{}, who.Grant)
 	var from resume
 	err := h.join(s, want, last, func(found resume) {
 		if from = found; len(from.missed) > 0 {
 			// the transport keeps it until it is open, so there is no error
-			t.Send(&push.Message{Payload: form{}.Publications("", from.missed)})
+			t.Send(&hub.Message{Payload: form{}.Publications("", from.missed)})
 		}
 	})
 	if err != nil {
@@ -105,11 +108,11 @@ func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want merc
 		w.Header().Set("Last-Event-ID", from.from)
 	}
 	end := h.announced(s, want.Topics, who.payload)
-	stream, err := h.Detach(w)
+	stream, err := h.hub.Detach(w)
 	if err != nil {
 		end()
 		s.Ended()
-		h.NotDetached(w, r, err)
+		h.hub.NotDetached(w, r, err)
 		return
 	}
 	s.OpenEvents(t, stream, func() {
@@ -121,11 +124,11 @@ func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want merc
 // refuseJoin answers a client that could not be subscribed.
 func (h *Hub) refuseJoin(w http.ResponseWriter, err error) {
 	if errors.Is(err, mercure.ErrTooMany) {
-		push.WriteError(w, http.StatusTooManyRequests, push.ErrLimitExceeded.Code, textOf(err))
+		answer.WriteError(w, http.StatusTooManyRequests, answer.ErrLimitExceeded.Code, textOf(err))
 		return
 	}
-	h.Logger().Error("push: a Mercure subscriber could not be subscribed", "error", err)
-	push.WriteError(w, http.StatusServiceUnavailable, push.ErrInternal.Code,
+	h.hub.Logger().Error("push: a Mercure subscriber could not be subscribed", "error", err)
+	answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code,
 		"the subscription failed; the server's log has the reason")
 }
 
@@ -135,7 +138,7 @@ func (h *Hub) limited(next http.HandlerFunc) http.HandlerFunc {
 		switch {
 		case r.Method != http.MethodPost:
 			next(w, r)
-		case h.MayCallNow(w, r):
+		case h.hub.MayCallNow(w, r):
 			h.serve(w, r)
 		}
 	}
@@ -143,7 +146,7 @@ func (h *Hub) limited(next http.HandlerFunc) http.HandlerFunc {
 
 // limitedLists counts lists of subscriptions as calls.
 func (h *Hub) limitedLists(w http.ResponseWriter, r *http.Request) {
-	if h.MayCallNow(w, r) {
+	if h.hub.MayCallNow(w, r) {
 		h.serveSubscriptions(w, r)
 	}
 }
@@ -158,28 +161,28 @@ func (h *Hub) servePublish(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	if err := push.CheckQuery(r.URL.Query(), "authorization"); err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+	if err := answer.CheckQuery(r.URL.Query(), "authorization"); err != nil {
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return
 	}
-	limit := formFactor*h.Limits().Publication + push.BodySlack
+	limit := formFactor*h.hub.Limits().Publication + hub.BodySlack
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
-		push.RefuseBody(w, err)
+		answer.RefuseBody(w, err)
 		return
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code,
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code,
 			"the body is not application/x-www-form-urlencoded")
 		return
 	}
 	u, err := mercure.ParseUpdate(form)
 	switch {
 	case err != nil:
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, textOf(err))
-	case len(u.Data) > h.Limits().Publication:
-		push.WriteTooLarge(w, h.Limits().Publication)
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, textOf(err))
+	case len(u.Data) > h.hub.Limits().Publication:
+		answer.WriteTooLarge(w, h.hub.Limits().Publication)
 	default:
 		h.publishFor(w, r, may, u)
 	}
@@ -205,18 +208,18 @@ func (h *Hub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.S
 	}
 	id, err := h.publish(r.Context(), u)
 	switch {
-	case errors.Is(err, push.ErrBadData):
-		push.WriteTooLarge(w, h.Limits().Publication)
+	case errors.Is(err, hub.ErrBadData):
+		answer.WriteTooLarge(w, h.hub.Limits().Publication)
 	case errors.Is(err, errID):
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, strings.TrimPrefix(err.Error(),
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, strings.TrimPrefix(err.Error(),
 			"push: mercure: "))
 	case err != nil:
-		e := h.Explain("mercure publish", err)
+		e := answer.FailureOf(h.hub.Logger(), "mercure publish", err)
 		status := e.Status
 		if status == 0 {
 			status = http.StatusInternalServerError
 		}
-		push.WriteError(w, status, e.Code, e.Message)
+		answer.WriteError(w, status, e.Code, e.Message)
 	default:
 		header := w.Header()
 		header.Set("Content-Type", "text/plain; charset=utf-8")

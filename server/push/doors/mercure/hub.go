@@ -14,7 +14,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/server/push/token"
@@ -34,29 +39,29 @@ const (
 func New(c Config) *Hub { return &Hub{config: c.withDefaults()} }
 
 // Forms implements Door.
-func (*Hub) Forms() []push.Form { return []push.Form{form{}} }
+func (*Hub) Forms() []hub.Form { return []hub.Form{form{}} }
 
 // Open implements Door. The hub costs nothing until it is used.
-func (h *Hub) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	h.open(s)
+func (h *Hub) Open(node *hub.Hub) (clients, admin func(*http.ServeMux)) {
+	h.open(node)
 	return func(mux *http.ServeMux) {
-		mux.HandleFunc(hubPath, s.UnlessDraining(h.limited(s.LimitConnections(h.serve))))
+		mux.HandleFunc(hubPath, node.UnlessDraining(h.limited(node.LimitConnections(h.serve))))
 		if !h.config.Subscriptions {
 			return
 		}
 		for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
-			mux.HandleFunc(subscriptionsPath+path, s.UnlessDraining(h.limitedLists))
+			mux.HandleFunc(subscriptionsPath+path, node.UnlessDraining(h.limitedLists))
 		}
 	}, nil
 }
 
 // A form writes each update as an event. The publications are those of the hub's log.
-type form struct{ push.QuietForm }
+type form struct{ hub.QuietForm }
 
 func (form) Kind() (transport, protocol string) { return "mercure", "events" }
 
-func (form) Publications(_ string, list []push.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize("", list))
+func (form) Publications(_ string, list []bus.Publication) []byte {
+	dst := make([]byte, 0, hub.EncodedSize("", list))
 	for i := range list {
 		u := updateOf(&list[i])
 		dst = u.AppendEvent(dst)
@@ -65,7 +70,7 @@ func (form) Publications(_ string, list []push.Publication) []byte {
 }
 
 // updateOf returns the update that was published as p, with an id.
-func updateOf(p *push.Publication) mercure.Update {
+func updateOf(p *bus.Publication) mercure.Update {
 	u := mercure.FromTags(p.Tags, string(p.Data))
 	if u.ID == "" {
 		u.ID = mercure.EventID(p.Epoch, p.Offset)
@@ -75,7 +80,7 @@ func updateOf(p *push.Publication) mercure.Update {
 
 func (form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
-func (form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+func (form) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
 // A Config configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
 // publishers and subscribers need tokens if clients of the other doors need them.
@@ -102,7 +107,7 @@ func (c Config) withDefaults() Config {
 	if c.HistoryAge <= 0 {
 		c.HistoryAge = time.Hour
 	}
-	c.HistorySize = min(c.HistorySize, push.MaxHistorySize)
+	c.HistorySize = min(c.HistorySize, policy.MaxHistorySize)
 	return c
 }
 
@@ -112,7 +117,7 @@ const logName = "\x00mercure"
 
 // A Hub is the door: the Receiver of the log of updates.
 type Hub struct {
-	*push.Server
+	hub        *hub.Hub
 	config     Config
 	publishers *token.Verifier // nil: no key checks their tokens
 
@@ -120,22 +125,22 @@ type Hub struct {
 	opened  bool       // until the bus is closed
 
 	mu       sync.Mutex // also orders a new subscriber among the updates
-	router   mercure.Router[*push.Session]
-	payloads map[*push.Session]subscriber // nil without Subscriptions
-	window   push.Window
+	router   mercure.Router[*hub.Session]
+	payloads map[*hub.Session]subscriber // nil without Subscriptions
+	window   hub.Window
 
-	receivers []*push.Session // of one update; reused by Receive, whose calls do not overlap
+	receivers []*hub.Session // of one update; reused by Receive, whose calls do not overlap
 }
 
 // open prepares the hub for its server.
-func (h *Hub) open(s *push.Server) {
-	h.Server, h.publishers = s, s.Tokens()
+func (h *Hub) open(node *hub.Hub) {
+	h.hub, h.publishers = node, node.Tokens()
 	if h.config.PublisherSecret != "" {
 		// A secret has no error.
-		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: s.Clock().Now})
+		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: node.Clock().Now})
 	}
 	if h.config.Subscriptions {
-		h.payloads = make(map[*push.Session]subscriber)
+		h.payloads = make(map[*hub.Session]subscriber)
 		h.serveQuestion()
 	}
 }
@@ -150,13 +155,13 @@ var errID = errors.New("push: mercure: the id is one that the hub has chosen, or
 
 // publish adds an update to the log, and returns its id.
 func (h *Hub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
-	p := push.Publication{Data: []byte(u.Data), Kind: push.Text, Tags: u.Tags()}
+	p := bus.Publication{Data: []byte(u.Data), Kind: bus.Text, Tags: u.Tags()}
 	if mercure.IsEventID(u.ID) {
 		if _, ours, err := h.placeOf(ctx, u.ID); err != nil || ours {
 			return "", cmp.Or(err, errID)
 		}
 	}
-	p.Position, err = h.PublishLog(ctx, h.topic(), p)
+	p.Position, err = h.hub.PublishLog(ctx, h.topic(), p)
 	return updateOf(&p).ID, err
 }
 
@@ -167,23 +172,23 @@ func (h *Hub) connect() error {
 	if h.opened {
 		return nil
 	}
-	ctx, cancel := h.BusDeadline(context.Background())
+	ctx, cancel := h.hub.BusDeadline(context.Background())
 	defer cancel()
-	err := h.Bus().Subscribe(ctx, h.topic(), h)
+	err := h.hub.Bus().Subscribe(ctx, h.topic(), h)
 	h.opened = err == nil
 	return err
 }
 
 // A resume says where a subscriber continues.
 type resume struct {
-	from   string             // the id of the event before the first one that the subscriber gets, or "earliest"
-	missed []push.Publication // the events that it gets first
+	from   string            // the id of the event before the first one that the subscriber gets, or "earliest"
+	missed []bus.Publication // the events that it gets first
 }
 
 // join makes s a subscriber. last is the id of its last event, "earliest", or "". Unless it is "",
 // join calls announce with what s has missed, before the first update that s gets as a subscriber.
 // announce must only queue bytes for s.
-func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce func(resume)) error {
+func (h *Hub) join(s *hub.Session, want mercure.Interest, last string, announce func(resume)) error {
 	if err := h.connect(); err != nil {
 		return err
 	}
@@ -208,7 +213,7 @@ func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce
 	if err := h.router.Join(s, want); err != nil {
 		return err
 	}
-	from := push.NewJoinPoint(past, rest)
+	from := hub.NewJoinPoint(past, rest)
 	list := slices.Concat(past.Publications, from.Rest)
 	announce(h.resumption(want, list, found))
 	return nil
@@ -220,18 +225,18 @@ func (h *Hub) join(s *push.Session, want mercure.Interest, last string, announce
 // An id that the hub has made names one place. Any other was chosen by a publisher, and another
 // publisher may have used it for a topic of its own. So it is looked for among the updates that the
 // subscriber can have received. Of several the oldest counts, so that nothing is left out.
-func (h *Hub) after(want mercure.Interest, id string) (past push.History, found string, err error) {
-	ctx, cancel := h.BusDeadline(context.Background())
+func (h *Hub) after(want mercure.Interest, id string) (past bus.History, found string, err error) {
+	ctx, cancel := h.hub.BusDeadline(context.Background())
 	defer cancel()
 	at, ours, err := h.placeOf(ctx, id)
 	if err != nil {
 		return past, "", err
 	}
-	q := push.Query{Limit: -1}
+	q := bus.Query{Limit: -1}
 	if ours {
 		q.Since = &at
 	}
-	if past, err = h.Bus().History(ctx, h.topic(), q); err != nil {
+	if past, err = h.hub.Bus().History(ctx, h.topic(), q); err != nil {
 		return past, "", err
 	}
 	if ours && past.Complete {
@@ -253,25 +258,25 @@ func (h *Hub) after(want mercure.Interest, id string) (past push.History, found 
 
 // placeOf returns the place that an id names. ours is false if the hub has not made the id in the
 // epoch of its log.
-func (h *Hub) placeOf(ctx context.Context, id string) (at push.Position, ours bool, err error) {
-	now, err := h.Bus().History(ctx, h.topic(), push.Query{})
+func (h *Hub) placeOf(ctx context.Context, id string) (at bus.Position, ours bool, err error) {
+	now, err := h.hub.Bus().History(ctx, h.topic(), bus.Query{})
 	if err != nil {
 		return at, false, err
 	}
 	offset, ours := mercure.ParseEventID(id, now.Top.Epoch)
-	return push.Position{Offset: offset, Epoch: now.Top.Epoch}, ours, nil
+	return bus.Position{Offset: offset, Epoch: now.Top.Epoch}, ours, nil
 }
 
 // resumption selects what s gets of list: the latest events that Limits allow.
-func (h *Hub) resumption(want mercure.Interest, list []push.Publication, found string) resume {
-	selected, bytes := []push.Publication{}, 0
+func (h *Hub) resumption(want mercure.Interest, list []bus.Publication, found string) resume {
+	selected, bytes := []bus.Publication{}, 0
 	for i := len(list) - 1; i >= 0; i-- {
 		p := &list[i]
 		if !want.Has(mercure.FromTags(p.Tags, "")) {
 			continue
 		}
-		bytes += push.EncodedSize("", list[i:i+1])
-		if len(selected) == h.Limits().Recovered || bytes > h.Limits().Queue {
+		bytes += hub.EncodedSize("", list[i:i+1])
+		if len(selected) == h.hub.Limits().Recovered || bytes > h.hub.Limits().Queue {
 			found = updateOf(p).ID
 			break
 		}
@@ -282,14 +287,14 @@ func (h *Hub) resumption(want mercure.Interest, list []push.Publication, found s
 }
 
 // leave ends a subscription. It does nothing for a session that is not subscribed.
-func (h *Hub) leave(s *push.Session) {
+func (h *Hub) leave(s *hub.Session) {
 	h.mu.Lock()
 	h.router.Leave(s)
 	h.mu.Unlock()
 }
 
 // Receive sends each update to its subscribers, encoded once. The bus calls it, one call at a time.
-func (h *Hub) Receive(_ string, list []push.Publication) {
+func (h *Hub) Receive(_ string, list []bus.Publication) {
 	for i := range list {
 		h.spread(list[i : i+1])
 	}
@@ -297,7 +302,7 @@ func (h *Hub) Receive(_ string, list []push.Publication) {
 
 // spread sends one update. A subscriber that joins before the lock is released gets it from the
 // window, or as a receiver; one that joins later does not get it.
-func (h *Hub) spread(one []push.Publication) {
+func (h *Hub) spread(one []bus.Publication) {
 	u := mercure.FromTags(one[0].Tags, "")
 	h.mu.Lock()
 	h.window.Keep(one)
@@ -307,18 +312,18 @@ func (h *Hub) spread(one []push.Publication) {
 		return
 	}
 	payload := form{}.Publications("", one)
-	m := &push.Message{Payload: payload, Shared: form{}.Share(payload)}
+	m := &hub.Message{Payload: payload, Shared: form{}.Share(payload)}
 	defer m.Release()
 	sent := 0
 	for _, s := range h.receivers {
 		switch s.Offer(m) {
-		case push.OfferTaken:
+		case hub.OfferTaken:
 			sent++
-		case push.OfferFull:
+		case hub.OfferFull:
 			s.TooSlow(u.Topics[0], len(m.Payload))
 		}
 	}
-	h.CountMessages(sent)
+	h.hub.CountMessages(sent)
 	clear(h.receivers)
 }
 
@@ -329,7 +334,7 @@ func (h *Hub) Lost(string) {
 	all := h.router.All()
 	h.mu.Unlock()
 	for _, s := range all {
-		s.Disconnect(push.DisconnectInsufficientState)
+		s.Disconnect(answer.DisconnectInsufficientState)
 	}
 }
 
@@ -337,4 +342,4 @@ func (h *Hub) Lost(string) {
 func (h *Hub) Notice(string, bus.Notice) {}
 
 // Present appends nothing: subscribers are listed by the subscription API.
-func (h *Hub) Present(_ string, to []push.ClientInfo) []push.ClientInfo { return to }
+func (h *Hub) Present(_ string, to []bus.ClientInfo) []bus.ClientInfo { return to }

@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
@@ -45,7 +47,7 @@ type subscription struct {
 	Payload     json.RawMessage `json:"payload,omitempty"`
 }
 
-func newSubscription(s *push.Session, topic string, payload json.RawMessage) subscription {
+func newSubscription(s *hub.Session, topic string, payload json.RawMessage) subscription {
 	name := "urn:uuid:" + s.ID()
 	return subscription{ID: subscriptionsPath + "/" + escaped(topic) + "/" + escaped(name),
 		Type:       "Subscription",
@@ -56,7 +58,7 @@ func newSubscription(s *push.Session, topic string, payload json.RawMessage) sub
 func escaped(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
 
 // announced announces that a session has subscribed, and returns what to call when it has ended.
-func (h *Hub) announced(s *push.Session, topics []mercure.Selector, payload []byte) (end func()) {
+func (h *Hub) announced(s *hub.Session, topics []mercure.Selector, payload []byte) (end func()) {
 	if h.payloads == nil {
 		return func() { h.leave(s) }
 	}
@@ -76,12 +78,12 @@ func (h *Hub) announced(s *push.Session, topics []mercure.Selector, payload []by
 		delete(h.payloads, s)
 		h.mu.Unlock()
 		// another goroutine, because the bus may wait and the caller may be a loop
-		h.Clock().AfterFunc(0, func() { h.tell(s, one, false) })
+		h.hub.Clock().AfterFunc(0, func() { h.tell(s, one, false) })
 	}
 }
 
 // tell publishes a private update about each subscription. It does not retry.
-func (h *Hub) tell(s *push.Session, one subscriber, active bool) {
+func (h *Hub) tell(s *hub.Session, one subscriber, active bool) {
 	for _, topic := range one.topics {
 		about := newSubscription(s, topic, one.payload)
 		about.Context, about.Active = jsonldContext, active
@@ -91,8 +93,8 @@ func (h *Hub) tell(s *push.Session, one subscriber, active bool) {
 		}
 		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
 			Private: true})
-		if err != nil && !errors.Is(err, push.ErrDraining) && !errors.Is(err, bus.ErrClosed) {
-			h.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
+		if err != nil && !errors.Is(err, answer.ErrDraining) && !errors.Is(err, bus.ErrClosed) {
+			h.hub.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
 		}
 	}
 }
@@ -106,7 +108,7 @@ func (q question) selects(one subscription) bool {
 
 // serveQuestion makes this node answer such questions.
 func (h *Hub) serveQuestion() {
-	h.Bus().Serve("mercure", func(body []byte) []byte {
+	h.hub.Bus().Serve("mercure", func(body []byte) []byte {
 		var q question
 		if strict.Unmarshal(body, &q) != nil {
 			return nil // of a version that this one does not understand
@@ -140,18 +142,19 @@ func firstSubscriptions(list []subscription) []subscription {
 
 // serveSubscriptions answers with the subscriptions of all nodes, those for one topic, or one.
 func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
-	if !push.AllowMethod(w, r, http.MethodGet, http.MethodHead) {
+	if !answer.AllowMethod(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}
 	if err := h.mayList(r); err != nil {
 		h.refuse(w, r, err)
 		return
 	}
-	ctx, cancel := h.BusDeadline(r.Context())
+	ctx, cancel := h.hub.BusDeadline(r.Context())
 	defer cancel()
-	past, err := h.Bus().History(ctx, h.topic(), push.Query{})
+	past, err := h.hub.Bus().History(ctx, h.topic(), bus.Query{})
 	if err != nil {
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions",
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(h.hub.Logger(),
+			"mercure subscriptions",
 			err).Message)
 		return
 	}
@@ -163,7 +166,7 @@ func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
 	header.Set("Link", "<"+hubPath+`>; rel="mercure"`)
 	header.Set("ETag", fmt.Sprintf("%q", last))
 	header.Set("Cache-Control", "must-revalidate")
-	if push.HasETag(r, last) {
+	if answer.HasETag(r, last) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -173,14 +176,14 @@ func (h *Hub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
 // mayList checks that a selector of the token selects the URL, or that the key of the API or the
 // console is given.
 func (h *Hub) mayList(r *http.Request) error {
-	if !h.Authenticates() && !h.NeedsKey() || h.ShowsKey(r) || h.IsOperator(r) {
+	if !h.hub.Authenticates() && !h.hub.Keys().NeedsKey() || h.hub.Keys().HasKey(r) || h.hub.Keys().IsOperator(r) {
 		return nil
 	}
 	token, _ := tokenOf(r)
-	if token == "" || h.Tokens() == nil {
-		return push.ErrNoToken
+	if token == "" || h.hub.Tokens() == nil {
+		return hub.ErrNoToken
 	}
-	t, err := verify(h.Tokens(), token, h.Limits().Channels)
+	t, err := verify(h.hub.Tokens(), token, h.hub.Limits().Channels)
 	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {
 		err = fmt.Errorf("%w: the token's claim mercure.subscribe does not have %s", errDenied,
 			r.URL.EscapedPath())
@@ -193,7 +196,7 @@ func (h *Hub) answerSubscriptions(ctx context.Context, w http.ResponseWriter, r 
 	list := []subscription{}
 	body, err := json.Marshal(q)
 	if err == nil {
-		_, err = h.Bus().Ask(ctx, "mercure", body, func(answer []byte) {
+		_, err = h.hub.Bus().Ask(ctx, "mercure", body, func(answer []byte) {
 			var some []subscription
 			if json.Unmarshal(answer, &some) == nil {
 				list = append(list, some...)
@@ -209,11 +212,12 @@ func (h *Hub) answerSubscriptions(ctx context.Context, w http.ResponseWriter, r 
 	}{jsonldContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
 	switch {
 	case err != nil:
-		push.WriteError(w, http.StatusInternalServerError, push.ErrInternal.Code, h.Explain("mercure subscriptions",
+		answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, answer.FailureOf(h.hub.Logger(),
+			"mercure subscriptions",
 			err).Message)
 		return
 	case q.Subscriber != "" && len(list) == 0:
-		push.WriteError(w, http.StatusNotFound, push.ErrMethodNotFound.Code, "there is no such subscription")
+		answer.WriteError(w, http.StatusNotFound, answer.ErrMethodNotFound.Code, "there is no such subscription")
 		return
 	case q.Subscriber != "":
 		list[0].Context, list[0].LastEventID = jsonldContext, last

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
@@ -63,7 +65,7 @@ func (r *rights) UnmarshalJSON(text []byte) (err error) {
 
 // An access is what a valid token allows. The zero value is a subscriber's without a token.
 type access struct {
-	push.Grant
+	hub.Grant
 	publish, allowed []mercure.Selector
 	payload          []byte // JSON, or nil
 }
@@ -154,34 +156,34 @@ func tokenOf(r *http.Request) (token string, cookie bool) {
 func (h *Hub) subscriber(r *http.Request) (access, error) {
 	token, _ := tokenOf(r)
 	switch {
-	case !h.Authenticates(), token == "" && h.config.Anonymous:
+	case !h.hub.Authenticates(), token == "" && h.config.Anonymous:
 		return access{}, nil
-	case token == "" || h.Tokens() == nil:
-		return access{}, push.ErrNoToken
+	case token == "" || h.hub.Tokens() == nil:
+		return access{}, hub.ErrNoToken
 	}
-	return verify(h.Tokens(), token, h.Limits().Channels)
+	return verify(h.hub.Tokens(), token, h.hub.Limits().Channels)
 }
 
 // publisher returns the topics to which the sender of r may publish; nil: to all. The API's key
 // allows all, as in the HTTP API.
 func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
-	if h.ShowsKey(r) {
+	if h.hub.Keys().HasKey(r) {
 		return nil, nil
 	}
 	if h.publishers == nil {
-		if h.NeedsKey() || h.Authenticates() {
-			return nil, push.ErrNoToken
+		if h.hub.Keys().NeedsKey() || h.hub.Authenticates() {
+			return nil, hub.ErrNoToken
 		}
 		return nil, nil
 	}
 	token, cookie := tokenOf(r)
 	switch {
 	case token == "":
-		return nil, push.ErrNoToken
-	case cookie && !h.ComesFromAllowedPage(r):
+		return nil, hub.ErrNoToken
+	case cookie && !h.hub.ComesFromAllowedPage(r):
 		return nil, errOrigin
 	}
-	t, err := verify(h.publishers, token, h.Limits().Channels)
+	t, err := verify(h.publishers, token, h.hub.Limits().Channels)
 	if err == nil && len(t.publish) == 0 {
 		err = fmt.Errorf("%w: the token has no claim mercure.publish", errDenied)
 	}
@@ -192,15 +194,15 @@ func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
 func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errDenied), errors.Is(err, errOrigin):
-		h.RefusedRequest(push.RefusedPermission, r, "error", push.OneLine(err))
-		push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
+		h.hub.RefusedRequest(hub.RefusedPermission, r, "error", hub.OneLine(err))
+		answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
 			"push: mercure: "))
-	case errors.Is(err, push.ErrNoToken):
-		h.RefusedRequest(push.RefusedNoToken, r)
+	case errors.Is(err, hub.ErrNoToken):
+		h.hub.RefusedRequest(hub.RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		push.WriteError(w, http.StatusUnauthorized, push.ErrUnauthorized.Code,
+		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+cookieName)
 	default:
-		h.RefuseToken(w, r, err)
+		h.hub.RefuseToken(w, r, err)
 	}
 }

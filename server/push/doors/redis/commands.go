@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/resp/wire"
-	"github.com/myriad-go/myriad/server/push"
 )
 
 // commands are what the Redis door knows, besides the commands about the connection and about
@@ -38,7 +41,7 @@ func (d *Door) commands(wrap func(name string, f resp.HandlerFunc) resp.HandlerF
 	handle("PUBSUB NUMPAT", 2, func(w *resp.Reply, _ *resp.Command) { w.Int(int64(d.patterns.count())) },
 		"Return the number of patterns on this node.")
 	handle("INFO", -1, func(w *resp.Reply, _ *resp.Command) {
-		w.Verbatim("txt", "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nserver_name:"+d.Version()+
+		w.Verbatim("txt", "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nserver_name:"+d.hub.Version()+
 			"\r\n\r\n# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n")
 	}, "Get information about the server.")
 	handle("SELECT", 2, func(w *resp.Reply, c *resp.Command) {
@@ -100,7 +103,7 @@ func (d *Door) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	}
 	wanted, err := s.AdmitAll(names)
 	if err != nil {
-		if slices.ContainsFunc(names, func(name string) bool { return !d.IsChannelName(name) }) {
+		if slices.ContainsFunc(names, func(name string) bool { return !d.hub.IsChannelName(name) }) {
 			w.Error(badChannel)
 			return
 		}
@@ -111,7 +114,7 @@ func (d *Door) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	for at, name := range names {
 		if r, isNew := wanted[name]; isNew {
 			delete(wanted, name) // a name may come twice
-			err = s.Join(r, func(push.Welcome) { k.add(c.Conn, i, c.Args[1+at]) })
+			err = s.Join(r, func(hub.Welcome) { k.add(c.Conn, i, c.Args[1+at]) })
 		} else {
 			k.add(c.Conn, i, c.Args[1+at])
 		}
@@ -181,7 +184,7 @@ func (d *Door) mayList(w *resp.Reply, c *resp.Command) bool {
 	if d.isOperator(c.Conn) {
 		return true
 	}
-	d.fail(w, "redis pubsub", push.ErrPermissionDenied)
+	d.fail(w, "redis pubsub", answer.ErrPermissionDenied)
 	return false
 }
 
@@ -193,13 +196,13 @@ func (d *Door) listChannels(w *resp.Reply, c *resp.Command) {
 	if !d.mayList(w, c) {
 		return
 	}
-	if len(c.Args) > 2 && len(c.Args[2]) > d.Limits().ChannelName { // each channel is compared with it
+	if len(c.Args) > 2 && len(c.Args[2]) > d.hub.Limits().ChannelName { // each channel is compared with it
 		w.Error("ERR the pattern is longer than the name of a channel may be")
 		return
 	}
-	all := d.ChannelsHere(func(name string) bool {
+	all := d.hub.MatchingChannels(func(name string) bool {
 		return len(c.Args) < 3 || wire.Match(c.Args[2], name)
-	}, mostListed)
+	}, mostListed).Channels
 	w.Array(len(all))
 	for _, ch := range all {
 		w.Text(ch.Name)
@@ -213,7 +216,7 @@ func (d *Door) countSubscribers(w *resp.Reply, c *resp.Command) {
 	w.Array(2 * (len(c.Args) - 2))
 	for _, name := range c.Args[2:] {
 		w.Bulk(name)
-		w.Int(int64(d.SubscribersHere(string(name))))
+		w.Int(int64(d.hub.SubscribersHere(string(name))))
 	}
 }
 
@@ -262,7 +265,7 @@ func (h *handler) transaction(c *resp.Conn) *transaction {
 // ServeRESP runs one command. A command of a transaction that is answered with an error breaks it,
 // so that EXEC does not run the others.
 func (h *handler) ServeRESP(w *resp.Reply, c *resp.Command) {
-	if k := clientOf(c.Conn); k != nil && k.isExpired(h.Clock().Now()) {
+	if k := clientOf(c.Conn); k != nil && k.isExpired(h.hub.Clock().Now()) {
 		k.transaction = nil
 		c.Conn.SetTransaction(false)
 		w.Error("NOAUTH the token has expired: authenticate again with a new one")
@@ -324,7 +327,7 @@ func (h *handler) enqueue(w *resp.Reply, c *resp.Command, name string) {
 	for _, a := range c.Args {
 		size += len(a)
 	}
-	switch limit := h.Limits().Batch; {
+	switch limit := h.hub.Limits().Batch; {
 	case isSubscribing(name), isSilencing(c):
 		w.Error("ERR Command not allowed inside a transaction")
 		return

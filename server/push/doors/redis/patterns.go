@@ -4,7 +4,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
@@ -21,7 +25,7 @@ const maxPatterns = 1000
 type patterns struct {
 	used atomic.Bool  // there are any
 	mu   sync.RWMutex // held for reading while publications are sent
-	all  map[string]map[*client]*push.Session
+	all  map[string]map[*client]*hub.Session
 	stop func() // ends the tap; nil: there are none
 }
 
@@ -49,7 +53,7 @@ func (t *patterns) matching(channel string) (n int) {
 
 // join adds subscriptions of a client, and then calls joined. Its first publication comes after
 // that. join returns false, and has added nothing, if there would be more than maxPatterns.
-func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, joined func()) bool {
+func (t *patterns) join(d *Door, k *client, s *hub.Session, list []string, joined func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	added := make(map[string]struct{})
@@ -62,16 +66,16 @@ func (t *patterns) join(d *Door, k *client, s *push.Session, list []string, join
 		return false
 	}
 	if t.all == nil {
-		t.all = make(map[string]map[*client]*push.Session)
+		t.all = make(map[string]map[*client]*hub.Session)
 	}
 	for _, pattern := range list {
 		if t.all[pattern] == nil {
-			t.all[pattern] = make(map[*client]*push.Session)
+			t.all[pattern] = make(map[*client]*hub.Session)
 		}
 		t.all[pattern][k] = s
 	}
 	if t.stop == nil && len(t.all) > 0 {
-		t.stop = d.Local().Tap(func(channel string, list []push.Publication) { t.deliver(d, channel, list) })
+		t.stop = d.hub.Local().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
 	joined()
@@ -97,7 +101,7 @@ func (t *patterns) drop(k *client, list ...string) {
 
 // deliver sends publications to the subscriptions that match their channel. A client that needs a
 // token for the channel does not get them.
-func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
+func (t *patterns) deliver(d *Door, channel string, list []bus.Publication) {
 	if channel[0] == 0 {
 		return // a log of a door, which is no channel
 	}
@@ -112,11 +116,11 @@ func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
 				continue
 			}
 			f := s.Form().(form)
-			m := &push.Message{Payload: f.matches(pattern, channel, list)}
+			m := &hub.Message{Payload: f.matches(pattern, channel, list)}
 			switch s.Offer(m) {
-			case push.OfferTaken:
-				d.CountMessages(len(list))
-			case push.OfferFull:
+			case hub.OfferTaken:
+				d.hub.CountMessages(len(list))
+			case hub.OfferFull:
 				s.TooSlow(channel, len(m.Payload))
 			}
 		}
@@ -126,7 +130,7 @@ func (t *patterns) deliver(d *Door, channel string, list []push.Publication) {
 // subscribePatterns answers one push message for each pattern, in front of its first publication.
 // The client gets all patterns, or none if that is above a limit.
 func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
-	if d.Local() == nil {
+	if d.hub.Local() == nil {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
 	}
@@ -135,16 +139,16 @@ func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !d.joinPatterns(k, s, c) {
-		d.fail(w, "redis psubscribe", push.ErrLimitExceeded)
+		d.fail(w, "redis psubscribe", answer.ErrLimitExceeded)
 	}
 }
 
 // joinPatterns subscribes the client to the patterns of a command. The caller holds k.mu.
-func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
+func (d *Door) joinPatterns(k *client, s *hub.Session, c *resp.Command) bool {
 	var list []string
 	fresh := make(map[string]struct{})
 	for _, a := range c.Args[1:] {
-		if len(a) > d.Limits().ChannelName {
+		if len(a) > d.hub.Limits().ChannelName {
 			return false
 		}
 		list = append(list, string(a))
@@ -152,7 +156,7 @@ func (d *Door) joinPatterns(k *client, s *push.Session, c *resp.Command) bool {
 			fresh[string(a)] = struct{}{}
 		}
 	}
-	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.Limits().Channels {
+	if len(k.patterns)+len(k.channels[0])+len(fresh) > d.hub.Limits().Channels {
 		return false
 	}
 	if k.ended {

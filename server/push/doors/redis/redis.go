@@ -17,11 +17,16 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/resp/wire"
-	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/token"
 )
 
@@ -33,16 +38,19 @@ import (
 // clients, a client must authenticate. Without an API key every client may publish to every
 // channel, as the HTTP API lets it.
 type Door struct {
-	*push.Server
+	hub      *hub.Hub
 	patterns patterns
 }
 
+// A Server is what has the door: a *push.Server.
+type Server interface{ Doors() []hub.Door }
+
 // Listener returns a server for clients of Redis. Its Listen serves an address. Shut it down before
 // Shutdown of the push server is called. It panics if s does not have the door.
-func Listener(s *push.Server, engine *myriad.Engine) *resp.Server { return doorOf(s).listener(engine) }
+func Listener(s Server, engine *myriad.Engine) *resp.Server { return doorOf(s).listener(engine) }
 
 // doorOf returns the door of a server.
-func doorOf(s *push.Server) *Door {
+func doorOf(s Server) *Door {
 	for _, one := range s.Doors() {
 		if d, ok := one.(*Door); ok {
 			return d
@@ -52,21 +60,21 @@ func doorOf(s *push.Server) *Door {
 }
 
 func (d *Door) listener(engine *myriad.Engine) *resp.Server {
-	l := d.Limits()
-	largest := l.Publication + push.QueueSlack
+	l := d.hub.Limits()
+	largest := l.Publication + hub.QueueSlack
 	server := &resp.Server{
-		Handler: d.handler(), Engine: engine, Logger: d.Logger(),
-		WriteLimit: l.Queue + push.QueueSlack, Overflow: resp.OverflowFail,
+		Handler: d.handler(), Engine: engine, Logger: d.hub.Logger(),
+		WriteLimit: l.Queue + hub.QueueSlack, Overflow: resp.OverflowFail,
 		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
 		OnOpen: func(c *resp.Conn) {
-			if d.IsDraining() || !d.MayOpen(c.RemoteAddr().String()) {
+			if d.hub.IsDraining() || !d.hub.MayOpen(c.RemoteAddr().String()) {
 				c.Close()
 			}
 		},
 	}
-	if d.NeedsKey() || d.Authenticates() {
+	if d.hub.Keys().NeedsKey() || d.hub.Authenticates() {
 		server.Auth = d.authenticate
-		server.AuthOptional = !d.Authenticates()
+		server.AuthOptional = !d.hub.Authenticates()
 	}
 	return server
 }
@@ -78,9 +86,9 @@ const queueHeader = 16
 type client struct {
 	mu        sync.Mutex
 	ended     bool // with its connection, or by RESET
-	grant     push.Grant
-	publisher bool             // it has the API key
-	sessions  [2]*push.Session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
+	grant     hub.Grant
+	publisher bool            // it has the API key
+	sessions  [2]*hub.Session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
 	patterns  map[string]struct{}
 	channels  [2]map[string]struct{}
 
@@ -133,21 +141,21 @@ func (d *Door) end(k *client) {
 
 // authenticate checks the password of AUTH: the API key, or a token.
 func (d *Door) authenticate(c *resp.Conn, _, password string) bool {
-	key := d.IsKey(password)
-	var g push.Grant
+	key := d.hub.Keys().IsKey(password)
+	var g hub.Grant
 	if !key {
-		if d.Tokens() == nil {
-			d.Refused(push.RefusedKey, c.RemoteAddr().String())
+		if d.hub.Tokens() == nil {
+			d.hub.Refused(hub.RefusedKey, c.RemoteAddr().String())
 			return false
 		}
 		var err error
-		if g, err = d.Authenticate(password); errors.Is(err, token.ErrKeyNotYetKnown) {
-			d.Refused(push.RefusedUnknownKey, c.RemoteAddr().String(), "error", push.OneLine(err))
+		if g, err = d.hub.Authenticate(password); errors.Is(err, token.ErrKeyNotYetKnown) {
+			d.hub.Refused(hub.RefusedUnknownKey, c.RemoteAddr().String(), "error", hub.OneLine(err))
 			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
 			return false
 		}
 		if err != nil {
-			d.Refused(push.RefusedToken, c.RemoteAddr().String(), "error", push.OneLine(err))
+			d.hub.Refused(hub.RefusedToken, c.RemoteAddr().String(), "error", hub.OneLine(err))
 			return false
 		}
 	}
@@ -158,7 +166,7 @@ func (d *Door) authenticate(c *resp.Conn, _, password string) bool {
 // the same user renews what the client has, as the command refresh does. Another user has none of
 // it: a client that has subscribed as the former one is disconnected, and comes back as the new
 // one.
-func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
+func (d *Door) become(c *resp.Conn, g hub.Grant, key bool) bool {
 	k := d.client(c)
 	k.mu.Lock()
 	if k.ended { // and so have its sessions
@@ -166,16 +174,17 @@ func (d *Door) become(c *resp.Conn, g push.Grant, key bool) bool {
 		return false
 	}
 	same := g.User == k.grant.User
-	if !same && d.MayConnectNow(g) > 0 {
+	if !same && d.hub.MayConnectNow(g) > 0 {
 		k.mu.Unlock()
-		d.Refused(push.RefusedRate, c.RemoteAddr().String(), "user", g.User)
-		c.Abort(push.ErrTooManyRequests) // a wrong password is final to clients; after a lost connection they try again
+		d.hub.Refused(hub.RefusedRate, c.RemoteAddr().String(), "user", g.User)
+		// a wrong password is final to clients; after a lost connection they try again
+		c.Abort(answer.ErrTooManyRequests)
 		return false
 	}
 	subscribed := k.count(false)+k.count(true) > 0
 	sessions := k.sessions
 	if !same && !subscribed {
-		k.sessions = [2]*push.Session{}
+		k.sessions = [2]*hub.Session{}
 	}
 	k.grant, k.publisher = g, key
 	k.mu.Unlock()
@@ -205,12 +214,12 @@ var errOtherUser = errors.New("push: redis: AUTH as another user than the one th
 func (k *client) isExpired(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.sessions == [2]*push.Session{} && !k.grant.Ends.IsZero() && !now.Before(k.grant.Ends)
+	return k.sessions == [2]*hub.Session{} && !k.grant.Ends.IsZero() && !now.Before(k.grant.Ends)
 }
 
 // session returns the client's session, and starts it if there is none. The form is that of the
 // protocol which the client speaks now.
-func (d *Door) session(c *resp.Conn, sharded bool) *push.Session {
+func (d *Door) session(c *resp.Conn, sharded bool) *hub.Session {
 	k := d.client(c)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -219,8 +228,8 @@ func (d *Door) session(c *resp.Conn, sharded bool) *push.Session {
 		i = 1
 	}
 	if k.sessions[i] == nil {
-		k.sessions[i] = d.StartConnected(transport{c}, form{protocol: c.Protocol(), sharded: sharded}, k.grant)
-		k.sessions[i].Introduce(d.Asking(nil), k.grant)
+		k.sessions[i] = d.hub.StartConnected(transport{c}, form{protocol: c.Protocol(), sharded: sharded}, k.grant)
+		k.sessions[i].Introduce(d.hub.Asking(nil), k.grant)
 		if k.ended {
 			k.sessions[i].Ended()
 		}
@@ -233,7 +242,7 @@ func (d *Door) isOperator(c *resp.Conn) bool {
 	k := d.client(c)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.publisher || !d.NeedsKey()
+	return k.publisher || !d.hub.Keys().NeedsKey()
 }
 
 // publish answers PUBLISH and SPUBLISH with the number of subscribers on this node.
@@ -242,9 +251,9 @@ func (d *Door) publish(w *resp.Reply, c *resp.Command) {
 	data := append([]byte(nil), c.Args[2]...)
 	var err error
 	if d.isOperator(c.Conn) {
-		err = d.PublishExact(context.Background(), channel, data, kindOf(data))
+		err = d.hub.PublishExact(context.Background(), channel, data, kindOf(data))
 	} else {
-		err = d.session(c.Conn, false).Publish(channel, push.Publication{Data: data, Kind: kindOf(data)}, true)
+		err = d.session(c.Conn, false).Publish(channel, bus.Publication{Data: data, Kind: kindOf(data)}, true)
 	}
 	if answer := d.badPublication(channel, data); err != nil && answer != "" {
 		w.Error(answer)
@@ -254,13 +263,13 @@ func (d *Door) publish(w *resp.Reply, c *resp.Command) {
 		d.fail(w, "redis publish", err)
 		return
 	}
-	w.Int(int64(d.SubscribersHere(channel) + d.patterns.matching(channel)))
+	w.Int(int64(d.hub.SubscribersHere(channel) + d.patterns.matching(channel)))
 }
 
 // badPublication returns the answer to a publication that there cannot be, or "".
 func (d *Door) badPublication(channel string, data []byte) string {
-	switch limit := d.Limits().Publication; {
-	case !d.IsChannelName(channel):
+	switch limit := d.hub.Limits().Publication; {
+	case !d.hub.IsChannelName(channel):
 		return badChannel
 	case len(data) > limit:
 		return fmt.Sprintf("ERR message is %d bytes; the limit is %d", len(data), limit)
@@ -273,30 +282,30 @@ const badChannel = "ERR the name of a channel is empty, too long, not UTF-8, or 
 
 // kindOf says what data is, so that subscribers of other doors get it as that: JSON as it is,
 // text as a string, bytes in base64.
-func kindOf(data []byte) push.Kind {
+func kindOf(data []byte) bus.Kind {
 	switch {
 	case !utf8.Valid(data):
-		return push.Binary
+		return bus.Binary
 	case json.Valid(data):
-		return push.JSON
+		return bus.JSON
 	}
-	return push.Text
+	return bus.Text
 }
 
 // fail answers with an error.
 func (d *Door) fail(w *resp.Reply, method string, err error) {
 	code := "ERR "
-	if errors.Is(err, push.ErrPermissionDenied) {
+	if errors.Is(err, answer.ErrPermissionDenied) {
 		code = "NOPERM "
 	}
-	w.Error(code + d.Explain(method, err).Message)
+	w.Error(code + answer.FailureOf(d.hub.Logger(), method, err).Message)
 }
 
 // New returns the door. It has no path: see Listener.
 func New() *Door { return new(Door) }
 
 // Forms implements Door.
-func (*Door) Forms() (forms []push.Form) {
+func (*Door) Forms() (forms []hub.Form) {
 	for _, protocol := range []resp.Protocol{resp.RESP2, resp.RESP3} {
 		for _, sharded := range []bool{false, true} {
 			forms = append(forms, form{protocol: protocol, sharded: sharded})
@@ -306,8 +315,8 @@ func (*Door) Forms() (forms []push.Form) {
 }
 
 // Open implements Door.
-func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	d.Server = s
+func (d *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
+	d.hub = h
 	return nil, nil
 }
 
@@ -316,7 +325,7 @@ func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 // not asked for; and the message for the end of one counts what is left, which a form does not
 // know.
 type form struct {
-	push.QuietForm
+	hub.QuietForm
 	protocol resp.Protocol
 	sharded  bool
 }
@@ -328,12 +337,12 @@ func (f form) Kind() (transport, protocol string) {
 	return "redis", "resp2"
 }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
+func (f form) Publications(channel string, list []bus.Publication) []byte {
 	word := "message"
 	if f.sharded {
 		word = "smessage"
 	}
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for _, p := range list {
 		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 3, f.protocol), word), channel)
 		dst = wire.AppendBulk(dst, p.Data)
@@ -342,7 +351,7 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 }
 
 // matches returns publications for a subscriber of a pattern.
-func (f form) matches(pattern, channel string, list []push.Publication) (dst []byte) {
+func (f form) matches(pattern, channel string, list []bus.Publication) (dst []byte) {
 	for _, p := range list {
 		dst = wire.AppendBulk(wire.AppendBulk(wire.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
 		dst = wire.AppendBulk(wire.AppendBulk(dst, channel), p.Data)
@@ -354,19 +363,19 @@ func (f form) matches(pattern, channel string, list []push.Publication) (dst []b
 // by themselves.
 func (f form) Ping() (payload []byte, answered bool) { return nil, false }
 
-func (f form) Share(payload []byte) push.Shared { return buf.From(payload) }
+func (f form) Share(payload []byte) hub.Shared { return buf.From(payload) }
 
 // transport writes to a connection of package resp.
 type transport struct{ *resp.Conn }
 
-func (t transport) Send(m *push.Message) error {
+func (t transport) Send(m *hub.Message) error {
 	if len(m.Payload) == 0 {
 		return nil // a ping
 	}
 	if b, ok := m.Shared.(*buf.Block); ok {
-		return push.FullOf(t.TryPush(b.Retain()))
+		return hub.FullOf(t.TryPush(b.Retain()))
 	}
-	return push.FullOf(t.TryPush(buf.From(m.Payload)))
+	return hub.FullOf(t.TryPush(buf.From(m.Payload)))
 }
 
 func (t transport) Queued() int { return t.Conn.Queued() }
@@ -374,8 +383,8 @@ func (t transport) Queued() int { return t.Conn.Queued() }
 func (t transport) Remote() string { return t.RemoteAddr().String() }
 
 // Close ends the connection. Redis has no message for the reason.
-func (t transport) Close(why push.Disconnect) {
-	if why == push.DisconnectSlow {
+func (t transport) Close(why answer.Disconnect) {
+	if why == answer.DisconnectSlow {
 		t.Conn.Abort(why)
 		return
 	}

@@ -10,6 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
@@ -23,7 +29,7 @@ func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", No
 func newDoor(t *testing.T) *Door {
 	t.Helper()
 	d := New()
-	s, err := push.New(push.Config{Doors: []push.Door{d}})
+	s, err := push.New(push.Config{Doors: []hub.Door{d}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +78,13 @@ func TestListenerNeedsTheDoor(t *testing.T) {
 
 // A hook that is asked about a client of Redis knows its transport and protocol.
 func TestHooksKnowTheTransport(t *testing.T) {
-	asked := make(chan push.Caller, 2)
+	asked := make(chan hub.Caller, 2)
 	pusher, err := push.New(push.Config{
-		Doors: []push.Door{New()}, Namespaces: []push.Namespace{{SubscribeHook: true}},
-		Hooks: push.Hooks{
-			Subscribe: func(_ context.Context, c push.Caller, _ push.SubscribeRequest) (push.SubscribeAnswer, error) {
+		Doors: []hub.Door{New()}, Namespaces: []policy.Namespace{{SubscribeHook: true}},
+		Hooks: hub.Hooks{
+			Subscribe: func(_ context.Context, c hub.Caller, _ hub.SubscribeRequest) (hub.SubscribeAnswer, error) {
 				asked <- c
-				return push.SubscribeAnswer{}, push.ErrPermissionDenied
+				return hub.SubscribeAnswer{}, answer.ErrPermissionDenied
 			},
 		}})
 	if err != nil {

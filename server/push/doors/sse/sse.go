@@ -11,18 +11,23 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+
 	"github.com/myriad-go/myriad/web"
 )
 
 // A Door is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
-type Door struct{ *push.Server }
+type Door struct{ hub *hub.Hub }
 
 // New returns the door.
 func New() *Door { return new(Door) }
 
 // Forms implements Door.
-func (*Door) Forms() (forms []push.Form) {
+func (*Door) Forms() (forms []hub.Form) {
 	for _, named := range []bool{false, true} {
 		for _, numbered := range []bool{false, true} {
 			forms = append(forms, form{named: named, numbered: numbered})
@@ -32,13 +37,13 @@ func (*Door) Forms() (forms []push.Form) {
 }
 
 // Open implements Door. The path is /events; the console has one of its own.
-func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
-	d.Server = s
+func (d *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
+	d.hub = h
 	return func(mux *http.ServeMux) {
-			mux.HandleFunc("/events", d.UnlessDraining(d.LimitConnections(d.serveEvents)))
+			mux.HandleFunc("/events", d.hub.UnlessDraining(d.hub.LimitConnections(d.serveEvents)))
 		}, func(mux *http.ServeMux) {
-			if d.HasConsole() {
-				mux.HandleFunc("GET /console/events", d.UnlessDraining(d.ForOperator(d.serveConsoleEvents)))
+			if d.hub.HasConsole() {
+				mux.HandleFunc("GET /console/events", d.hub.UnlessDraining(d.hub.ForOperator(d.serveConsoleEvents)))
 			}
 		}
 }
@@ -47,15 +52,15 @@ func (d *Door) Open(s *push.Server) (clients, admin func(*http.ServeMux)) {
 // cannot be told that a subscription has ended; when it reconnects, the status of the answer has
 // the reason.
 type form struct {
-	push.QuietForm
+	hub.QuietForm
 	named    bool // events are named after their channel
 	numbered bool // events have an id, which is the position: for streams of one channel
 }
 
 func (form) Kind() (transport, protocol string) { return "events", "json" }
 
-func (f form) Publications(channel string, list []push.Publication) []byte {
-	dst := make([]byte, 0, push.EncodedSize(channel, list))
+func (f form) Publications(channel string, list []bus.Publication) []byte {
+	dst := make([]byte, 0, hub.EncodedSize(channel, list))
 	for _, p := range list {
 		if f.numbered && p.Epoch != "" {
 			dst = appendID(dst, p.Position)
@@ -63,20 +68,20 @@ func (f form) Publications(channel string, list []push.Publication) []byte {
 		if f.named {
 			dst = append(append(append(dst, "event: "...), channel...), '\n')
 		}
-		dst = append(append(append(dst, "data: "...), push.JSONOf(&p)...), "\n\n"...)
+		dst = append(append(append(dst, "data: "...), hub.JSONOf(&p)...), "\n\n"...)
 	}
 	return dst
 }
 
 // appendID appends the id field, which an EventSource returns as Last-Event-ID.
-func appendID(dst []byte, at push.Position) []byte {
+func appendID(dst []byte, at bus.Position) []byte {
 	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
 	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
 
 func (f form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
-func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
+func (f form) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
 // serveEvents serves a subscriber with Server-Sent Events (WHATWG HTML §9.2). Each publication is
 // an event with the publication's data. Events have no name; with named=1 in the query they are
@@ -88,30 +93,30 @@ func (f form) Share(payload []byte) push.Shared { return web.NewChunk(payload) }
 // missed. If the server cannot tell what that is, it sends an event named "gap" with the data
 // {"channel":"…"} instead. Streams of several channels have no ids.
 func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
-	if !push.AllowMethod(w, r, http.MethodGet) {
+	if !answer.AllowMethod(w, r, http.MethodGet) {
 		return
 	}
 	channels, ok := d.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	g, err := d.AuthenticateRequest(r, form{}, push.Bearer(r), channels)
+	g, err := d.hub.AuthenticateRequest(r, form{}, hub.Bearer(r), channels)
 	switch {
-	case errors.As(err, new(push.Error)), errors.As(err, new(push.Disconnect)):
-		push.RefuseByHook(w, err)
+	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
+		answer.RefuseByHook(w, err)
 		return
 	case err != nil:
-		d.RefuseToken(w, r, err)
+		d.hub.RefuseToken(w, r, err)
 		return
 	}
-	if wait := d.MayConnectNow(g); wait > 0 {
-		d.RefuseRate(w, r, wait)
+	if wait := d.hub.MayConnectNow(g); wait > 0 {
+		d.hub.RefuseRate(w, r, wait)
 		return
 	}
 	for _, name := range channels {
 		if problem := d.refusesEvents(name, g); problem != "" {
-			d.RefusedRequest(push.RefusedPermission, r, "user", g.User, "channel", name)
-			push.WriteError(w, http.StatusForbidden, push.ErrPermissionDenied.Code, problem)
+			d.hub.RefusedRequest(hub.RefusedPermission, r, "user", g.User, "channel", name)
+			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, problem)
 			return
 		}
 	}
@@ -119,14 +124,14 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusesEvents returns why a client with that grant may not have the channel's events, or "".
-func (d *Door) refusesEvents(channel string, g push.Grant) string {
-	ns := d.Rules(channel)
+func (d *Door) refusesEvents(channel string, g hub.Grant) string {
+	ns := d.hub.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
 		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
-	case ns.IsForUsers(channel) && d.Lacks(g, channel):
+	case ns.IsForUsers(channel) && d.hub.Lacks(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
-	case d.Lacks(g, channel):
+	case d.hub.Lacks(g, channel):
 		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
 	}
 	return ""
@@ -138,7 +143,7 @@ func (d *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels [
 	channels = slices.Compact(slices.Sorted(slices.Values(query["channel"])))
 	err := d.checkChannels(channels)
 	if err == nil {
-		err = push.CheckQuery(query, "channel", "named", "token", "last_event_id")
+		err = answer.CheckQuery(query, "channel", "named", "token", "last_event_id")
 	}
 	if named := query.Get("named"); err == nil && named != "" && named != "0" && named != "1" {
 		err = fmt.Errorf("named is %q: use 1 for events that are named after their channel", named)
@@ -146,7 +151,7 @@ func (d *Door) eventChannels(w http.ResponseWriter, r *http.Request) (channels [
 		err = checkEventNames(channels)
 	}
 	if err != nil {
-		push.WriteError(w, http.StatusBadRequest, push.ErrBadRequest.Code, err.Error())
+		answer.WriteError(w, http.StatusBadRequest, answer.ErrBadRequest.Code, err.Error())
 		return nil, false
 	}
 	return channels, true
@@ -166,19 +171,19 @@ func checkEventNames(channels []string) error {
 
 // holdEvents answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
-func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g push.Grant, channels []string) {
+func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g hub.Grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	t := push.NewStreamTransport(r.RemoteAddr, nil)
+	t := hub.NewStreamTransport(r.RemoteAddr, nil)
 	session := d.startEvents(t, d.eventForm(named, channels), g, channels, resumption(r))
-	session.Introduce(d.Asking(r), g)
-	stream, err := d.Detach(w)
+	session.Introduce(d.hub.Asking(r), g)
+	stream, err := d.hub.Detach(w)
 	if err != nil {
 		session.Ended()
-		d.NotDetached(w, r, err)
+		d.hub.NotDetached(w, r, err)
 		return
 	}
 	session.OpenEvents(t, stream, session.Ended)
@@ -186,17 +191,17 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 
 // eventForm returns the form of a stream's events.
 func (d *Door) eventForm(named bool, channels []string) form {
-	return form{named: named, numbered: len(channels) == 1 && d.Rules(channels[0]).Recovery}
+	return form{named: named, numbered: len(channels) == 1 && d.hub.Rules(channels[0]).Recovery}
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
-func resumption(r *http.Request) push.SubscribeCommand {
+func resumption(r *http.Request) hub.SubscribeCommand {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last_event_id")
 	}
 	if id == "" {
-		return push.SubscribeCommand{}
+		return hub.SubscribeCommand{}
 	}
 	epoch, offset, _ := strings.Cut(id, ":")
 	n, err := strconv.ParseUint(offset, 10, 64)
@@ -204,21 +209,21 @@ func resumption(r *http.Request) push.SubscribeCommand {
 		// an id of another server: nothing can be recovered, and the client gets a gap
 		epoch = "?"
 	}
-	return push.SubscribeCommand{Recover: true, Since: push.Position{Offset: n, Epoch: epoch}}
+	return hub.SubscribeCommand{Recover: true, Since: bus.Position{Offset: n, Epoch: epoch}}
 }
 
 func (d *Door) checkChannels(channels []string) error {
-	switch limits := d.Limits(); {
+	switch limits := d.hub.Limits(); {
 	case len(channels) == 0:
 		return errors.New("name a channel: /events?channel=news")
 	case len(channels) > limits.Channels:
 		return fmt.Errorf("%d channels, at most %d are allowed", len(channels), limits.Channels)
 	}
 	for _, name := range channels {
-		if d.CheckChannel(name) != nil {
-			return errors.New(d.ChannelRule(fmt.Sprintf("channel %q", name), name))
+		if d.hub.CheckChannel(name) != nil {
+			return errors.New(d.hub.ChannelRule(fmt.Sprintf("channel %q", name), name))
 		}
-		if ns := d.Rules(name); !ns.AllowsName(name) {
+		if ns := d.hub.Rules(name); !ns.AllowsName(name) {
 			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)
 		}
 	}
@@ -227,27 +232,27 @@ func (d *Door) checkChannels(channels []string) error {
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
 // Session.OpenEvents or Session.Ended.
-func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channels []string,
-	w push.SubscribeCommand) *push.Session {
-	s := d.StartConnected(t, f, g)
+func (d *Door) startEvents(t *hub.StreamTransport, f form, g hub.Grant, channels []string,
+	w hub.SubscribeCommand) *hub.Session {
+	s := d.hub.StartConnected(t, f, g)
 	if !f.numbered {
-		w = push.SubscribeCommand{}
+		w = hub.SubscribeCommand{}
 	}
 	for _, name := range channels {
 		// the node, and its bus, may have closed before this session existed
 		if s.IsClosing() {
 			break
 		}
-		err := s.Subscribe(name, w, func(hello push.Welcome) {
+		err := s.Subscribe(name, w, func(hello hub.Welcome) {
 			if f.numbered {
 				// the transport keeps it until it is open, so there is no error
-				t.Send(&push.Message{Payload: f.appendWelcome(nil, name, hello)})
+				t.Send(&hub.Message{Payload: f.appendWelcome(nil, name, hello)})
 			}
 		})
 		if err != nil {
-			d.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
+			d.hub.Logger().Error("push: an SSE subscriber could not be subscribed", "client", s.ID(), "channel", name,
 				"error", err)
-			s.Disconnect(push.DisconnectServerError)
+			s.Disconnect(answer.DisconnectServerError)
 		}
 	}
 	return s
@@ -255,7 +260,7 @@ func (d *Door) startEvents(t *push.StreamTransport, f form, g push.Grant, channe
 
 // appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the
 // channel's position.
-func (f form) appendWelcome(dst []byte, channel string, hello push.Welcome) []byte {
+func (f form) appendWelcome(dst []byte, channel string, hello hub.Welcome) []byte {
 	if len(hello.Publications) > 0 {
 		return append(dst, f.Publications(channel, hello.Publications)...)
 	}
@@ -274,5 +279,5 @@ func (d *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	d.holdEvents(w, r, true, push.WatcherGrant, channels)
+	d.holdEvents(w, r, true, hub.WatcherGrant, channels)
 }

@@ -7,6 +7,10 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push/bus"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/server/push"
@@ -15,7 +19,7 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", Now: buf.InUse}) }
 
 func TestForms(t *testing.T) {
-	list := []push.Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: push.Position{Offset: 7,
+	list := []bus.Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: bus.Position{Offset: 7,
 		Epoch: "e"}}}
 	for f, want := range map[form]string{
 		{}:                            "data: {\"a\":1}\n\ndata: 2\n\n",
@@ -35,7 +39,7 @@ func TestForms(t *testing.T) {
 // that of an answer whose head has not been sent.
 func TestHeaderOfStreams(t *testing.T) {
 	d := New()
-	s, err := push.New(push.Config{Doors: []push.Door{d}})
+	s, err := push.New(push.Config{Doors: []hub.Door{d}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,16 +61,16 @@ func TestHeaderOfStreams(t *testing.T) {
 func TestResumption(t *testing.T) {
 	for _, tt := range []struct {
 		header, query string
-		want          push.SubscribeCommand
+		want          hub.SubscribeCommand
 	}{
-		{"", "", push.SubscribeCommand{}},
-		{"e:7", "", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 7, Epoch: "e"}}},
-		{"", "?last_event_id=e:7", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 7, Epoch: "e"}}},
-		{"f:8", "?last_event_id=e:7", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 8,
+		{"", "", hub.SubscribeCommand{}},
+		{"e:7", "", hub.SubscribeCommand{Recover: true, Since: bus.Position{Offset: 7, Epoch: "e"}}},
+		{"", "?last_event_id=e:7", hub.SubscribeCommand{Recover: true, Since: bus.Position{Offset: 7, Epoch: "e"}}},
+		{"f:8", "?last_event_id=e:7", hub.SubscribeCommand{Recover: true, Since: bus.Position{Offset: 8,
 			Epoch: "f"}}},
-		{"e", "", push.SubscribeCommand{Recover: true, Since: push.Position{Epoch: "?"}}},
-		{"e:x", "", push.SubscribeCommand{Recover: true, Since: push.Position{Epoch: "?"}}},
-		{":7", "", push.SubscribeCommand{Recover: true, Since: push.Position{Offset: 7, Epoch: "?"}}},
+		{"e", "", hub.SubscribeCommand{Recover: true, Since: bus.Position{Epoch: "?"}}},
+		{"e:x", "", hub.SubscribeCommand{Recover: true, Since: bus.Position{Epoch: "?"}}},
+		{":7", "", hub.SubscribeCommand{Recover: true, Since: bus.Position{Offset: 7, Epoch: "?"}}},
 	} {
 		r := httptest.NewRequest("GET", "/events"+tt.query, nil)
 		if tt.header != "" {

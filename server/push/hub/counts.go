@@ -1,0 +1,188 @@
+package hub
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/outbox"
+)
+
+// This file counts what a hub does, and keeps its latest slow clients, for operators.
+
+// counters are what the metrics and the console show.
+type counters struct {
+	connections atomic.Int64  // clients without watchers
+	publishes   atomic.Uint64 // publications accepted
+	messages    atomic.Uint64 // publications queued, counted once for each subscriber
+	slow        atomic.Uint64 // clients disconnected as slow
+	latency     latencies     // of publications
+	overflow    outbox.Counts // publications that a policy dropped for slow subscribers
+}
+
+// Counts are what a hub has now, and has done since its start.
+type Counts struct {
+	Connections     int64 // of clients
+	Channels        int   // with subscribers
+	Publishes       uint64
+	Messages        uint64 // publications queued, counted once for each subscriber
+	SlowDisconnects uint64
+	Dropped         uint64 // publications that slow subscribers did not get
+}
+
+// Counts returns the counts of this node.
+func (h *Hub) Counts() Counts {
+	c := h.count
+	return Counts{c.connections.Load(), h.channels.channels(), c.publishes.Load(), c.messages.Load(), c.slow.Load(),
+		c.overflow.Dropped.Load()}
+}
+
+// Latencies returns the durations of publications, and their sum.
+func (h *Hub) Latencies() (counts LatencyCounts, sum time.Duration) {
+	return h.count.latency.counts(), time.Duration(h.count.latency.nanos.Load())
+}
+
+// SlowClients returns the latest slow clients, the newest first: those that were disconnected, and
+// those of whom publications were dropped.
+func (h *Hub) SlowClients() (disconnected, dropped []SlowClient) {
+	return h.slowest.newestFirst(), h.droppers.newestFirst()
+}
+
+// Refusals returns how many refusals there have been by their reason, the latest with a number
+// above after, the newest first, and the number of the last one.
+func (h *Hub) Refusals(after uint64) (counts map[string]uint64, latest []ShownRefusal, last uint64) {
+	counts = make(map[string]uint64, refusalReasons)
+	for why := range refusalReasons {
+		counts[why.String()] = h.refusals.counts[why].Load()
+	}
+	latest, last = h.refusals.since(after)
+	return counts, latest, last
+}
+
+// A SlowClient describes one slow client for the console. The log line has the same values.
+type SlowClient struct {
+	At      time.Time `json:"at"`
+	Client  string    `json:"client"`
+	User    string    `json:"user,omitempty"`
+	Channel string    `json:"channel,omitempty"` // whose publication had no room; empty: a reply or a ping
+	Queued  int       `json:"queued"`            // bytes
+}
+
+// keptSlow is how many slow clients a slowLog keeps.
+const keptSlow = 50
+
+// A slowLog keeps the latest slow clients. Any goroutine may call it.
+type slowLog struct {
+	mu   sync.Mutex
+	list []SlowClient // oldest first
+}
+
+func (l *slowLog) add(d SlowClient) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) == keptSlow {
+		l.list = append(l.list[:0], l.list[1:]...)
+	}
+	l.list = append(l.list, d)
+}
+
+func (l *slowLog) newestFirst() []SlowClient {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]SlowClient, 0, len(l.list))
+	for i := range l.list {
+		list = append(list, l.list[len(l.list)-1-i])
+	}
+	return list
+}
+
+// latencies is a histogram of the time from a publication's acceptance until it is queued for every
+// subscriber on this node. A bucket is a quarter of an octave of microseconds, so a percentile is
+// at most a quarter too large.
+type latencies struct {
+	buckets [latencyBuckets]atomic.Uint64
+	nanos   atomic.Uint64 // the sum
+}
+
+// latencyBuckets reach to 67 seconds. The last bucket counts everything above.
+const latencyBuckets = 4 * 26
+
+// LatencyCounts are counts of the buckets of that histogram.
+type LatencyCounts [latencyBuckets]uint64
+
+func (l *latencies) observe(d time.Duration) {
+	l.buckets[latencyBucket(d)].Add(1)
+	l.nanos.Add(uint64(max(d, 0)))
+}
+
+func (l *latencies) counts() (c LatencyCounts) {
+	for i := range l.buckets {
+		c[i] = l.buckets[i].Load()
+	}
+	return c
+}
+
+// latencyBucket returns d's bucket. 0 to 3 µs have one bucket each; above, the first three bits of
+// the number of microseconds select the bucket.
+func latencyBucket(d time.Duration) int {
+	micros := uint64(max(d, 0) / time.Microsecond)
+	if micros < 4 {
+		return int(micros)
+	}
+	octave := bits.Len64(micros) - 3
+	return min(octave*4+int(micros>>octave), latencyBuckets-1)
+}
+
+// latencyBound returns the upper bound of a bucket.
+func latencyBound(bucket int) time.Duration {
+	if bucket < 4 {
+		return time.Duration(bucket+1) * time.Microsecond
+	}
+	octave := bucket/4 - 1
+	return time.Duration(uint64(bucket%4+5)<<octave) * time.Microsecond
+}
+
+// Percentile returns the percentile of the durations counted since earlier, or 0 if there are none.
+func (c *LatencyCounts) Percentile(earlier *LatencyCounts, part float64) time.Duration {
+	total := uint64(0)
+	for i := range c {
+		total += c[i] - earlier[i]
+	}
+	if total == 0 {
+		return 0
+	}
+	rank, seen := uint64(part*float64(total-1))+1, uint64(0)
+	for i := range c {
+		if seen += c[i] - earlier[i]; seen >= rank {
+			return latencyBound(i)
+		}
+	}
+	return latencyBound(latencyBuckets - 1)
+}
+
+// Octaves returns, for each octave, its upper bound and how many durations are at most that long.
+func (c *LatencyCounts) Octaves() (all []Octave) {
+	sum := uint64(0)
+	for i, n := range c {
+		sum += n
+		if i%4 == 3 && i < latencyBuckets-1 {
+			all = append(all, Octave{latencyBound(i), sum})
+		}
+	}
+	return all
+}
+
+// Sum returns how many durations were counted.
+func (c *LatencyCounts) Sum() (sum uint64) {
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
+// An Octave is how many durations are at most UpTo.
+type Octave struct {
+	UpTo  time.Duration
+	Count uint64
+}

@@ -1,0 +1,151 @@
+package hub
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Refusal is why the server has refused a request or a client's command.
+type Refusal uint8
+
+const (
+	RefusedKey        Refusal = iota // X-API-Key is missing or wrong
+	RefusedOrigin                    // a page of a site that is not allowed
+	RefusedNoToken                   // the server requires a token, and the client has none
+	RefusedToken                     // a token that is not valid
+	RefusedExpired                   // a token that was valid once
+	RefusedPermission                // the token, or the rules of the namespace, do not allow it
+	RefusedFrame                     // a message that breaks the client protocol or its limits
+	RefusedRate                      // above one of Config.Rates
+	RefusedUnknownKey                // a token whose key is not known yet
+	RefusedHook                      // a hook has decided so
+	refusalReasons
+)
+
+var refusalNames = [refusalReasons]string{
+	"api_key", "origin", "no_token", "token", "token_expired", "permission", "protocol",
+	"rate", "token_key", "hook",
+}
+
+func (r Refusal) String() string { return refusalNames[r] }
+
+// maxRefusalLines is how many refusals the log gets in one period of refusalPeriod. More are
+// counted, so that an attacker cannot fill the disk.
+const (
+	maxRefusalLines = 10
+	refusalPeriod   = time.Second
+)
+
+// refusals counts refusals, and bounds their lines in the log. Any goroutine may call it.
+type refusals struct {
+	counts [refusalReasons]atomic.Uint64
+
+	mu      sync.Mutex
+	begin   time.Time // of the period
+	lines   int       // in the period
+	omitted int       // since the last line
+	last    uint64    // the number of the latest
+	kept    []ShownRefusal
+}
+
+const (
+	// keptRefusals is how many refusals the console can show. Those that the log has no room for
+	// are not among them.
+	keptRefusals = 100
+	// refusalBytes bounds the text of one.
+	refusalBytes = 500
+)
+
+// A ShownRefusal is a refusal as the console shows it, with the values of the line in the log.
+type ShownRefusal struct {
+	Number  uint64    `json:"number"`
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason"`
+	Remote  string    `json:"remote"`
+	Details string    `json:"details"`
+	Omitted int       `json:"omitted,omitempty"` // before it
+}
+
+// keep adds a refusal to those that the console shows. details are names and values in turn.
+func (r *refusals) keep(one ShownRefusal, details []any) {
+	var text []string
+	for i := 0; i+1 < len(details); i += 2 {
+		if value := fmt.Sprint(details[i+1]); value != "" {
+			text = append(text, fmt.Sprintf("%v=%s", details[i], value))
+		}
+	}
+	one.Details = strings.ToValidUTF8(strings.Join(text, " "), "?")
+	if len(one.Details) > refusalBytes {
+		one.Details = strings.ToValidUTF8(one.Details[:refusalBytes], "") + "…"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	one.Number = r.last
+	if len(r.kept) == keptRefusals {
+		r.kept = append(r.kept[:0], r.kept[1:]...)
+	}
+	r.kept = append(r.kept, one)
+}
+
+// since returns the refusals that are newer than the one with that number, the newest first, and
+// the number of the latest.
+func (r *refusals) since(number uint64) (list []ShownRefusal, last uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list = []ShownRefusal{}
+	for _, one := range slices.Backward(r.kept) {
+		if one.Number > number {
+			list = append(list, one)
+		}
+	}
+	return list, r.last
+}
+
+// add counts a refusal. It reports whether the log has room for it, and how many lines it had no
+// room for before.
+func (r *refusals) add(why Refusal, now time.Time) (log bool, omitted int) {
+	r.counts[why].Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if since := now.Sub(r.begin); since < 0 || since >= refusalPeriod {
+		r.begin, r.lines = now, 0
+	}
+	if r.lines == maxRefusalLines {
+		r.omitted++
+		return false, 0
+	}
+	r.lines++
+	omitted, r.omitted = r.omitted, 0
+	return true, omitted
+}
+
+// refused counts a refusal and logs it. details are further attributes of the line.
+func (h *Hub) refused(why Refusal, remote string, details ...any) {
+	now := h.clock.Now()
+	log, omitted := h.refusals.add(why, now)
+	if !log {
+		return
+	}
+	if h.console {
+		h.refusals.keep(ShownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
+	}
+	line := append([]any{"reason", why.String(), "remote", remote}, details...)
+	if omitted > 0 {
+		line = append(line, "omitted", omitted)
+	}
+	h.log.Info("push: refused", line...)
+}
+
+// refusedRequest is refused for a request that gets an error response.
+func (h *Hub) refusedRequest(why Refusal, r *http.Request, details ...any) {
+	h.refused(why, r.RemoteAddr, append([]any{"path", r.URL.Path}, details...)...)
+}
+
+// OneLine returns the text of err without the line breaks of errors.Join.
+func OneLine(err error) string { return strings.ReplaceAll(fmt.Sprint(err), "\n", ": ") }

@@ -1,0 +1,570 @@
+package hub
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/strict"
+	"github.com/myriad-go/myriad/server/push/policy"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+)
+
+// A Session is one client, over any transport. It has no goroutine. Its door calls the operations
+// that the client asks for, one at a time. The wheel calls tick at deadlines. Channels call Offer
+// with publications.
+//
+// mu guards the fields below it. A caller may hold locks of the bus when it takes mu; a holder of
+// mu may take only the wheel's lock.
+type Session struct {
+	hub *Hub
+	t   Transport
+	id  clientID
+
+	formID formID // of its node's table of forms
+
+	slot  int16 // slot and place belong to the wheel
+	place int32
+
+	watcher bool          // an operator's subscription in the console, which clients do not see
+	flags   atomic.Uint32 // isClosing and isHolding
+
+	mu       sync.Mutex
+	stage    stage
+	hooked   bool      // a hook says when the connection ends
+	lagging  bool      // a channel has queued publications for it: see slow.go
+	identity *identity // of its token, nil without one; constant once the session is connected
+	members  []*member
+	pingAt   int64 // when to ping next, in nanoseconds since the epoch; 0: never
+	pongBy   int64 // when the answer to the last ping is due; 0: none is due
+	endAt    int64 // the end of its stage, or of its token plus the time to renew it; 0: never
+}
+
+// An identity is the content of a connection's token.
+type identity struct {
+	user string
+	caps atomic.Pointer[policy.Capabilities] // nil without any
+
+	info     atomic.Pointer[[]byte] // JSON; nil without any
+	channels []string               // to which it may subscribe without another token
+	// subsEnd is when the first of its subscriptions' tokens expires; 0: never. The session's mu
+	// guards it.
+	subsEnd int64
+}
+
+// show makes others see info of the client. nil changes nothing.
+func (i *identity) show(info []byte) {
+	if info != nil {
+		i.info.Store(&info)
+	}
+}
+
+// User returns the user in the token, or "" without a token.
+func (s *Session) User() string {
+	if s.identity == nil {
+		return ""
+	}
+	return s.identity.user
+}
+
+type stage uint8
+
+const (
+	stageNew       stage = iota // no connect command yet
+	stageRefused                // connect was answered with an error; the client can only disconnect
+	stageConnected              //
+	stageEnded                  // the transport has ended
+)
+
+// The places of a session in no slot of the wheel.
+const (
+	notInWheel = -1
+	inSweep    = -2 // its tick is about to set it again
+)
+
+// The flags of a session.
+const (
+	isClosing = 1 << iota // Disconnect or Ended has been called
+	isHolding             // messages wait behind the reply to connect: see held
+)
+
+// IsClosing reports whether Disconnect or Ended has been called. A door then need not go on with
+// what it does for the client.
+func (s *Session) IsClosing() bool { return s.flags.Load()&isClosing != 0 }
+
+// QueueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
+// framing of messages.
+const QueueSlack = 64 << 10
+
+// start adds a client whose connection has just opened. Its first operation must be connect.
+func (h *Hub) start(t Transport, f Form) *Session {
+	return h.begin(&Session{hub: h, t: t, id: h.random.newClientID(), formID: h.idOf(f), slot: notInWheel})
+}
+
+// startConnected adds a client that has shown its token already.
+func (h *Hub) startConnected(t Transport, f Form, g Grant) *Session {
+	id := g.id
+	if id == (clientID{}) {
+		id = h.random.newClientID()
+	}
+	s := h.begin(&Session{hub: h, t: t, id: id, formID: h.idOf(f), slot: notInWheel, watcher: g.watcher})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setConnected(g)
+	return s
+}
+
+// begin starts a session that the caller has made.
+func (h *Hub) begin(s *Session) *Session {
+	h.sessions.Add(1)
+	h.count.connections.Add(s.counted())
+	s.mu.Lock()
+	s.endAt = h.clock.Now().Add(h.timing.Connect).UnixNano()
+	h.wheel.set(s, s.endAt)
+	s.mu.Unlock()
+	if h.isDraining() {
+		s.Disconnect(answer.DisconnectShutdown)
+	}
+	return s
+}
+
+// setConnected makes s connected, as the user of g, or without a user if g is zero. The caller
+// holds s.mu.
+func (s *Session) setConnected(g Grant) {
+	now := s.hub.clock.Now()
+	s.stage = stageConnected
+	s.hooked = g.Hooked
+	if g.User != "" || g.Hooked || s.hub.hooks.Subscribe != nil {
+		s.identity = &identity{user: g.User, channels: g.Channels}
+		s.identity.show(g.info)
+		if len(g.caps) > 0 {
+			caps := g.caps // else g would be allocated for every client
+			s.identity.caps.Store(&caps)
+		}
+	}
+	s.pingAt = now.Add(s.hub.firstPing()).UnixNano()
+	s.endAt = 0
+	if !g.Ends.IsZero() {
+		s.expireAt(g.Ends)
+	}
+	s.hub.wheel.set(s, s.deadline())
+}
+
+// expireAt sets the expiry of the token. The caller holds s.mu, and then sets the wheel.
+func (s *Session) expireAt(ends time.Time) {
+	if s.form().answered && !s.hooked {
+		ends = ends.Add(s.hub.timing.Refresh)
+	}
+	s.endAt = sinceEpoch(ends)
+}
+
+// sinceEpoch returns t in nanoseconds since 1970. They reach the year 2262. A token may end later:
+// then Sub saturates, while UnixNano would overflow.
+func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
+
+// Offer queues a message for the client. If nothing is queued for the client, the message may have
+// any size. Any goroutine may call it. After OfferFull the caller calls TooSlow; after OfferGone
+// there is nothing to do.
+func (s *Session) Offer(m *Message) Offered {
+	if flags := s.flags.Load(); flags != 0 {
+		if flags&isClosing != 0 {
+			return OfferGone
+		}
+		return s.offerHeld(m)
+	}
+	return s.offerNow(m)
+}
+
+func (s *Session) offerNow(m *Message) Offered {
+	if queued := s.t.Queued(); queued > 0 && queued+len(m.Payload) > s.hub.limits.Queue {
+		return OfferFull
+	}
+	switch s.t.Send(m) {
+	case nil:
+		return OfferTaken
+	case ErrQueueFull:
+		return OfferFull
+	}
+	return OfferGone // the connection has ended, and the door will call Ended
+}
+
+// Offered is what Offer has done with a message.
+type Offered uint8
+
+const (
+	OfferTaken Offered = iota // the message is queued
+	OfferFull                 // the queue has no room for it: the caller calls TooSlow
+	OfferGone                 // the connection is closing or has ended: there is nothing to do
+)
+
+// TooSlow disconnects a client whose queue had no room for a message of channel. "" stands for a
+// reply. size is that of the message, or of its largest publication, in bytes.
+func (s *Session) TooSlow(channel string, size int) {
+	queued := s.t.Queued()
+	if !s.Disconnect(answer.DisconnectSlow) {
+		return
+	}
+	s.hub.count.slow.Add(1)
+	s.hub.slowest.add(SlowClient{At: s.hub.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
+		Queued: queued})
+	s.hub.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.User(), "channel", channel,
+		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.hub.limits.Queue)
+}
+
+// tell queues news of the client's subscriptions or of its connection. If there is no room, the
+// client would not know what it has, so it is disconnected as slow. "" stands for the connection.
+// A caller may hold a channel's lock.
+func (s *Session) tell(channel string, m *Message) {
+	if s.Offer(m) == OfferFull {
+		s.TooSlow(channel, len(m.Payload))
+	}
+}
+
+// tick does what is due, and sets the wheel to the next deadline.
+func (s *Session) tick(now time.Time) {
+	reason, todo := s.due(now.UnixNano())
+	if reason.Code != 0 {
+		s.Disconnect(reason)
+		return
+	}
+	if todo&doPing != 0 {
+		s.ping()
+	}
+	if todo&doRefresh != 0 {
+		s.hub.clock.AfterFunc(0, s.refreshByHook) // a hook may block
+	}
+	if todo&doExpire != 0 {
+		s.expireSubscriptions(now.UnixNano())
+	}
+	if todo&doCatchUp != 0 {
+		s.catchUp()
+	}
+}
+
+// todo is a set of actions of a tick.
+type todo uint8
+
+const (
+	doPing todo = 1 << iota
+	doExpire
+	doCatchUp
+	doRefresh
+)
+
+// due returns what tick has to do: disconnect, if reason has a code, or the actions in do.
+func (s *Session) due(now int64) (reason answer.Disconnect, do todo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stage == stageEnded {
+		return reason, 0
+	}
+	switch {
+	case s.IsClosing():
+		// It stays in the wheel until its transport has ended, because the wheel is the list of
+		// sessions.
+		s.hub.wheel.set(s, now+int64(s.hub.timing.Ping))
+		return reason, 0
+	case s.pongBy != 0 && now >= s.pongBy:
+		reason = answer.DisconnectNoPong
+	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.hub.hooks.Refresh != nil:
+		do |= doRefresh
+		s.endAt = now + int64(s.hub.timing.Refresh) // if the hook does not answer
+	case s.endAt != 0 && now >= s.endAt:
+		reason = answer.DisconnectExpired
+		if s.stage != stageConnected {
+			reason = answer.DisconnectStale
+		}
+	case s.pingAt != 0 && now >= s.pingAt:
+		do |= doPing
+		s.pingAt = now + int64(s.hub.timing.Ping)
+		if s.form().answered {
+			s.pongBy = now + int64(s.hub.timing.Pong)
+		}
+	}
+	if s.identity != nil && s.identity.subsEnd != 0 && now >= s.identity.subsEnd {
+		do |= doExpire
+		s.identity.subsEnd = 0
+	}
+	if s.lagging {
+		do |= doCatchUp
+	}
+	s.hub.wheel.set(s, max(s.deadline(), now))
+	return reason, do
+}
+
+// deadline returns the earliest deadline, or 0 if there is none. The caller holds s.mu.
+func (s *Session) deadline() int64 {
+	first := int64(0)
+	times := [...]int64{s.pingAt, s.pongBy, s.endAt, 0, 0}
+	if s.identity != nil {
+		times[3] = s.identity.subsEnd
+	}
+	if s.lagging {
+		times[4] = s.hub.clock.Now().UnixNano() + int64(wheelSlot)
+	}
+	for _, at := range times {
+		if at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+func (s *Session) ping() {
+	s.tell("", s.form().pings)
+}
+
+// Disconnect closes the connection for that reason. It returns false if it was already closing. It
+// may be called from anywhere, also while a publication is delivered: the session leaves its
+// channels later, when the door calls Ended.
+func (s *Session) Disconnect(why answer.Disconnect) bool {
+	if s.flags.Or(isClosing)&isClosing != 0 {
+		return false
+	}
+	s.t.Close(s.hub.sendable(why))
+	return true
+}
+
+// sendable returns why, or what is sent instead of a hook's Disconnect that no close frame can
+// carry.
+func (h *Hub) sendable(why answer.Disconnect) answer.Disconnect {
+	switch {
+	case why == answer.Disconnect{}:
+		return answer.DisconnectForced
+	case why.IsValid():
+		return why
+	}
+	h.log.Error("push: a hook's Disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes",
+		"code", why.Code, "reason bytes", len(why.Reason))
+	return answer.DisconnectServerError
+}
+
+// Ended removes the session from the wheel and its channels. The door calls it exactly once, after
+// the connection has ended for any reason, and never from within a method of its Transport.
+func (s *Session) Ended() {
+	s.flags.Or(isClosing)
+	s.mu.Lock()
+	members := s.members
+	s.hub.held.drop(s)
+	s.stage, s.members = stageEnded, nil
+	s.hub.wheel.remove(s)
+	s.mu.Unlock()
+	s.hub.callers.drop(s)
+	for _, m := range members {
+		s.hub.channels.leave(m)
+	}
+	s.hub.gone(s)
+}
+
+// counted returns 1, or 0 for a watcher, which counters of clients, subscribers and messages
+// exclude.
+func (s *Session) counted() int64 {
+	if s.watcher {
+		return 0
+	}
+	return 1
+}
+
+// SessionID returns an id by which the API may name the client besides its client id, or "" for a
+// transport of both directions. A client that sends by other requests names itself by it: then it
+// is a secret. That of a client that only receives is computed from its id, so it takes no memory.
+func (s *Session) SessionID() string {
+	if t, ok := s.t.(*StreamTransport); ok && t.Client != nil && t.Client.Secret != "" {
+		return t.Client.Secret
+	}
+	if f, ok := s.form().Form.(OneWayForm); !ok || !f.OneWay() {
+		return ""
+	}
+	n := s.hub
+	n.sessionKey.once.Do(func() { n.random.fill(n.sessionKey.key[:]) })
+	mac := hmac.New(sha256.New, n.sessionKey.key[:])
+	mac.Write(s.id[:])
+	id := clientID(mac.Sum(nil)[:len(clientID{})])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8 (RFC 9562 §5.8)
+	return id.String()
+}
+
+// held keeps messages for sessions whose reply to connect is not complete. That reply also says
+// what the server-side subscriptions have recovered, so it comes before their publications.
+type held struct {
+	mu   sync.Mutex // may be taken while a channel's lock is held
+	list map[*Session]*heldMessages
+}
+
+type heldMessages struct {
+	payloads [][]byte
+	bytes    int // at most Limits.Queue
+}
+
+// Hold makes messages for the session wait until LetGo.
+func (s *Session) Hold() {
+	h := &s.hub.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.list == nil {
+		h.list = make(map[*Session]*heldMessages)
+	}
+	h.list[s] = new(heldMessages)
+	s.flags.Or(isHolding)
+}
+
+// offerHeld is Offer for a session that holds.
+func (s *Session) offerHeld(m *Message) Offered {
+	h := &s.hub.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waiting := h.list[s]
+	switch {
+	case waiting == nil: // let go meanwhile
+		return s.offerNow(m)
+	case waiting.bytes > 0 && waiting.bytes+len(m.Payload) > s.hub.limits.Queue:
+		return OfferFull
+	}
+	waiting.payloads = append(waiting.payloads, append([]byte(nil), m.Payload...))
+	waiting.bytes += len(m.Payload)
+	return OfferTaken
+}
+
+// LetGo sends first, then what has waited. It returns OfferFull if the client's queue has no room
+// for all of it.
+func (s *Session) LetGo(first []byte) Offered {
+	h := &s.hub.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waiting := h.list[s]
+	if waiting == nil { // the session has ended
+		return OfferGone
+	}
+	delete(h.list, s)
+	defer s.flags.And(^uint32(isHolding))
+	for _, payload := range append([][]byte{first}, waiting.payloads...) {
+		if got := s.offerNow(&Message{Payload: payload}); got != OfferTaken {
+			return got
+		}
+	}
+	return OfferTaken
+}
+
+// drop forgets what waits for a session that has ended.
+func (h *held) drop(s *Session) {
+	if s.flags.Load()&isHolding == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.list, s)
+}
+
+// Introduce tells hooks of the client: a is what Server.Asking has returned. The door calls it
+// once, right after the start of the session and before Session.Ended. A session that is connected
+// already has the grant g.
+func (s *Session) Introduce(a *Asking, g Grant) {
+	if a == nil {
+		return
+	}
+	c := a.caller(s.form().Form)
+	c.Meta = g.meta
+	if s.IsConnected() {
+		c.values = nil
+	}
+	s.hub.callers.add(s, c)
+}
+
+// ID returns the client's id, a UUID that names it in the whole cluster.
+func (s *Session) ID() string { return s.id.String() }
+
+// Form returns the form in which the client gets messages.
+func (s *Session) Form() Form { return s.form().Form }
+
+// AnswersPings reports whether the client must answer pings.
+func (s *Session) AnswersPings() bool { return s.form().answered }
+
+// Hub returns the session's hub.
+func (s *Session) Hub() *Hub { return s.hub }
+
+// OpenEvents sends what is queued for s, and opens the transport for what follows. ended is called
+// when the stream has ended; it must call Session.Ended.
+func (s *Session) OpenEvents(t *StreamTransport, stream ResponseStream, ended func()) {
+	// on any other error the stream has ended, and calls what OnClose gets
+	first := fmt.Appendf(nil, "retry: %d\n\n", s.hub.retry().Milliseconds())
+	if t.Open(stream, first) == ErrQueueFull {
+		s.TooSlow("", len(first))
+	}
+	stream.OnClose(ended)
+}
+
+// A ConnectionInfo is what operators may know of a connection.
+type ConnectionInfo struct {
+	Client    string   `json:"client"`
+	User      string   `json:"user"`
+	Node      string   `json:"node"`
+	Remote    string   `json:"remote"`
+	Transport string   `json:"transport"`
+	Protocol  string   `json:"protocol"`
+	Queued    int      `json:"queued"`   // bytes that wait for the client
+	Channels  []string `json:"channels"` // its subscriptions, in order
+}
+
+// Info returns what operators may know of the session, without the name of its node.
+func (s *Session) Info() ConnectionInfo {
+	info := ConnectionInfo{Client: s.id.String(), User: s.User(), Remote: s.t.Remote(),
+		Queued: s.t.Queued(), Channels: []string{}}
+	info.Transport, info.Protocol = s.form().Kind()
+	s.mu.Lock()
+	for _, m := range s.members {
+		info.Channels = append(info.Channels, m.ch.name)
+	}
+	s.mu.Unlock()
+	slices.Sort(info.Channels)
+	return info
+}
+
+// form returns the session's form.
+func (s *Session) form() *formEntry { return &s.hub.forms[s.formID] }
+
+// refreshByHook asks whether a connection that has expired goes on.
+func (s *Session) refreshByHook() {
+	if s.IsClosing() {
+		return
+	}
+	a, err := s.hub.hooks.Refresh(context.Background(), s.caller())
+	var why answer.Disconnect
+	switch {
+	case errors.As(err, &why):
+		s.hookFailed("refresh", err)
+		s.Disconnect(why)
+	case err != nil:
+		s.hub.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
+	case a.Expired || s.hub.isPast(a.ExpireAt):
+		s.Disconnect(answer.DisconnectExpired)
+	default:
+		s.refreshed(a)
+	}
+}
+
+// refreshed applies the answer of Hooks.Refresh.
+func (s *Session) refreshed(a RefreshAnswer) {
+	if a.Caps != nil {
+		caps, err := s.hub.regexes.Capabilities(a.Caps)
+		if err != nil {
+			s.hookFailed("refresh", err)
+			return
+		}
+		s.setCapabilities(caps)
+	}
+	if s.identity != nil {
+		s.identity.show(strict.Compact(a.Info))
+	}
+	if len(a.Meta) > 0 && json.Valid(a.Meta) {
+		s.hub.callers.setMeta(s, a.Meta)
+	}
+	s.expireFrom(endOf(a.ExpireAt))
+}
