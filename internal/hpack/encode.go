@@ -62,6 +62,19 @@ var codes = func() (all [256]code) {
 	return all
 }()
 
+// appendInteger appends an integer with a prefix of n bits (RFC 7541 section 5.1).
+func appendInteger(dst []byte, first byte, n uint, v int) []byte {
+	most := 1<<n - 1
+	if v < most {
+		return append(dst, first|byte(v))
+	}
+	dst = append(dst, first|byte(most))
+	for v -= most; v >= 0x80; v >>= 7 {
+		dst = append(dst, byte(v)|0x80)
+	}
+	return append(dst, byte(v))
+}
+
 // appendString appends a string in its shorter form.
 func appendString(dst, s []byte) []byte {
 	n := 0

@@ -138,14 +138,14 @@ func (c *Conn) answer(s *Stream, asked asked, code h2.Code) {
 	if asked&askCredit != 0 && !s.is(closed) {
 		c.credit(s, s.owner.Credit())
 	}
+	if asked&askOutput != 0 {
+		c.enqueue(s)
+	}
 	if asked&askReset != 0 && !s.is(closed) {
 		c.flush()
 	}
 	if asked&askReset != 0 && !s.is(closed) {
 		c.reset(s, code, streamError(s.id, code, "cancelled"))
-	}
-	if asked&askOutput != 0 {
-		c.enqueue(s)
 	}
 	if asked&askRelease != 0 && !s.is(released) {
 		s.bits |= released

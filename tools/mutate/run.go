@@ -37,12 +37,16 @@ var (
 // elsewhere are packages that test another one from outside, by its folder.
 var elsewhere = map[string][]string{
 	".":                            {"internal/enginetest"},
+	"server/push/answer":           {"server/push", "server/push/hub"},
 	"server/push/api":              {"server/push"},
 	"server/push/console":          {"server/push"},
 	"server/push/doors/centrifuge": {"server/push"},
 	"server/push/doors/mercure":    {"server/push"},
 	"server/push/doors/redis":      {"server/push"},
 	"server/push/doors/sse":        {"server/push"},
+	"server/push/guard":            {"server/push"},
+	"server/push/hub":              {"server/push"},
+	"server/push/policy":           {"server/push", "server/push/hub"},
 }
 
 // build makes the binaries: that of the package itself, and those of also. Mistakes that do not

@@ -149,8 +149,9 @@ func New(c Config) (*Hub, error) {
 	}
 	h := &Hub{
 		rules: c.Rules, bus: c.Bus, count: new(counters), tokens: c.Tokens, limits: c.Limits.WithDefaults(),
-		timing: c.Timing.withDefaults(), clock: c.Clock, log: c.Logger, version: c.Version, onRPC: c.RPC,
-		onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil || c.Message != nil,
+		timing: c.Timing.withDefaults(), clock: c.Clock, log: c.Logger, version: c.Version, onRPC: guardedRPC(c.RPC),
+		onMessage: guardedMessage(c.Message, c.Logger), hooks: c.Hooks.guarded(), remember: c.Hooks.any() ||
+			c.RPC != nil || c.Message != nil,
 		keys: c.Keys, origins: c.Origins, console: c.Console, onTick: c.Tick, random: random{c.Random},
 	}
 	h.id = h.random.newClientID()
