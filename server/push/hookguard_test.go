@@ -158,7 +158,7 @@ func (c *deskTransport) Close(why push.Disconnect) { c.closed = &why }
 func (d *desk) start() (*hub.Session, *deskTransport) {
 	c := new(deskTransport)
 	s := d.hub.Start(c, lineForm{})
-	s.Introduce(d.hub.Asking(nil), hub.Grant{})
+	s.Introduce(d.hub.RequestInfo(nil), hub.Grant{})
 	return s, c
 }
 

@@ -311,9 +311,9 @@ func (h *Hub) Topic(channel string) bus.Topic {
 	return bus.Topic{Name: channel, Keep: h.rules.Of(channel).Retention()}
 }
 
-// Refuse makes the hub refuse publications and clients. It returns when the running publications
+// Drain makes the hub refuse publications and clients. It returns when the running publications
 // are queued for all subscribers, or with ctx's error.
-func (h *Hub) Refuse(ctx context.Context) error {
+func (h *Hub) Drain(ctx context.Context) error {
 	h.gate.shut()
 	return h.gate.wait(ctx)
 }
@@ -321,7 +321,7 @@ func (h *Hub) Refuse(ctx context.Context) error {
 // drain disconnects every client with "shutdown", after everything queued for it. It returns when
 // all sessions have ended, or with ctx's error. Clients are disconnected in both cases.
 func (h *Hub) drain(ctx context.Context) error {
-	_ = h.Refuse(ctx) // if publications still run then, ctx has ended
+	_ = h.Drain(ctx) // if publications still run then, ctx has ended
 	list := h.wheel.all()
 	if err := h.spread(ctx, len(list), func(i int) { list[i].Disconnect(answer.DisconnectShutdown) }); err != nil {
 		return err

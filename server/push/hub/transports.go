@@ -144,10 +144,10 @@ func (h *Hub) detach(w http.ResponseWriter) (ResponseStream, error) {
 
 func (t webStream) Send(m *Message) error {
 	if chunk, ok := m.Shared.(*web.Chunk); ok {
-		return FullOf(t.Stream.WriteChunk(chunk))
+		return QueueError(t.Stream.WriteChunk(chunk))
 	}
 	_, err := t.Stream.Write(m.Payload)
-	return FullOf(err)
+	return QueueError(err)
 }
 
 func (t webStream) Queued() int { return t.Stream.Queued() }
@@ -165,8 +165,8 @@ func (t webStream) Close(why answer.Disconnect) {
 
 func (t webStream) OnClose(f func()) { t.Stream.OnClose(func(error) { f() }) }
 
-// FullOf turns the engine's queue-full error into ErrQueueFull.
-func FullOf(err error) error {
+// QueueError turns the engine's queue-full error into ErrQueueFull.
+func QueueError(err error) error {
 	if errors.Is(err, myriad.ErrFull) {
 		return ErrQueueFull
 	}
@@ -219,9 +219,9 @@ func (t BinarySocket) Send(m *Message) error { return sendFrame(t.Conn, websocke
 
 func sendFrame(c *websocket.Conn, op websocket.Op, m *Message) error {
 	if prepared, ok := m.Shared.(*websocket.Prepared); ok {
-		return FullOf(c.WritePrepared(prepared))
+		return QueueError(c.WritePrepared(prepared))
 	}
-	return FullOf(c.Write(op, m.Payload))
+	return QueueError(c.Write(op, m.Payload))
 }
 
 // PrepareMessage returns the shared form of a WebSocket message.
