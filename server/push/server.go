@@ -143,7 +143,7 @@ type AdminDoor interface {
 // origin or a namespace is malformed, or if the doors have more forms than Door allows.
 func New(c Config) (*Server, error) { return newServer(c, nil) }
 
-// newServer is New with HubConfig.OpenStream.
+// newServer is New with hub.Config.OpenStream.
 func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, error)) (*Server, error) {
 	c = c.withDefaults()
 	origins, wrong := guard.NewOrigins(c.AllowedOrigins, c.Hooks.Headers)

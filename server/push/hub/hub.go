@@ -141,7 +141,7 @@ type Hub struct {
 	goneOnce sync.Once     // closes lastGone
 }
 
-// NewHub returns a hub whose clock runs. The caller opens the doors with it. It returns an error
+// New returns a hub whose clock runs. The caller opens the doors with it. It returns an error
 // if the doors have more forms than Door allows.
 func New(c Config) (*Hub, error) {
 	if err := errors.Join(checkForms(c.Doors), c.Rates.Check()); err != nil {
