@@ -77,6 +77,7 @@ func (t *StreamTransport) lock() *opening {
 	return o
 }
 
+// Send implements Transport.
 func (t *StreamTransport) Send(m *Message) error {
 	if o := t.lock(); o != nil {
 		defer o.mu.Unlock()
@@ -86,6 +87,7 @@ func (t *StreamTransport) Send(m *Message) error {
 	return t.stream.Send(m)
 }
 
+// Queued implements Transport.
 func (t *StreamTransport) Queued() int {
 	if o := t.lock(); o != nil {
 		defer o.mu.Unlock()
@@ -94,6 +96,7 @@ func (t *StreamTransport) Queued() int {
 	return t.stream.Queued()
 }
 
+// Remote implements Transport.
 func (t *StreamTransport) Remote() string {
 	if o := t.lock(); o != nil {
 		o.mu.Unlock()
@@ -102,6 +105,7 @@ func (t *StreamTransport) Remote() string {
 	return t.stream.Remote()
 }
 
+// Close implements Transport.
 func (t *StreamTransport) Close(why answer.Disconnect) {
 	o := t.lock()
 	if o == nil {
@@ -200,10 +204,13 @@ func (h *Hub) WebSocketOptions(subprotocols ...string) *websocket.Options {
 // A TextSocket is the transport of a client by WebSocket whose messages are text.
 type TextSocket struct{ *websocket.Conn }
 
+// Send implements Transport.
 func (t TextSocket) Send(m *Message) error { return sendFrame(t.Conn, websocket.OpText, m) }
 
+// Queued implements Transport.
 func (t TextSocket) Queued() int { return t.Conn.Queued() }
 
+// Remote implements Transport.
 func (t TextSocket) Remote() string { return t.RemoteAddr().String() }
 
 // Close queues a close frame, even above the limit, so that a slow client receives the reason. The
@@ -215,6 +222,7 @@ func (t TextSocket) Close(why answer.Disconnect) {
 // A BinarySocket is the transport of a client by WebSocket whose messages are binary.
 type BinarySocket struct{ TextSocket }
 
+// Send implements Transport.
 func (t BinarySocket) Send(m *Message) error { return sendFrame(t.Conn, websocket.OpBinary, m) }
 
 func sendFrame(c *websocket.Conn, op websocket.Op, m *Message) error {
