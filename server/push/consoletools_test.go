@@ -123,7 +123,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 	}
 	for range 3 * 100 {
 		ts.clock.advance(time.Second)
-		ts.hub.Refused(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
+		ts.hub.CountRefusal(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
 	}
 	s = show(0)
 	if len(s.Refusals) != 100 || s.Last != 3*100+2 ||

@@ -48,13 +48,13 @@ func (lineDoor) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 			h.RefuseToken(w, r, err)
 			return
 		}
-		if wait := h.MayConnectNow(g); wait > 0 {
+		if wait := h.ConnectWait(g); wait > 0 {
 			h.RefuseRate(w, r, wait)
 			return
 		}
 		t := hub.NewStreamTransport(r.RemoteAddr, nil)
 		session := h.StartConnected(t, lineForm{}, g)
-		session.Introduce(h.Asking(r), g)
+		session.Introduce(h.RequestInfo(r), g)
 		err = session.MaySubscribeNow()
 		if err == nil {
 			err = session.Subscribe(channel, hub.SubscribeCommand{}, func(hub.Welcome) {})

@@ -21,7 +21,7 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	<-bus.waits
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
-	go func() { drained <- ts.hub.Refuse(ctx) }()
+	go func() { drained <- ts.hub.Drain(ctx) }()
 	waitFor(t, "the server to drain", ts.hub.IsDraining)
 	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
 		t.Errorf("another publication meanwhile: %d %s", w.Code, w.Body)

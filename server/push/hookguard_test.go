@@ -174,7 +174,7 @@ func (c *deskTransport) Close(why push.Disconnect) { c.closed = &why }
 func (d *desk) start() (*hub.Session, *deskTransport) {
 	c := new(deskTransport)
 	s := d.seam.Start(c, lineForm{})
-	s.Introduce(d.seam.Asking(nil), hub.Grant{})
+	s.Introduce(d.seam.RequestInfo(nil), hub.Grant{})
 	return s, c
 }
 

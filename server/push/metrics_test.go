@@ -76,7 +76,7 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 func TestMetricsPassPromtool(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", Namespaces: []Namespace{dropping}})
 	ts.slowClients()
-	ts.hub.Refused(hub.RefusedToken, "192.0.2.1:1")
+	ts.hub.CountRefusal(hub.RefusedToken, "192.0.2.1:1")
 	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
 		if !strings.Contains(page, "\n"+name) {

@@ -143,7 +143,7 @@ type AdminDoor interface {
 // origin or a namespace is malformed, or if the doors have more forms than Door allows.
 func New(c Config) (*Server, error) { return newServer(c, nil) }
 
-// newServer is New with HubConfig.OpenStream.
+// newServer is New with hub.Config.OpenStream.
 func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, error)) (*Server, error) {
 	c = c.withDefaults()
 	origins, wrong := guard.NewOrigins(c.AllowedOrigins, c.Hooks.Headers)
@@ -186,7 +186,7 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
 		return origins.Guard(guard.PlainBodies(s.routes(parts...)), func(r *http.Request) {
-			s.hub.RefusedRequest(hub.RefusedOrigin, r, "origin", r.Header.Get("Origin"))
+			s.hub.CountRequestRefusal(hub.RefusedOrigin, r, "origin", r.Header.Get("Origin"))
 		})
 	}
 	s.handler = guard(s.routeClients, s.routeAdmin)
@@ -222,7 +222,6 @@ func (c Config) withDefaults() Config {
 		c.Random = &lockedReader{r: c.Random}
 	}
 	c.Limits = c.Limits.WithDefaults()
-	c.Hooks, c.RPC, c.Message = guardedHooks(c.Hooks), guardedRPC(c.RPC), guardedMessage(c.Message, c.Logger)
 	return c
 }
 
@@ -348,7 +347,7 @@ func (s *Server) nextRules(c Config) (policy.Namespaces, error) {
 // Drain makes the server refuse publications and new clients with 503. It returns when the running
 // publications are queued for their subscribers. It is for a caller that stops listening before it
 // calls Shutdown.
-func (s *Server) Drain() { _ = s.hub.Refuse(context.Background()) }
+func (s *Server) Drain() { _ = s.hub.Drain(context.Background()) }
 
 // Shutdown drains, and then disconnects every client: the client gets what is queued for it, and a
 // close with code 3001 "shutdown". Shutdown waits until the clients have disconnected or ctx ends.

@@ -37,6 +37,7 @@ var (
 // elsewhere are packages that test another one from outside, by its folder.
 var elsewhere = map[string][]string{
 	".":                            {"internal/enginetest"},
+	"server/push/answer":           {"server/push", "server/push/hub"},
 	"server/push/api":              {"server/push"},
 	"server/push/console":          {"server/push"},
 	"server/push/doors/centrifuge": {"server/push"},
@@ -46,6 +47,9 @@ var elsewhere = map[string][]string{
 	"web/internal/exchange":        {"web"},
 	"web/internal/http1":           {"web"},
 	"web/internal/http2":           {"web"},
+	"server/push/guard":            {"server/push"},
+	"server/push/hub":              {"server/push"},
+	"server/push/policy":           {"server/push", "server/push/hub"},
 }
 
 // build makes the binaries: that of the package itself, and those of also. Mistakes that do not

@@ -297,7 +297,7 @@ func (s *Door) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body 
 		return nil, false
 	}
 	if !s.hub.Keys().MayUseAPI(r) {
-		s.hub.RefusedRequest(hub.RefusedKey, r)
+		s.hub.CountRequestRefusal(hub.RefusedKey, r)
 		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false

@@ -136,11 +136,11 @@ func (s *Door) messageLimit(method string) int {
 // answerRPC returns the reply to a call, or its status.
 func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
 	if s.hub.CountCall(r) > 0 {
-		s.hub.RefusedRequest(hub.RefusedRate, r)
+		s.hub.CountRequestRefusal(hub.RefusedRate, r)
 		return nil, &rpcError{code: rpcResourceExhausted, message: answer.ErrTooManyRequests.Message}
 	}
 	if !s.hub.Keys().MayUseAPI(r) {
-		s.hub.RefusedRequest(hub.RefusedKey, r)
+		s.hub.CountRequestRefusal(hub.RefusedKey, r)
 		return nil, &rpcError{code: rpcUnauthenticated,
 			message: "the key is missing or wrong: send it in the metadata, as authorization: apikey KEY"}
 	}

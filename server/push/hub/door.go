@@ -18,16 +18,16 @@ import (
 //   - It counts the connection against the limit of the client's address: by
 //     Server.LimitConnections around its handler, or by Server.MayOpen.
 //   - If the token comes with the request that opens the connection, the door calls
-//     Server.AuthenticateRequest or Server.Authenticate, then Server.MayConnectNow, then
+//     Server.AuthenticateRequest or Server.Authenticate, then Server.ConnectWait, then
 //     Server.StartConnected. If the token comes later, the door calls Server.Start, and then
 //     Session.Connect with the token. Until Connect has succeeded, Session.MustBeConnected returns
 //     an error: the door calls it before every operation but Connect.
-//   - After the start it calls Session.Introduce with what Server.Asking returns. Without that,
+//   - After the start it calls Session.Introduce with what Hub.RequestInfo returns. Without that,
 //     hooks do not know the client's transport, protocol and header.
 //   - It calls Session.MaySubscribeNow before Subscribe, and Session.MayCommandNow before other
 //     commands, such as History and Presence. Connect, AdmitAll and Publish count by themselves.
 //   - An operation returns an Error, which the door sends as the answer, or an error with a
-//     Disconnect, which the door passes to Session.Refuse.
+//     Disconnect, which the door passes to Session.DisconnectFor.
 //   - When the connection has ended for any reason, the door calls Session.Ended once.
 //
 // A door belongs to one server. All doors of a server have at most 32 forms together; New

@@ -51,8 +51,8 @@ func (h *Hub) Workers() *workers.Pool { return h.pool }
 // Bus returns the bus.
 func (h *Hub) Bus() bus.Bus { return h.bus }
 
-// Local returns the bus if it is one within this process, else nil.
-func (h *Hub) Local() bus.Local { return h.local }
+// LocalBus returns the bus if it is one within this process, else nil.
+func (h *Hub) LocalBus() bus.Local { return h.local }
 
 // BusDeadline returns ctx with the end of how long a method of the bus may wait for other nodes.
 func (h *Hub) BusDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -142,38 +142,38 @@ func (h *Hub) AuthenticateRequest(r *http.Request, f Form, token string, channel
 		return g, err
 	}
 	id := h.random.newClientID()
-	client := h.Asking(r).caller(f)
+	client := h.RequestInfo(r).caller(f)
 	client.Client = id.String()
 	g, err = h.connectByHook(client, r.RemoteAddr, ConnectRequest{Token: token, Channels: channels})
 	g.id = id
 	return g, err
 }
 
-// An Asking is what hooks may learn of the request by which a client has connected.
-type Asking struct {
+// A RequestInfo is what hooks may learn of the request by which a client has connected.
+type RequestInfo struct {
 	header http.Header
 	values context.Context // nil without a hook for it
 }
 
-// Asking returns what hooks may learn of a request, or nil if there is no hook. Only the request's
-// handler may call it. A door whose clients have no HTTP request passes nil: hooks then learn the
-// client's transport and protocol alone.
-func (h *Hub) Asking(r *http.Request) *Asking {
+// RequestInfo returns what hooks may learn of a request, or nil if there is no hook. Only the
+// request's handler may call it. A door whose clients have no HTTP request passes nil: hooks then
+// learn the client's transport and protocol alone.
+func (h *Hub) RequestInfo(r *http.Request) *RequestInfo {
 	switch {
 	case !h.remember:
 		return nil
 	case r == nil:
-		return new(Asking)
+		return new(RequestInfo)
 	}
-	return &Asking{h.hooks.selected(r.Header), h.hooks.values(r)}
+	return &RequestInfo{h.hooks.selected(r.Header), h.hooks.values(r)}
 }
 
 // KeepsValues reports whether a has the values of the request's context, so that the request need
 // not keep it.
-func (a *Asking) KeepsValues() bool { return a != nil && a.values != nil }
+func (a *RequestInfo) KeepsValues() bool { return a != nil && a.values != nil }
 
 // caller returns what hooks learn of a client with that form.
-func (a *Asking) caller(f Form) Caller {
+func (a *RequestInfo) caller(f Form) Caller {
 	c := Caller{Encoding: "json"}
 	if c.Transport, c.Protocol = f.Kind(); c.Protocol == "protobuf" {
 		c.Encoding = "binary"
@@ -184,13 +184,13 @@ func (a *Asking) caller(f Form) Caller {
 	return c
 }
 
-// Refused counts a refusal, and logs it with details, which are names and values in turn.
-func (h *Hub) Refused(why Refusal, remote string, details ...any) {
+// CountRefusal counts a refusal, and logs it with details, which are names and values in turn.
+func (h *Hub) CountRefusal(why Refusal, remote string, details ...any) {
 	h.refused(why, remote, details...)
 }
 
-// RefusedRequest is Refused for a request that gets an error response.
-func (h *Hub) RefusedRequest(why Refusal, r *http.Request, details ...any) {
+// CountRequestRefusal is CountRefusal for a request that gets an error response.
+func (h *Hub) CountRequestRefusal(why Refusal, r *http.Request, details ...any) {
 	h.refusedRequest(why, r, details...)
 }
 
@@ -217,24 +217,24 @@ func (h *Hub) TTL(ends time.Time) uint32 { return h.ttl(ends) }
 // HasConsole reports whether the server has a console.
 func (h *Hub) HasConsole() bool { return h.console }
 
-// WatcherGrant is that of an operator with the console's key instead of a token. Clients do not see
-// the subscriptions, and no counter includes them.
-var WatcherGrant = Grant{watcher: true}
+// OperatorGrant is that of an operator with the console's key instead of a token. Clients do not
+// see the subscriptions, and no counter includes them.
+var OperatorGrant = Grant{watcher: true}
 
 // Detach begins a response that outlives its handler. For an error see NotDetached.
 func (h *Hub) Detach(w http.ResponseWriter) (ResponseStream, error) { return h.openStream(w) }
 
-// Lacks reports whether a client with g needs a token for the channel that it does not have.
-func (h *Hub) Lacks(g Grant, channel string) bool {
+// NeedsToken reports whether a client with g needs a token for the channel that it does not have.
+func (h *Hub) NeedsToken(g Grant, channel string) bool {
 	return h.Rules(channel).NeedsToken(channel, g.access())
 }
 
 // IsDraining reports whether Drain or Shutdown was called.
 func (h *Hub) IsDraining() bool { return h.isDraining() }
 
-// MayConnectNow returns how long the user of g has to wait; 0: it may connect. The attempt is
+// ConnectWait returns how long the user of g has to wait; 0: it may connect. The attempt is
 // counted.
-func (h *Hub) MayConnectNow(g Grant) (wait time.Duration) {
+func (h *Hub) ConnectWait(g Grant) (wait time.Duration) {
 	return h.rates.Connect(g.User, h.clock.Now())
 }
 

@@ -35,7 +35,7 @@ func TestConnectHook(t *testing.T) {
 	}}, policy.Namespace{Presence: true}))
 	dial := func() *fakeTransport {
 		c := n.dial()
-		c.s.Introduce(&Asking{http.Header{"Cookie": {"session=1"}}, t.Context()}, Grant{})
+		c.s.Introduce(&RequestInfo{http.Header{"Cookie": {"session=1"}}, t.Context()}, Grant{})
 		c.frame([]byte(`{"id":1,"connect":{"data":{"x":1},"name":"js","version":"5"}}`))
 		return c
 	}

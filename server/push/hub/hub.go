@@ -141,7 +141,7 @@ type Hub struct {
 	goneOnce sync.Once     // closes lastGone
 }
 
-// NewHub returns a hub whose clock runs. The caller opens the doors with it. It returns an error
+// New returns a hub whose clock runs. The caller opens the doors with it. It returns an error
 // if the doors have more forms than Door allows.
 func New(c Config) (*Hub, error) {
 	if err := errors.Join(checkForms(c.Doors), c.Rates.Check()); err != nil {
@@ -149,8 +149,9 @@ func New(c Config) (*Hub, error) {
 	}
 	h := &Hub{
 		rules: c.Rules, bus: c.Bus, count: new(counters), tokens: c.Tokens, limits: c.Limits.WithDefaults(),
-		timing: c.Timing.withDefaults(), clock: c.Clock, log: c.Logger, version: c.Version, onRPC: c.RPC,
-		onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil || c.Message != nil,
+		timing: c.Timing.withDefaults(), clock: c.Clock, log: c.Logger, version: c.Version, onRPC: guardedRPC(c.RPC),
+		onMessage: guardedMessage(c.Message, c.Logger), hooks: c.Hooks.guarded(), remember: c.Hooks.any() ||
+			c.RPC != nil || c.Message != nil,
 		keys: c.Keys, origins: c.Origins, console: c.Console, onTick: c.Tick, random: random{c.Random},
 	}
 	h.id = h.random.newClientID()
@@ -310,9 +311,9 @@ func (h *Hub) Topic(channel string) bus.Topic {
 	return bus.Topic{Name: channel, Keep: h.rules.Of(channel).Retention()}
 }
 
-// Refuse makes the hub refuse publications and clients. It returns when the running publications
+// Drain makes the hub refuse publications and clients. It returns when the running publications
 // are queued for all subscribers, or with ctx's error.
-func (h *Hub) Refuse(ctx context.Context) error {
+func (h *Hub) Drain(ctx context.Context) error {
 	h.gate.shut()
 	return h.gate.wait(ctx)
 }
@@ -320,7 +321,7 @@ func (h *Hub) Refuse(ctx context.Context) error {
 // drain disconnects every client with "shutdown", after everything queued for it. It returns when
 // all sessions have ended, or with ctx's error. Clients are disconnected in both cases.
 func (h *Hub) drain(ctx context.Context) error {
-	_ = h.Refuse(ctx) // if publications still run then, ctx has ended
+	_ = h.Drain(ctx) // if publications still run then, ctx has ended
 	list := h.wheel.all()
 	if err := h.spread(ctx, len(list), func(i int) { list[i].Disconnect(answer.DisconnectShutdown) }); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 
 // This file holds what doors can do with a session, besides subscribing (subscription.go). An
 // operation returns an Error for the client, or an error with a Disconnect, which the door passes
-// to Refuse.
+// to DisconnectFor.
 
 var (
 	errNotConnected   = errors.New("push: the first command must be connect")
@@ -38,7 +38,7 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	if s.IsConnected() {
 		return Grant{}, errors.Join(answer.DisconnectBadRequest, errConnectedTwice)
 	}
-	if s.IsRefused() {
+	if s.IsConnectRefused() {
 		return Grant{}, errors.Join(answer.DisconnectBadRequest, errRefused)
 	}
 	g, err := s.hub.authenticate(r.Token)
@@ -56,11 +56,11 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 		return g, err
 	case errors.Is(err, errTokenExpired):
 		s.refuseConnect()
-		s.Refused(RefusedExpired, err)
+		s.CountRefusal(RefusedExpired, err)
 		return g, answer.ErrTokenExpired
 	case errors.Is(err, errKeyNotYetKnown):
 		s.refuseConnect()
-		s.Refused(RefusedUnknownKey, err)
+		s.CountRefusal(RefusedUnknownKey, err)
 		return g, answer.ErrInternal
 	case errors.Is(err, ErrNoToken):
 		return g, errors.Join(answer.DisconnectBadRequest, err) // as a centrifuge server that requires a token
@@ -93,8 +93,9 @@ func (s *Session) IsConnected() bool {
 	return s.stage == stageConnected
 }
 
-// IsRefused reports whether Connect has failed with an Error: the client can only disconnect.
-func (s *Session) IsRefused() bool {
+// IsConnectRefused reports whether Connect has failed with an Error: the client can only
+// disconnect.
+func (s *Session) IsConnectRefused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stage == stageRefused
@@ -119,8 +120,8 @@ func (s *Session) MustBeConnected() error {
 	return nil
 }
 
-// Refuse disconnects with the reason in err, and logs the whole error.
-func (s *Session) Refuse(err error) {
+// DisconnectFor disconnects with the reason in err, and logs the whole error.
+func (s *Session) DisconnectFor(err error) {
 	reason := answer.DisconnectServerError
 	errors.As(err, &reason)
 	if errors.As(err, new(hookRefusal)) { // which was counted
@@ -136,12 +137,12 @@ func (s *Session) Refuse(err error) {
 	case reason == answer.DisconnectInvalidToken:
 		why = RefusedToken
 	}
-	s.Refused(why, err)
+	s.CountRefusal(why, err)
 	s.Disconnect(reason)
 }
 
-// Refused counts and logs what the client may not do.
-func (s *Session) Refused(why Refusal, err error) {
+// CountRefusal counts and logs what the client may not do.
+func (s *Session) CountRefusal(why Refusal, err error) {
 	s.hub.refused(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
 }
 
@@ -167,7 +168,7 @@ func (s *Session) Refresh(token string) (ttl uint32, err error) {
 	case errors.Is(err, errTokenExpired):
 		return 0, errors.Join(answer.DisconnectExpired, err)
 	case errors.Is(err, errKeyNotYetKnown):
-		s.Refused(RefusedUnknownKey, err)
+		s.CountRefusal(RefusedUnknownKey, err)
 		return 0, answer.ErrInternal
 	case errors.Is(err, ErrNoToken):
 		return 0, errors.Join(answer.DisconnectBadRequest, err)
@@ -288,7 +289,7 @@ func (s *Session) within(wait time.Duration, what string) error {
 	if wait == 0 {
 		return nil
 	}
-	s.Refused(RefusedRate, fmt.Errorf("%s: %w", what, answer.ErrTooManyRequests))
+	s.CountRefusal(RefusedRate, fmt.Errorf("%s: %w", what, answer.ErrTooManyRequests))
 	return answer.ErrTooManyRequests
 }
 

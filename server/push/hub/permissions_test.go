@@ -260,7 +260,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 	rules := []policy.Namespace{{SubscribeToken: true, PublishHook: true}}
 	n := newTestNode(t, withTokens, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
-	c.s.Introduce(new(Asking), Grant{})
+	c.s.Introduce(new(RequestInfo), Grant{})
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
 		"meta": map[string]int{"m": 1}}) +
 		`"}}`))

@@ -90,7 +90,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 		t.Error("the limit does not hold")
 	}
 	c.want(t, "held")
-	if got := c.s.LetGo([]byte("first")); got != OfferTaken {
+	if got := c.s.ReleaseHeld([]byte("first")); got != OfferTaken {
 		t.Errorf("letGo: %v", got)
 	}
 	c.want(t, "let go", "first", string(long.Payload))
@@ -98,7 +98,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 	c.want(t, "afterwards", "x")
 	c.s.Hold()
 	c.hangUp()
-	if c.s.LetGo(nil) != OfferGone || len(n.held.list) != 0 {
+	if c.s.ReleaseHeld(nil) != OfferGone || len(n.held.list) != 0 {
 		t.Error("an ended session still holds messages")
 	}
 }

@@ -173,7 +173,7 @@ func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
 // Offer queues a message for the client. If nothing is queued for the client, the message may have
 // any size. Any goroutine may call it. After OfferFull the caller calls TooSlow; after OfferGone
 // there is nothing to do.
-func (s *Session) Offer(m *Message) Offered {
+func (s *Session) Offer(m *Message) OfferResult {
 	if flags := s.flags.Load(); flags != 0 {
 		if flags&isClosing != 0 {
 			return OfferGone
@@ -183,7 +183,7 @@ func (s *Session) Offer(m *Message) Offered {
 	return s.offerNow(m)
 }
 
-func (s *Session) offerNow(m *Message) Offered {
+func (s *Session) offerNow(m *Message) OfferResult {
 	if queued := s.t.Queued(); queued > 0 && queued+len(m.Payload) > s.hub.limits.Queue {
 		return OfferFull
 	}
@@ -196,13 +196,13 @@ func (s *Session) offerNow(m *Message) Offered {
 	return OfferGone // the connection has ended, and the door will call Ended
 }
 
-// Offered is what Offer has done with a message.
-type Offered uint8
+// OfferResult is what Offer has done with a message.
+type OfferResult uint8
 
 const (
-	OfferTaken Offered = iota // the message is queued
-	OfferFull                 // the queue has no room for it: the caller calls TooSlow
-	OfferGone                 // the connection is closing or has ended: there is nothing to do
+	OfferTaken OfferResult = iota // the message is queued
+	OfferFull                     // the queue has no room for it: the caller calls TooSlow
+	OfferGone                     // the connection is closing or has ended: there is nothing to do
 )
 
 // TooSlow disconnects a client whose queue had no room for a message of channel. "" stands for a
@@ -404,7 +404,7 @@ type heldMessages struct {
 	bytes    int // at most Limits.Queue
 }
 
-// Hold makes messages for the session wait until LetGo.
+// Hold makes messages for the session wait until ReleaseHeld.
 func (s *Session) Hold() {
 	h := &s.hub.held
 	h.mu.Lock()
@@ -417,7 +417,7 @@ func (s *Session) Hold() {
 }
 
 // offerHeld is Offer for a session that holds.
-func (s *Session) offerHeld(m *Message) Offered {
+func (s *Session) offerHeld(m *Message) OfferResult {
 	h := &s.hub.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -433,9 +433,9 @@ func (s *Session) offerHeld(m *Message) Offered {
 	return OfferTaken
 }
 
-// LetGo sends first, then what has waited. It returns OfferFull if the client's queue has no room
-// for all of it.
-func (s *Session) LetGo(first []byte) Offered {
+// ReleaseHeld sends first, then what has waited. It returns OfferFull if the client's queue has no
+// room for all of it.
+func (s *Session) ReleaseHeld(first []byte) OfferResult {
 	h := &s.hub.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -463,10 +463,10 @@ func (h *held) drop(s *Session) {
 	delete(h.list, s)
 }
 
-// Introduce tells hooks of the client: a is what Server.Asking has returned. The door calls it
+// Introduce tells hooks of the client: a is what Hub.RequestInfo has returned. The door calls it
 // once, right after the start of the session and before Session.Ended. A session that is connected
 // already has the grant g.
-func (s *Session) Introduce(a *Asking, g Grant) {
+func (s *Session) Introduce(a *RequestInfo, g Grant) {
 	if a == nil {
 		return
 	}

@@ -135,7 +135,7 @@ func (s *Session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	case errors.Is(err, errTokenExpired):
 		return nil, 0, answer.ErrTokenExpired
 	case errors.Is(err, errKeyNotYetKnown):
-		s.Refused(RefusedUnknownKey, err)
+		s.CountRefusal(RefusedUnknownKey, err)
 		return nil, 0, answer.ErrInternal
 	case err != nil:
 		return nil, 0, fmt.Errorf("%w: %w", answer.ErrPermissionDenied, err)
@@ -398,7 +398,7 @@ func (s *Session) AlsoAsked(given, asked []string) []string {
 		case slices.Contains(given, name):
 		case !s.MayName(name) || s.NeedsToken(name):
 			why := s.hub.rules.Of(name).ExplainSubscribe(name, s.access())
-			s.Refused(RefusedPermission, fmt.Errorf("connect: %q: %w", name, policy.Denied(why)))
+			s.CountRefusal(RefusedPermission, fmt.Errorf("connect: %q: %w", name, policy.Denied(why)))
 		default:
 			given = append(given, name)
 		}

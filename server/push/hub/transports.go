@@ -77,6 +77,7 @@ func (t *StreamTransport) lock() *opening {
 	return o
 }
 
+// Send implements Transport.
 func (t *StreamTransport) Send(m *Message) error {
 	if o := t.lock(); o != nil {
 		defer o.mu.Unlock()
@@ -86,6 +87,7 @@ func (t *StreamTransport) Send(m *Message) error {
 	return t.stream.Send(m)
 }
 
+// Queued implements Transport.
 func (t *StreamTransport) Queued() int {
 	if o := t.lock(); o != nil {
 		defer o.mu.Unlock()
@@ -94,6 +96,7 @@ func (t *StreamTransport) Queued() int {
 	return t.stream.Queued()
 }
 
+// Remote implements Transport.
 func (t *StreamTransport) Remote() string {
 	if o := t.lock(); o != nil {
 		o.mu.Unlock()
@@ -102,6 +105,7 @@ func (t *StreamTransport) Remote() string {
 	return t.stream.Remote()
 }
 
+// Close implements Transport.
 func (t *StreamTransport) Close(why answer.Disconnect) {
 	o := t.lock()
 	if o == nil {
@@ -144,10 +148,10 @@ func (h *Hub) detach(w http.ResponseWriter) (ResponseStream, error) {
 
 func (t webStream) Send(m *Message) error {
 	if chunk, ok := m.Shared.(*web.Chunk); ok {
-		return FullOf(t.Stream.WriteChunk(chunk))
+		return QueueError(t.Stream.WriteChunk(chunk))
 	}
 	_, err := t.Stream.Write(m.Payload)
-	return FullOf(err)
+	return QueueError(err)
 }
 
 func (t webStream) Queued() int { return t.Stream.Queued() }
@@ -165,8 +169,8 @@ func (t webStream) Close(why answer.Disconnect) {
 
 func (t webStream) OnClose(f func()) { t.Stream.OnClose(func(error) { f() }) }
 
-// FullOf turns the engine's queue-full error into ErrQueueFull.
-func FullOf(err error) error {
+// QueueError turns the engine's queue-full error into ErrQueueFull.
+func QueueError(err error) error {
 	if errors.Is(err, myriad.ErrFull) {
 		return ErrQueueFull
 	}
@@ -200,10 +204,13 @@ func (h *Hub) WebSocketOptions(subprotocols ...string) *websocket.Options {
 // A TextSocket is the transport of a client by WebSocket whose messages are text.
 type TextSocket struct{ *websocket.Conn }
 
+// Send implements Transport.
 func (t TextSocket) Send(m *Message) error { return sendFrame(t.Conn, websocket.OpText, m) }
 
+// Queued implements Transport.
 func (t TextSocket) Queued() int { return t.Conn.Queued() }
 
+// Remote implements Transport.
 func (t TextSocket) Remote() string { return t.RemoteAddr().String() }
 
 // Close queues a close frame, even above the limit, so that a slow client receives the reason. The
@@ -215,13 +222,14 @@ func (t TextSocket) Close(why answer.Disconnect) {
 // A BinarySocket is the transport of a client by WebSocket whose messages are binary.
 type BinarySocket struct{ TextSocket }
 
+// Send implements Transport.
 func (t BinarySocket) Send(m *Message) error { return sendFrame(t.Conn, websocket.OpBinary, m) }
 
 func sendFrame(c *websocket.Conn, op websocket.Op, m *Message) error {
 	if prepared, ok := m.Shared.(*websocket.Prepared); ok {
-		return FullOf(c.WritePrepared(prepared))
+		return QueueError(c.WritePrepared(prepared))
 	}
-	return FullOf(c.Write(op, m.Payload))
+	return QueueError(c.Write(op, m.Payload))
 }
 
 // PrepareMessage returns the shared form of a WebSocket message.

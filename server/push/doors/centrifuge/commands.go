@@ -55,7 +55,7 @@ func runConnectRequest(s *hub.Session, p []byte) {
 			return errors.Join(answer.DisconnectBadRequest, err)
 		}
 		err = b.connect(&centrifuge.Command{ID: 1, Connect: &request})
-		if err == nil && b.s.IsRefused() {
+		if err == nil && b.s.IsConnectRefused() {
 			b.s.Disconnect(endingOf(b.refusal))
 		}
 		return err
@@ -87,7 +87,7 @@ func runBatch(s *hub.Session, run func(*batch) error) {
 	b.s = nil
 	batches.Put(b)
 	if err != nil {
-		s.Refuse(err)
+		s.DisconnectFor(err)
 	}
 }
 
@@ -116,7 +116,7 @@ func (b *batch) runAll(p []byte) error {
 			return err
 		}
 		p = p[n:]
-		if len(p) == 0 || b.s.IsRefused() {
+		if len(p) == 0 || b.s.IsConnectRefused() {
 			return nil // the rest of the message relies on the connect that was refused
 		}
 	}
@@ -209,7 +209,7 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 			err)
 	}
 	if shown == answer.ErrPermissionDenied && !b.form.uni && !hub.IsHookRefusal(err) {
-		b.s.Refused(hub.RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
+		b.s.CountRefusal(hub.RefusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
 			c.Channel(), err))
 	}
 	b.fail(c, shown)
@@ -298,7 +298,7 @@ func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectRes
 	}
 	first := b.form.frame(b.out)
 	b.out = b.out[:0]
-	if b.s.LetGo(first) == hub.OfferFull {
+	if b.s.ReleaseHeld(first) == hub.OfferFull {
 		b.s.TooSlow("", len(first))
 	}
 	if err != nil && !errors.As(err, new(answer.Disconnect)) {

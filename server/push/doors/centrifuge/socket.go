@@ -26,7 +26,7 @@ func newSockets(h *hub.Hub) *sockets {
 			o := h.WebSocketOptions(subprotocol)
 			o.OnOpen = func(c *websocket.Conn) {
 				s := h.Start(f.socket(c), f)
-				if asking, ok := c.Value().(*hub.Asking); ok {
+				if asking, ok := c.Value().(*hub.RequestInfo); ok {
 					s.Introduce(asking, hub.Grant{})
 				}
 				c.SetValue(s)
@@ -48,7 +48,7 @@ func (s *sockets) serveUni(w http.ResponseWriter, r *http.Request) {
 
 func (s *sockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
 	var value any
-	if asking := s.hub.Asking(r); asking != nil {
+	if asking := s.hub.RequestInfo(r); asking != nil {
 		if value = asking; asking.KeepsValues() {
 			r = r.WithContext(context.Background()) // else the WebSocket keeps them for life
 		}

@@ -108,7 +108,7 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 	}
 	t := hub.NewStreamTransport(r.RemoteAddr, client)
 	s := c.hub.Start(t, f)
-	s.Introduce(c.hub.Asking(r), hub.Grant{})
+	s.Introduce(c.hub.RequestInfo(r), hub.Grant{})
 	c.add(client.Secret, s)
 	RunMessage(s, first)
 	stream, err := c.hub.Detach(w)

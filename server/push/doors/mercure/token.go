@@ -194,11 +194,11 @@ func (h *Hub) publisher(r *http.Request) ([]mercure.Selector, error) {
 func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errDenied), errors.Is(err, errOrigin):
-		h.hub.RefusedRequest(hub.RefusedPermission, r, "error", hub.OneLine(err))
+		h.hub.CountRequestRefusal(hub.RefusedPermission, r, "error", hub.OneLine(err))
 		answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, strings.TrimPrefix(err.Error(),
 			"push: mercure: "))
 	case errors.Is(err, hub.ErrNoToken):
-		h.hub.RefusedRequest(hub.RefusedNoToken, r)
+		h.hub.CountRequestRefusal(hub.RefusedNoToken, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
 			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+cookieName)

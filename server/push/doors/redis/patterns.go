@@ -75,7 +75,7 @@ func (t *patterns) join(d *Door, k *client, s *hub.Session, list []string, joine
 		t.all[pattern][k] = s
 	}
 	if t.stop == nil && len(t.all) > 0 {
-		t.stop = d.hub.Local().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
+		t.stop = d.hub.LocalBus().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
 	joined()
@@ -130,7 +130,7 @@ func (t *patterns) deliver(d *Door, channel string, list []bus.Publication) {
 // subscribePatterns answers one push message for each pattern, in front of its first publication.
 // The client gets all patterns, or none if that is above a limit.
 func (d *Door) subscribePatterns(w *resp.Reply, c *resp.Command) {
-	if d.hub.Local() == nil {
+	if d.hub.LocalBus() == nil {
 		w.Error("ERR PSUBSCRIBE is not available on a cluster: subscribe to channels by name")
 		return
 	}

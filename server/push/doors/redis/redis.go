@@ -145,17 +145,17 @@ func (d *Door) authenticate(c *resp.Conn, _, password string) bool {
 	var g hub.Grant
 	if !key {
 		if d.hub.Tokens() == nil {
-			d.hub.Refused(hub.RefusedKey, c.RemoteAddr().String())
+			d.hub.CountRefusal(hub.RefusedKey, c.RemoteAddr().String())
 			return false
 		}
 		var err error
 		if g, err = d.hub.Authenticate(password); errors.Is(err, token.ErrKeyNotYetKnown) {
-			d.hub.Refused(hub.RefusedUnknownKey, c.RemoteAddr().String(), "error", hub.OneLine(err))
+			d.hub.CountRefusal(hub.RefusedUnknownKey, c.RemoteAddr().String(), "error", hub.OneLine(err))
 			c.Abort(err) // a wrong password is final to clients; after a lost connection they try again
 			return false
 		}
 		if err != nil {
-			d.hub.Refused(hub.RefusedToken, c.RemoteAddr().String(), "error", hub.OneLine(err))
+			d.hub.CountRefusal(hub.RefusedToken, c.RemoteAddr().String(), "error", hub.OneLine(err))
 			return false
 		}
 	}
@@ -174,9 +174,9 @@ func (d *Door) become(c *resp.Conn, g hub.Grant, key bool) bool {
 		return false
 	}
 	same := g.User == k.grant.User
-	if !same && d.hub.MayConnectNow(g) > 0 {
+	if !same && d.hub.ConnectWait(g) > 0 {
 		k.mu.Unlock()
-		d.hub.Refused(hub.RefusedRate, c.RemoteAddr().String(), "user", g.User)
+		d.hub.CountRefusal(hub.RefusedRate, c.RemoteAddr().String(), "user", g.User)
 		// a wrong password is final to clients; after a lost connection they try again
 		c.Abort(answer.ErrTooManyRequests)
 		return false
@@ -229,7 +229,7 @@ func (d *Door) session(c *resp.Conn, sharded bool) *hub.Session {
 	}
 	if k.sessions[i] == nil {
 		k.sessions[i] = d.hub.StartConnected(transport{c}, form{protocol: c.Protocol(), sharded: sharded}, k.grant)
-		k.sessions[i].Introduce(d.hub.Asking(nil), k.grant)
+		k.sessions[i].Introduce(d.hub.RequestInfo(nil), k.grant)
 		if k.ended {
 			k.sessions[i].Ended()
 		}
@@ -373,9 +373,9 @@ func (t transport) Send(m *hub.Message) error {
 		return nil // a ping
 	}
 	if b, ok := m.Shared.(*buf.Block); ok {
-		return hub.FullOf(t.TryPush(b.Retain()))
+		return hub.QueueError(t.TryPush(b.Retain()))
 	}
-	return hub.FullOf(t.TryPush(buf.From(m.Payload)))
+	return hub.QueueError(t.TryPush(buf.From(m.Payload)))
 }
 
 func (t transport) Queued() int { return t.Conn.Queued() }

@@ -109,13 +109,13 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 		d.hub.RefuseToken(w, r, err)
 		return
 	}
-	if wait := d.hub.MayConnectNow(g); wait > 0 {
+	if wait := d.hub.ConnectWait(g); wait > 0 {
 		d.hub.RefuseRate(w, r, wait)
 		return
 	}
 	for _, name := range channels {
 		if problem := d.refusesEvents(name, g); problem != "" {
-			d.hub.RefusedRequest(hub.RefusedPermission, r, "user", g.User, "channel", name)
+			d.hub.CountRequestRefusal(hub.RefusedPermission, r, "user", g.User, "channel", name)
 			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code, problem)
 			return
 		}
@@ -129,9 +129,9 @@ func (d *Door) refusesEvents(channel string, g hub.Grant) string {
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
 		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
-	case ns.IsForUsers(channel) && d.hub.Lacks(g, channel):
+	case ns.IsForUsers(channel) && d.hub.NeedsToken(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
-	case d.hub.Lacks(g, channel):
+	case d.hub.NeedsToken(g, channel):
 		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
 	}
 	return ""
@@ -179,7 +179,7 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 	h.Set("X-Content-Type-Options", "nosniff")
 	t := hub.NewStreamTransport(r.RemoteAddr, nil)
 	session := d.startEvents(t, d.eventForm(named, channels), g, channels, resumption(r))
-	session.Introduce(d.hub.Asking(r), g)
+	session.Introduce(d.hub.RequestInfo(r), g)
 	stream, err := d.hub.Detach(w)
 	if err != nil {
 		session.Ended()
@@ -279,5 +279,5 @@ func (d *Door) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	d.holdEvents(w, r, true, hub.WatcherGrant, channels)
+	d.holdEvents(w, r, true, hub.OperatorGrant, channels)
 }

@@ -1,4 +1,4 @@
-package push
+package hub
 
 import (
 	"context"
@@ -26,8 +26,8 @@ func caught(err *error) {
 	}
 }
 
-// guardedHooks returns h with errors in place of panics.
-func guardedHooks(h Hooks) Hooks {
+// guarded returns h with errors in place of panics.
+func (h Hooks) guarded() Hooks {
 	h.Connect = guardedHook(h.Connect)
 	h.Subscribe = guardedHook(h.Subscribe)
 	h.SubRefresh = guardedHook(h.SubRefresh)
@@ -54,7 +54,7 @@ func guardedHook[Request, Answer any](f hook[Request, Answer]) hook[Request, Ans
 	}
 }
 
-// guardedRPC is guardedHooks for Config.RPC.
+// guardedRPC is guarded for Config.RPC.
 func guardedRPC(f func(context.Context, Caller, string, []byte) ([]byte, error)) func(context.Context, Caller, string,
 	[]byte) ([]byte, error) {
 	if f == nil {
@@ -66,8 +66,7 @@ func guardedRPC(f func(context.Context, Caller, string, []byte) ([]byte, error))
 	}
 }
 
-// guardedMessage is guardedHooks for Config.Message, which has no error: the log alone has the
-// panic.
+// guardedMessage is guarded for Config.Message, which has no error: the log alone has the panic.
 func guardedMessage(f func(context.Context, Caller, []byte), log *slog.Logger) func(context.Context, Caller, []byte) {
 	if f == nil {
 		return nil
