@@ -92,9 +92,9 @@ soak:
 others:
 	cd others && go run . -share $(SHARE) $(if $(ONLY),-only '$(ONLY)')
 
-# Do the tests notice a mistake? "make mutate FILE=web/h1_next.go" makes small ones in one file or several of a package, one at a
+# Do the tests notice a mistake? "make mutate FILE=web/h1_conn.go" makes small ones in one file or several of a package, one at a
 # time, and says which of them the short tests of the package let pass. RUN limits the tests as go test -run does, MOST=1s to
-# those that take no longer, and AT=h1_next.go:75,h1_next.go:90 the mistakes to those lines.
+# those that take no longer, and AT=h1_conn.go:75,h1_conn.go:90 the mistakes to those lines.
 mutate:
 	go run ./tools/mutate $(if $(RUN),-run '$(RUN)') $(if $(MOST),-most $(MOST)) $(if $(AT),-at $(AT)) $(FILE)
 

@@ -2,37 +2,10 @@ package myriad
 
 import (
 	"net"
-	"net/netip"
 	"sync"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
-
-// AppendRemoteAddr appends RemoteAddr().String() to dst without the address in between. Any
-// goroutine.
-func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
-	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
-		return append(dst, c.RemoteAddr().String()...)
-	}
-	return c.remote.AppendTo(dst)
-}
-
-// SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol in which a proxy sends the
-// addresses of its client (package proxyproto). An address that is not valid stays as it is. The
-// net.Conn that Detach gives has the new addresses, too. On the loop only, before other goroutines
-// ask for an address.
-func (c *Conn) SetAddrs(local, remote netip.AddrPort) {
-	if local.IsValid() {
-		c.local = c.loop.sharedAddr(driver.AddrOfPort(local))
-	}
-	if !remote.IsValid() {
-		return
-	}
-	c.remote = driver.AddrOfPort(remote).AsAnnounced()
-	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
-		x.peer = c.remote.Net()
-	}
-}
 
 // announce gives nc the addresses that SetAddrs was given.
 func announce(nc net.Conn, local, remote net.Addr) net.Conn {
@@ -130,34 +103,3 @@ type ownAddr struct{ driver.Addr }
 
 // Network implements net.Addr.
 func (a ownAddr) Network() string { return a.Net().Network() }
-
-// LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
-func (c *Conn) LocalAddr() net.Addr {
-	local := c.local
-	if a, ok := local.(ownAddr); ok {
-		local = a.Net()
-	}
-	if local == nil {
-		return driver.UnixAddr.Net()
-	}
-	return local
-}
-
-// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
-// socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
-// that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
-func (c *Conn) RemoteAddr() net.Addr {
-	switch x := c.extra.Load(); {
-	case x == nil:
-	case x.peer != nil:
-		return x.peer
-	case x.bridge != nil:
-		if peer := x.bridge.remote(); peer != nil {
-			return peer
-		}
-	}
-	if a := c.remote.Net(); a != nil {
-		return a
-	}
-	return driver.UnixAddr.Net()
-}

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -69,7 +70,7 @@ func TestWordsCanFail(t *testing.T) {
 }
 
 // Each row of these tables names tests that there are. A text in quotes behind a test is a case of
-// its.
+// its, in Go or in testdata.
 func TestRowsHaveTests(t *testing.T) {
 	tests, texts := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
@@ -87,6 +88,19 @@ func TestRowsHaveTests(t *testing.T) {
 			}
 			return true
 		})
+	}
+	tables, err := filepath.Glob("websocket/testdata/*.txt")
+	if err != nil || len(tables) == 0 {
+		t.Fatal(tables, err)
+	}
+	for _, name := range tables { // of cases that stand beside their test
+		table, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range namedCase.FindAllStringSubmatch(string(table), -1) {
+			texts[c[1]] = true
+		}
 	}
 	for _, tt := range []struct {
 		page, heading string // the last column of a heading
@@ -127,4 +141,5 @@ func TestRowsHaveTests(t *testing.T) {
 var (
 	namedTest  = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`((?: \"[^\"]+\")*)")
 	quotedCase = regexp.MustCompile(`"([^"]+)"`)
+	namedCase  = regexp.MustCompile(`(?m)^case (.+)$`)
 )

@@ -2,10 +2,14 @@ package myriad
 
 import (
 	"cmp"
+	"net"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is how a conn ends: in order, by linger, by abort. All of it runs on the loop.
+// This file is how a conn ends: in order, by linger, by abort, or by Detach, which takes its
+// connection out of the engine. All of it runs on the loop.
 
 // lingerProgress is how many bytes a closing conn must get rid of in each LingerTimeout.
 const lingerProgress = 4 << 10
@@ -104,22 +108,6 @@ func (l *Loop) beginDraining(c *Conn) {
 	l.drv.Resume(c.id)
 }
 
-// QueuedTotal is how many bytes the conn has yet to give to the kernel, the rest of WriteFile's
-// files included. On the loop only.
-func (c *Conn) QueuedTotal() int64 { return c.unsent() }
-
-// unsent is how many bytes a closing conn has yet to get rid of, files included.
-func (c *Conn) unsent() int64 {
-	n := c.queued.Load()
-	x := c.extra.Load()
-	if x == nil {
-		return n
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return n + x.fileBytes()
-}
-
 // quietLinger is how long a close waits for a peer that sends nothing, or more than LingerBytes. It
 // is enough for bytes on their way to arrive, and for the last answer to be read.
 const quietLinger = 500 * time.Millisecond
@@ -195,18 +183,6 @@ func (l *Loop) ended(c *Conn, err error) {
 	l.tellClosed(c, asked, err)
 }
 
-func (l *Loop) lastCall(c *Conn, err error) {
-	l.callClosed(c, err)
-	l.switchHandlers() // it may have changed what other conns speak
-}
-
-func (l *Loop) callClosed(c *Conn, err error) {
-	call := l.calls(c)
-	defer l.returned(c, &call)
-	c.handler.Closed(c, err)
-	call.returned = true
-}
-
 // bury marks the conn as gone and drops what it still holds.
 func (c *Conn) bury() (asked request, reason error) {
 	c.mu.Lock()
@@ -238,4 +214,161 @@ func (c *Conn) withDriver() int64 {
 		n += x.fileLeft - x.unencoded
 	}
 	return n
+}
+
+// tellClosed tells all calls that wait for the conn that it has ended.
+func (l *Loop) tellClosed(c *Conn, asked request, err error) {
+	x := c.extra.Load()
+	if c.is(connecting) {
+		c.dialing().finish(orClosed(err)) // a failed Dial calls no handler
+		return
+	}
+	if x != nil && x.bridge != nil {
+		x.bridge.end(asked&wantAbort != 0 || err != nil)
+	}
+	defer l.lastCall(c, err) // also if the one before does not return
+	if x != nil && x.detach != nil {
+		l.callDetached(c, nil, nil, orClosed(err))
+	}
+}
+
+func orClosed(err error) error {
+	if err == nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// A detachment is the function that Detach was given.
+type detachment func(nc net.Conn, unread []byte, err error)
+
+// Detach takes the connection out of the engine. What is queued is sent first, and receiving stops
+// at once. Then done is called on the loop with a net.Conn and the bytes that were received but not
+// delivered. The net.Conn is a *net.TCPConn for TCP without a layer. For what was adopted without a
+// descriptor, and behind SetAddrs, it is one that has the connection below it in its method
+// NetConn.
+//
+// Until then the handler is not called for bytes and ends. It is called for all else, so that its
+// timer bounds the wait. Afterwards it is not called again. If the connection breaks first, or no
+// net.Conn can be made of it, done gets the error and Closed follows. If the driver cannot give the
+// connection away, done gets the error and the conn goes on. done is never called from inside
+// Detach. On the loop only.
+func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
+	x := c.ownExtra()
+	switch {
+	case c.phase() != open || c.closeAsked():
+		c.loop.Later(func() { done(nil, nil, ErrClosed) })
+	case x.detach != nil:
+		c.loop.Later(func() { done(nil, nil, ErrBusy) })
+	default:
+		x.detach = done
+		c.loop.drv.Pause(c.id)
+		c.loop.revisit(c)
+	}
+}
+
+// detaching reports whether Detach waits for what is queued to be sent.
+func (c *Conn) detaching() bool {
+	x := c.extra.Load()
+	return x != nil && x.detach != nil
+}
+
+// tryDetach takes a conn that is flushed out of the driver, which may refuse.
+func (l *Loop) tryDetach(c *Conn) {
+	err := l.drv.Detach(c.id)
+	if err == nil {
+		l.advance(c, closed)
+		return
+	}
+	l.revisit(c) // for what was held meanwhile
+	l.callDetached(c, nil, nil, err)
+	if !c.is(paused) {
+		l.drv.Resume(c.id)
+	}
+	l.switchHandlers()
+}
+
+// detached hands the connection over.
+func (l *Loop) detached(c *Conn, sock driver.Socket) {
+	l.current.Store(nil)
+	l.remove(c)
+	x := c.extra.Load()
+	unread := x.held.AppendTo(nil)
+	c.bury()
+	var nc net.Conn
+	var err error
+	defer func() { l.handedOver(c, nc, unread, err) }() // also if the layer ends the goroutine
+	nc, unread, err = l.outside(c, sock, unread)
+}
+
+// handedOver calls Detach's function. Without a net.Conn it is closed.
+func (l *Loop) handedOver(c *Conn, nc net.Conn, unread []byte, err error) {
+	if nc != nil {
+		l.callDetached(c, nc, unread, nil)
+		l.switchHandlers()
+		return
+	}
+	x := c.extra.Load()
+	err = cmp.Or(err, x.reason)
+	if x.bridge != nil {
+		x.bridge.end(true)
+	}
+	defer l.lastCall(c, err)
+	l.callDetached(c, nil, nil, err)
+}
+
+// outside makes a net.Conn of what leaves the engine.
+func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []byte, error) {
+	nc, err := sock.Conn()
+	if err != nil {
+		return nil, nil, err
+	}
+	layer := c.layer()
+	if layer == nil { // else what the driver has read ahead is not decoded
+		below, ahead := driver.SplitAhead(nc)
+		nc, unread = below, append(unread, ahead...)
+	}
+	if b := c.bridged(); b != nil {
+		nc = &bridgedConn{nc, b}
+	}
+	if c.remote.IsAnnounced() {
+		nc = announce(nc, c.LocalAddr(), c.RemoteAddr())
+	}
+	if layer == nil {
+		return nc, unread, nil
+	}
+	return c.peel(layer, nc, unread)
+}
+
+// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
+// extra.reason says so.
+func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		v := recover()
+		if v == nil {
+			v = c.loop.exit()
+		}
+		raw.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		nc, rest, err = nil, nil, c.layerFailed(v)
+		c.extra.Load().reason = err
+	}()
+	nc, rest = layer.Detach(raw, unread)
+	returned = true
+	return nc, rest, nil
+}
+
+func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {
+	x := c.extra.Load()
+	done := x.detach
+	x.detach = nil
+	call := l.calls(c)
+	defer l.returned(c, &call)
+	done(nc, unread, err)
+	call.returned = true
 }

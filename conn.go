@@ -1,9 +1,13 @@
 package myriad
 
 import (
+	"fmt"
+	"iter"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
@@ -99,12 +103,8 @@ func newConn(l *Loop, h Handler) *Conn {
 	return &Conn{loop: l, handler: h, can: abilitiesOf(h), limit: l.engine.writeLimit()}
 }
 
-// writeLimit is the high mark of conns without one of their own.
-func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }
-
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
-
-func (c *Conn) phase() phase { return phase(c.status & phaseBits) }
+func (c *Conn) phase() phase     { return phase(c.status & phaseBits) }
 
 // more gives the conn its extra part. mu is held.
 func (c *Conn) more() *extra {
@@ -126,6 +126,29 @@ func (c *Conn) ownExtra() *extra {
 	return c.more()
 }
 
+// closeAsked reports whether Closed is the only callback that may still be called.
+func (c *Conn) closeAsked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked&(wantClose|wantAbort|gone) != 0
+}
+
+// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle:
+// no caller holds a pointer to it.
+func (c *Conn) trim() {
+	x := c.extra.Load()
+	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
+		x.peer != nil ||
+		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(x.files) == 0 && x.reason == nil {
+		c.extra.Store(nil)
+	}
+}
+
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
 
@@ -133,28 +156,62 @@ func (c *Conn) Loop() *Loop { return c.loop }
 // read.
 func (c *Conn) Read([]byte) (int, error) { return 0, ErrOnLoop }
 
-// SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time
-// switches it off. Any goroutine; it takes effect when the loop comes to it. It fails with
-// ErrClosed after the end of the connection.
-func (c *Conn) SetDeadline(t time.Time) error {
-	c.mu.Lock()
-	if c.asked&gone != 0 {
-		c.mu.Unlock()
-		return ErrClosed
+// LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
+func (c *Conn) LocalAddr() net.Addr {
+	local := c.local
+	if a, ok := local.(ownAddr); ok {
+		local = a.Net()
 	}
-	c.due = c.loop.millis(t)
-	c.asked |= wantDeadline
-	wake := c.link()
-	c.mu.Unlock()
-	c.loop.wakeIf(wake)
-	return nil
+	if local == nil {
+		return driver.UnixAddr.Net()
+	}
+	return local
 }
 
-// SetReadDeadline is SetDeadline: a conn has one timer.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.SetDeadline(t) }
+// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
+// socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
+// that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
+func (c *Conn) RemoteAddr() net.Addr {
+	switch x := c.extra.Load(); {
+	case x == nil:
+	case x.peer != nil:
+		return x.peer
+	case x.bridge != nil:
+		if peer := x.bridge.remote(); peer != nil {
+			return peer
+		}
+	}
+	if a := c.remote.Net(); a != nil {
+		return a
+	}
+	return driver.UnixAddr.Net()
+}
 
-// SetWriteDeadline is SetDeadline: a conn has one timer.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
+// AppendRemoteAddr appends RemoteAddr().String() to dst without the address in between. Any
+// goroutine.
+func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
+	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
+		return append(dst, c.RemoteAddr().String()...)
+	}
+	return c.remote.AppendTo(dst)
+}
+
+// SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol in which a proxy sends the
+// addresses of its client (package proxyproto). An address that is not valid stays as it is. The
+// net.Conn that Detach gives has the new addresses, too. On the loop only, before other goroutines
+// ask for an address.
+func (c *Conn) SetAddrs(local, remote netip.AddrPort) {
+	if local.IsValid() {
+		c.local = c.loop.sharedAddr(driver.AddrOfPort(local))
+	}
+	if !remote.IsValid() {
+		return
+	}
+	c.remote = driver.AddrOfPort(remote).AsAnnounced()
+	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
+		x.peer = c.remote.Net()
+	}
+}
 
 // Notify has the handler's Notified called on the loop, soon, and once for all calls made before
 // that. It cannot fail and allocates nothing. Any goroutine.
@@ -187,20 +244,6 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.switches = append(c.loop.switches, s)
 }
 
-// SetTimer arranges a call of Expired after d; if d is negative, in this turn or the next one. A
-// new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
-// early against the loop's clock. On the loop only.
-func (c *Conn) SetTimer(d time.Duration) {
-	if c.phase() != open {
-		return // the timer now bounds the close
-	}
-	if d == 0 {
-		c.loop.wheel.Clear(c.id.Slot())
-		return
-	}
-	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(max(d, 0)))
-}
-
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
 // Resume. A paused conn still reports resets. On the loop only.
 func (c *Conn) Pause() {
@@ -225,16 +268,265 @@ func (c *Conn) Resume() {
 	}
 }
 
-// SetWriteLimit changes the high mark of the output queue, in bytes, at most 1 GiB; 0 restores
-// Config.WriteLimit. Any goroutine.
-func (c *Conn) SetWriteLimit(n int) {
-	if n <= 0 {
-		n = c.loop.engine.cfg.WriteLimit
-	}
+// SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time
+// switches it off. Any goroutine; it takes effect when the loop comes to it. It fails with
+// ErrClosed after the end of the connection.
+func (c *Conn) SetDeadline(t time.Time) error {
 	c.mu.Lock()
-	c.limit = int32(min(n, maxWriteLimit))
+	if c.asked&gone != 0 {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.due = c.loop.millis(t)
+	c.asked |= wantDeadline
+	wake := c.link()
+	c.mu.Unlock()
+	c.loop.wakeIf(wake)
+	return nil
+}
+
+// SetReadDeadline is SetDeadline: a conn has one timer.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.SetDeadline(t) }
+
+// SetWriteDeadline is SetDeadline: a conn has one timer.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
+
+// SetTimer arranges a call of Expired after d; if d is negative, in this turn or the next one. A
+// new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
+// early against the loop's clock. On the loop only.
+func (c *Conn) SetTimer(d time.Duration) {
+	if c.phase() != open {
+		return // the timer now bounds the close
+	}
+	if d == 0 {
+		c.loop.wheel.Clear(c.id.Slot())
+		return
+	}
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(max(d, 0)))
+}
+
+// Timers are several timers of one connection, such as a keep-alive, an idle limit and the limit
+// for an answer. They use the conn's own timer, so a handler with Timers must not call SetTimer.
+// Its method Expired calls Timers.Expired to learn which of them are due. A timer is named by a
+// small number, mostly a constant. The zero value has no timer set. On the loop only.
+//
+// The memory is eight bytes for each number up to the highest that was set. Setting one looks at
+// all of them, so that a handful is what they are for.
+type Timers struct {
+	at []int64 // when each is due, in milliseconds of the loop's clock; 0: it is not set
+}
+
+// Set has the timer with this number expire after d, in this turn or the next one if d is negative.
+// It replaces the earlier time of that timer; 0 switches it off. As with SetTimer, times are kept
+// in milliseconds and are never early by the loop's clock. A conn that closes has no timers left.
+func (t *Timers) Set(c *Conn, number uint8, d time.Duration) {
+	var at int64
+	if d != 0 {
+		at = max(1, c.loop.now+ceilMillis(max(d, 0)))
+	}
+	for len(t.at) <= int(number) {
+		t.at = append(t.at, 0)
+	}
+	t.at[number] = at
+	t.arm(c)
+}
+
+// Expired gives the number of each timer that is due, the soonest first, to be asked in the
+// handler's Expired. A timer is switched off before its number is given, so that the body of the
+// loop may set it again. What is due still when the body breaks off expires again in the next turn.
+func (t *Timers) Expired(c *Conn) iter.Seq[uint8] {
+	return func(yield func(uint8) bool) {
+		defer t.arm(c)
+		for now := c.loop.now; ; {
+			next := t.next()
+			if next < 0 || t.at[next] > now {
+				return
+			}
+			t.at[next] = 0
+			if !yield(uint8(next)) {
+				return
+			}
+		}
+	}
+}
+
+// next is the timer that is due first, or -1.
+func (t *Timers) next() int {
+	first := -1
+	for i, at := range t.at {
+		if at != 0 && (first < 0 || at < t.at[first]) {
+			first = i
+		}
+	}
+	return first
+}
+
+// arm sets the conn's own timer to the first of t.
+func (t *Timers) arm(c *Conn) {
+	if c.phase() != open {
+		return // the timer now bounds the close
+	}
+	if next := t.next(); next >= 0 {
+		c.loop.wheel.Set(c.id.Slot(), t.at[next])
+		return
+	}
+	c.loop.wheel.Clear(c.id.Slot())
+}
+
+var _ syscall.Conn = (*Conn)(nil)
+
+// SyscallConn gives access to the connection's descriptor, for what sockets can be asked and told:
+// SO_PEERCRED, TCP_INFO, TCP_KEEPIDLE and the like. It fails with ErrUnsupported where the driver
+// has no descriptor, or the conn was adopted and its net.Conn has none. Any goroutine.
+//
+// Control runs its function on the conn's loop, so that the descriptor stays open meanwhile; the
+// function must not block. Off the loop it waits for that. In a callback of another loop, where it
+// must not wait, it fails with ErrOnLoop, and with ErrClosed after the end of the connection. Read
+// and Write fail: bytes come to the handler and leave by the conn's methods.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if b := c.bridged(); b != nil {
+		return b.syscallConn()
+	}
+	if c.loop.can.Control == nil {
+		return nil, fmt.Errorf("myriad: SyscallConn: %w: the driver has no descriptor to show", ErrUnsupported)
+	}
+	return rawConn{c}, nil
+}
+
+// syscallConn is that of the net.Conn that was adopted, or of the one below it.
+func (b *bridge) syscallConn() (syscall.RawConn, error) {
+	for nc := any(b.outer); nc != nil; {
+		if sc, ok := nc.(syscall.Conn); ok {
+			return sc.SyscallConn()
+		}
+		inside, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		nc = inside.NetConn()
+	}
+	return nil, fmt.Errorf("myriad: SyscallConn: %w: a %T has no descriptor to show", ErrUnsupported, b.outer)
+}
+
+// A rawConn is a Conn as a syscall.RawConn.
+type rawConn struct{ c *Conn }
+
+// Control implements syscall.RawConn.
+func (r rawConn) Control(f func(fd uintptr)) error {
+	l := r.c.loop
+	if l.shifts.owner.Load() == driver.Goroutine() && OnLoop() {
+		return r.c.control(f)
+	}
+	if !l.engine.HandOff() {
+		return ErrOnLoop
+	}
+	var (
+		err    error
+		done   atomic.Bool // err is written before it
+		waiter = l.engine.sys.NewParker()
+	)
+	if busy := l.Do(func() {
+		defer func() {
+			done.Store(true)
+			waiter.Unpark()
+		}()
+		err = r.c.control(f)
+	}); busy != nil {
+		return busy
+	}
+	for !done.Load() {
+		waiter.Park()
+	}
+	return err
+}
+
+// control is Control on the loop.
+func (c *Conn) control(f func(fd uintptr)) error {
+	if c.phase() == closed || c.is(connecting) || c.closeAsked() {
+		return ErrClosed
+	}
+	if err := c.loop.can.Control(c.id, f); err != nil {
+		return fmt.Errorf("myriad: Control: %w", err)
+	}
+	return nil
+}
+
+// Read implements syscall.RawConn.
+func (rawConn) Read(func(fd uintptr) bool) error {
+	return fmt.Errorf("myriad: RawConn.Read: %w: bytes come to the handler", ErrUnsupported)
+}
+
+// Write implements syscall.RawConn.
+func (rawConn) Write(func(fd uintptr) bool) error {
+	return fmt.Errorf("myriad: RawConn.Write: %w: use Conn.Write", ErrUnsupported)
+}
+
+// Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
+// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
+// other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
+// place for life, so none is met twice; those that come or go between two slices may be missed, and
+// those that hibernate are. visit may do what a handler may. On the loop only.
+func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
+	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
+		if c := l.conn(uint32(i)); c != nil {
+			c.show()
+			visit(c)
+		}
+		if n--; n == 0 && i+1 < l.conns.Len() {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// show records that c was given to a caller, which may keep it.
+func (c *Conn) show() {
+	c.mu.Lock()
+	c.asked |= shown
 	c.mu.Unlock()
 }
 
-// Queued is how many bytes have been accepted and not yet taken by the kernel. Any goroutine.
-func (c *Conn) Queued() int { return int(c.queued.Load()) }
+// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
+// kind. On the loop only.
+func (c *Conn) Handler() Handler {
+	if d, dials := c.handler.(*dialing); dials {
+		return d.Handler
+	}
+	return c.handler
+}
+
+// Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a
+// second; 0 before and after that. On the loop only.
+func (c *Conn) Age() time.Duration {
+	l, slot := c.loop, c.id.Slot()
+	if l.conn(slot) != c {
+		return 0
+	}
+	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
+}
+
+// State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
+// seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
+// waits for the peer), "closed". Of several the last in this list. On the loop only.
+func (c *Conn) State() string {
+	x := c.extra.Load()
+	switch {
+	case c.phase() == closed:
+		return "closed"
+	case c.phase() == closing:
+		return "lingering"
+	case c.phase() == draining:
+		return "closing"
+	case x != nil && x.detach != nil:
+		return "detaching"
+	case c.is(finSent):
+		return "write ended"
+	case c.is(peerEnded):
+		return "peer ended"
+	case c.is(paused):
+		return "paused"
+	case c.is(connecting):
+		return "dialing"
+	}
+	return "open"
+}

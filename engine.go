@@ -1,7 +1,10 @@
 package myriad
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +44,173 @@ type Engine struct {
 	lookups lookups // of DialFunc
 }
 
+// Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported if the
+// platform does not have the driver that Config.Driver names, with an error for a negative setting
+// or Loops above 255, and with the system's error.
+func Start(c Config) (*Engine, error) {
+	cfg, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
+		quota: quota{most: int64(cfg.MaxConns)}}
+	if cfg.AcceptRate > 0 {
+		e.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
+	}
+	for i := range cfg.Loops {
+		l, err := newLoop(e, i)
+		if err != nil {
+			for _, l := range e.loops {
+				_ = l.drv.Shutdown()
+			}
+			return nil, err
+		}
+		e.loops = append(e.loops, l)
+	}
+	e.spare.open = e.has.Spare
+	e.spare.keep()
+	if e.has.Ballast != nil {
+		e.lighten = e.has.Ballast()
+	}
+	e.running.Store(int32(len(e.loops)))
+	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
+	for _, l := range e.loops {
+		l.employ(l.begin)
+	}
+	return e, nil
+}
+
+var standard struct {
+	once   sync.Once
+	engine *Engine
+	err    error
+}
+
+// Default is an engine with the zero Config, started when it is first asked for and never stopped.
+// It serves web.Server and websocket when they are given none, and is the only global. To checks
+// for leaks its goroutines look like some: the guide "Operate and test a program of your own" has
+// the options that they need.
+func Default() (*Engine, error) {
+	standard.once.Do(func() { standard.engine, standard.err = Start(Config{}) })
+	return standard.engine, standard.err
+}
+
+// Shutdown stops listening. It calls every handler that is a Stopper, and closes the conns of all
+// others with Conn.Close, which flushes what is queued. It ends the loops when the last conn has
+// gone. When ctx ends first, the remaining connections are aborted and the context's error is
+// returned. Shutdown waits for these ends only while they go on, and for a second at most. A loop
+// whose callback blocks aborts its connections when that callback returns. A second call waits like
+// the first. Not from a loop.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	defer e.spare.close()
+	for _, l := range e.loops {
+		l.Post(func() { l.stop(nil) })
+	}
+	err := e.wait(ctx)
+	if err != nil {
+		for _, l := range e.loops {
+			l.Post(func() { l.stop(err) })
+		}
+		e.abortBridges()
+		e.waitForAborts()
+	}
+	return err
+}
+
+// wait returns when all loops have ended or ctx has.
+func (e *Engine) wait(ctx context.Context) error {
+	p := e.waiter()
+	defer e.forget(p)
+	stop := context.AfterFunc(ctx, p.Unpark)
+	defer stop()
+	for e.running.Load() > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.Park()
+	}
+	return nil
+}
+
+const (
+	// abortStall is for how long no connection and no loop ends until Shutdown takes it that a
+	// callback blocks a loop.
+	abortStall = 250 * time.Millisecond
+	// abortTime is how long Shutdown waits at most for connections that have been aborted.
+	abortTime = time.Second
+)
+
+// waitForAborts returns when all loops have ended, or when the rest seems to wait for a callback.
+func (e *Engine) waitForAborts() {
+	p := e.waiter()
+	defer e.forget(p)
+	began := e.sys.Now()
+	moved, left := began, e.unfinished()
+	for left > 0 {
+		p.ParkFor(abortStall)
+		now, n := e.sys.Now(), e.unfinished()
+		switch {
+		case now.Sub(began) >= abortTime:
+			return
+		case n != left:
+			moved, left = now, n
+		case now.Sub(moved) >= abortStall:
+			return
+		}
+	}
+}
+
+// unfinished is how many connections, loops and bridges have not ended.
+func (e *Engine) unfinished() int64 {
+	n := int64(e.running.Load())
+	for _, l := range e.loops {
+		n += l.stats.conns.Load()
+	}
+	return n
+}
+
+// waiter makes a Parker that is unparked whenever a loop or a bridge ends.
+func (e *Engine) waiter() driver.Parker {
+	p := e.sys.NewParker()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiters = append(e.waiters, p)
+	return p
+}
+
+func (e *Engine) forget(waiter driver.Parker) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiters = slices.DeleteFunc(e.waiters, func(p driver.Parker) bool { return p == waiter })
+}
+
+func (e *Engine) loopEnded(l *Loop) {
+	_ = l.drv.Shutdown()
+	e.anteroom.call()
+	for _, ln := range l.listeners { // of a driver that has failed
+		ln.ended()
+	}
+	e.ended()
+}
+
+// ended counts a loop or a bridge that has come to its end.
+func (e *Engine) ended() {
+	if e.running.Add(-1) == 0 {
+		e.monitor.end()
+		if e.lighten != nil {
+			e.lighten()
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.waiters {
+		p.Unpark()
+	}
+}
+
+// nextLoop is the loop that gets the next connection.
+func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.loops))] }
+
 // System is the world the engine lives in, for the packages of this module: where they wait and
 // run, they do it by its means, so that a simulation can order them.
 func (e *Engine) System() driver.System { return e.sys }
@@ -67,3 +237,88 @@ func (e *Engine) Shared(key any, create func() any) any {
 
 // Loops are the engine's loops, by their Index; they are the same until its end. Any goroutine.
 func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
+
+// Figures are what a package that serves connections of an engine counts, by name, for package
+// debug.
+type Figures struct {
+	Title  string
+	Counts []Count
+}
+
+// A Count is one line of Figures.
+type Count struct {
+	Name  string
+	Count int64
+}
+
+// Figures returns the figures of all values of Shared that have a method Figures, in order of their
+// titles. That method must not block, nor call Shared. Any goroutine.
+func (e *Engine) Figures() []Figures {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var all []Figures
+	for _, v := range e.shared {
+		if f, ok := v.(interface{ Figures() Figures }); ok {
+			all = append(all, f.Figures())
+		}
+	}
+	slices.SortFunc(all, func(a, b Figures) int { return cmp.Compare(a.Title, b.Title) })
+	return all
+}
+
+// Limits reads the counters. Any goroutine; it stops nothing, so that they are of about the same
+// time.
+func (e *Engine) Limits() Limits {
+	return Limits{
+		MaxConns: int(e.quota.most), Open: int(e.quota.open.Load()),
+		AtMaxConns: e.hits.conns.Load(), AtAcceptRate: e.hits.rate.Load(), NoFiles: e.hits.files.Load(),
+		Shed: e.hits.shed.Load(), TooMany: e.hits.tooMany.Load(),
+	}
+}
+
+// Stats reads the counters. Any goroutine; it holds no loop up, and does not wait for one that is
+// stuck.
+func (e *Engine) Stats() Stats {
+	var s Stats
+	now := e.sys.Now().Sub(e.start)
+	for _, l := range e.loops {
+		one := l.snapshot(now)
+		s.Loops = append(s.Loops, one)
+		s.add(&one)
+	}
+	return s
+}
+
+func (l *Loop) snapshot(now time.Duration) LoopStats {
+	s := &l.stats
+	s.mu.Lock()
+	t, rows := s.published, slices.Clone(s.rows)
+	s.mu.Unlock()
+	l.mail.mu.Lock()
+	mailbox, intake := len(l.mail.funcs), len(l.intake.coming)
+	l.mail.mu.Unlock()
+	out := LoopStats{
+		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
+		AcceptErrors: s.acceptErrors.Load(),
+		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn),
+		BytesOut: uint64(t.bytesOut),
+		Sleeps:   uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
+		Overstays: uint64(t.overstays), Handoffs: uint64(t.handoffs),
+		Full: s.full.Load(), Busy: s.busy.Load(),
+		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
+		Hibernating: t.hibernating,
+		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
+		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: uint64(t.longTurns), LongestTurn: t.longest,
+	}
+	if began := s.turnBegan.Load(); began != noTurn {
+		out.Turn = max(0, now-time.Duration(began))
+	}
+	for i := range rows {
+		out.Handlers = append(out.Handlers, rows[i].snapshot())
+	}
+	slowestFirst(out.Handlers)
+	return out
+}
+
+// writeLimit is the high mark of conns without one of their own.
+func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// This file runs user code that may block on the goroutine of a loop, and hands the loop off to
-// another goroutine meanwhile. docs/adr/0010 is the protocol; handoff_model_test.go explores it.
+// This file runs user code that may block on the goroutine of a loop. handoff.go hands the loop off
+// to another goroutine meanwhile. docs/adr/0010 is the protocol.
 
 const (
 	// maxChain bounds how many tasks of one conn run one after the other before those of other
@@ -81,31 +81,6 @@ func (c *Conn) RunInline(t InlineTask) {
 	c.loop.inline.tasks = append(c.loop.inline.tasks, connTask{c, t})
 }
 
-// A Handoff is how an inline task gives up its loop before it waits. The zero Handoff belongs to no
-// loop: HandOff returns true.
-type Handoff struct {
-	loop  *Loop
-	token uint64
-}
-
-// HandOff lets the loop continue on another goroutine, so that the caller may wait. The second
-// call, and a call after the task has returned, do nothing. It returns false if the task must not
-// wait, because the driver is bound to the loop's thread. Any goroutine.
-func (h Handoff) HandOff() bool {
-	switch {
-	case h.loop == nil:
-	case h.loop.can.ThreadBound:
-		return h.loop.inline.token.Load() != h.token
-	default:
-		h.loop.handOff(h.token, false)
-	}
-	return true
-}
-
-// Inline reports whether the task still has its loop. If so, it began a few milliseconds ago at
-// most. Any goroutine.
-func (h Handoff) Inline() bool { return h.loop != nil && h.loop.inline.token.Load() == h.token }
-
 // handOff starts another goroutine for a loop whose inline task has this token. If the task no
 // longer has the loop, it does nothing. Any goroutine.
 func (l *Loop) handOff(token uint64, overstayed bool) {
@@ -126,13 +101,6 @@ func (l *Loop) overtake(overstayed bool) {
 	l.callOvertaken(v, overstayed)
 	l.leave(v.c)
 	l.settleTasks() // these conns have waited for as long as that task has run
-}
-
-// own tells a driver that checks its callers which goroutine it belongs to now.
-func (l *Loop) own() {
-	if l.can.Own != nil {
-		l.can.Own()
-	}
 }
 
 // runTasks runs the inline tasks of this poll cycle. It returns false if the loop belongs to

@@ -1,14 +1,17 @@
 package myriad
 
 import (
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is what bounds an engine's connections: how many (Config.MaxConns) and how fast they
-// come (Config.AcceptRate). What a listener does at a bound is in accepting.go. docs/adr/0008 says
-// why.
+// This file is what bounds an engine's connections: how many (Config.MaxConns), how fast they come
+// (Config.AcceptRate), and the descriptor that is kept for a lack of them. What a listener does at
+// a bound is in listener.go. docs/adr/0008 says why.
 
 // Limits says how close an engine is to its limits, and how often it has been at them since its
 // start. The counters only grow.
@@ -21,16 +24,6 @@ type Limits struct {
 	NoFiles      uint64 // times accepting failed for want of descriptors (EMFILE, ENFILE)
 	Shed         uint64 // peers closed unserved, because descriptors had been lacking for long
 	TooMany      uint64 // calls of Dial and Adopt, and attempts within Dial, that ended with ErrTooMany
-}
-
-// Limits reads the counters. Any goroutine; it stops nothing, so that they are of about the same
-// time.
-func (e *Engine) Limits() Limits {
-	return Limits{
-		MaxConns: int(e.quota.most), Open: int(e.quota.open.Load()),
-		AtMaxConns: e.hits.conns.Load(), AtAcceptRate: e.hits.rate.Load(), NoFiles: e.hits.files.Load(),
-		Shed: e.hits.shed.Load(), TooMany: e.hits.tooMany.Load(),
-	}
 }
 
 // limitHits counts what Limits reports.
@@ -164,4 +157,92 @@ func (n *notice) due(now int64) uint64 {
 		return 0
 	}
 	return n.hits.Swap(0)
+}
+
+// A spare is one descriptor, held so that there is one to give up when there are none. One listener
+// at a time has it.
+type spare struct {
+	mu   sync.Mutex
+	open func() (io.Closer, error) // nil: there is none in this system, or no more
+	held io.Closer
+	lent bool
+}
+
+// keep sees to it that there is one, if that can be had. Any goroutine, like all of its methods.
+func (s *spare) keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refill()
+}
+
+func (s *spare) refill() {
+	if s.held == nil && !s.lent && s.open != nil {
+		if f, err := s.open(); err == nil {
+			s.held = f
+		}
+	}
+}
+
+// free makes one descriptor free, for the caller to accept with until back.
+func (s *spare) free() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refill(); s.held == nil {
+		return false
+	}
+	_ = s.held.Close()
+	s.held, s.lent = nil, true
+	return true
+}
+
+// away reports whether a listener has it.
+func (s *spare) away() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lent
+}
+
+func (s *spare) back() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lent = false
+	s.refill()
+}
+
+func (s *spare) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = nil
+	if s.held != nil {
+		_ = s.held.Close()
+		s.held = nil
+	}
+}
+
+// An anteroom is where goroutines wait until a loop has made room in its intake, or has ended.
+type anteroom struct {
+	n    atomic.Int32 // len(list), for a look without the lock
+	mu   sync.Mutex
+	list []driver.Parker
+}
+
+func (r *anteroom) enter(p driver.Parker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, p)
+	r.n.Store(int32(len(r.list)))
+}
+
+// call wakes all that wait: each looks itself whether there is room. Any goroutine.
+func (r *anteroom) call() {
+	if r.n.Load() == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.list {
+		p.Unpark()
+	}
+	r.list = nil
+	r.n.Store(0)
 }

@@ -1,11 +1,10 @@
 package myriad
 
 import (
-	"cmp"
 	"fmt"
-	"reflect"
+	"math"
 	"runtime"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -94,12 +93,6 @@ type work struct {
 	funcs    batch[func()]
 }
 
-type handlerSwitch struct {
-	c    *Conn
-	h    Handler
-	rest []byte
-}
-
 func newLoop(e *Engine, index int) (*Loop, error) {
 	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer,
 		KeepAlive: max(0, e.cfg.KeepAlive)})
@@ -128,32 +121,6 @@ func (l *Loop) wakeIf(needed bool) {
 		l.stats.wakes.Add(1)
 		l.drv.Wake()
 	}
-}
-
-// link puts c on the list of dirty conns, unless it is there or its own callback is running. It
-// reports whether the loop may have to be woken. c.mu is held.
-func (c *Conn) link() bool {
-	l := c.loop
-	if c.asked&linked != 0 || l.current.Load() == c {
-		return false
-	}
-	c.asked |= linked
-	for {
-		c.next = l.dirty.Load()
-		if l.dirty.CompareAndSwap(c.next, c) {
-			return true
-		}
-	}
-}
-
-// revisit has c settled again in the next turn.
-func (l *Loop) revisit(c *Conn) { l.work.revisits.add(c) }
-
-// revisitServed is for a conn that has had its share: until it is revisited it encodes nothing,
-// whatever room comes.
-func (l *Loop) revisitServed(c *Conn) {
-	c.status |= served
-	l.revisit(c)
 }
 
 // begin is the loop's first goroutine.
@@ -320,58 +287,6 @@ func ceilMillis(d time.Duration) int64 {
 	return ms
 }
 
-// settleRevisits is called once in a turn, so that what it puts on the list anew waits for the
-// next.
-func (l *Loop) settleRevisits() {
-	revisits := &l.work.revisits
-	revisits.renew()
-	for c, ok := revisits.take(); ok; c, ok = revisits.take() {
-		c.status &^= served
-		l.settle(c)
-	}
-}
-
-// drainDirty settles conns that were given work, at most so many. It returns how many outside of
-// their own callbacks, most often by other goroutines.
-func (l *Loop) drainDirty(most int) (n int) {
-	l.takeDirty()
-	for ; n < most; n++ {
-		d, ok := l.work.dirty.take()
-		if !ok {
-			break
-		}
-		c := d.conn
-		c.mu.Lock()
-		c.next = nil
-		c.asked &^= linked
-		c.mu.Unlock()
-		l.settle(c)
-	}
-	return n
-}
-
-// takeDirty takes up the stack of dirty conns: few in the order in which they came, and many in
-// that of their slots. A program may write a message to thousands of conns in the random order of a
-// map. It is then sent in the order of the sockets' memory, which takes a tenth less time.
-func (l *Loop) takeDirty() {
-	if !l.work.dirty.empty() {
-		return
-	}
-	list := l.work.dirty.list[:0]
-	if cap(list) > keptDirty {
-		list = nil
-	}
-	for c := l.dirty.Swap(nil); c != nil; c = c.next {
-		list = append(list, dirtyConn{c.id.Slot(), c})
-	}
-	if len(list) < manyDirty {
-		slices.Reverse(list)
-	} else {
-		slices.SortFunc(list, func(a, b dirtyConn) int { return cmp.Compare(a.slot, b.slot) })
-	}
-	l.work.dirty = batch[dirtyConn]{list: list}
-}
-
 // remove takes the conn out of the loop's table.
 func (l *Loop) remove(c *Conn) {
 	slot := c.id.Slot()
@@ -398,32 +313,6 @@ func (l *Loop) conn(slot uint32) *Conn {
 	return nil
 }
 
-// A dirtyConn is one that was given work, with its slot, because many of them are sorted by slot.
-type dirtyConn struct {
-	slot uint32
-	conn *Conn
-}
-
-// calling notes that a method of a value of type t is about to be called, and says when that began,
-// or untimed.
-func (l *Loop) calling(t reflect.Type) time.Duration {
-	s := &l.stats
-	if t != s.last {
-		s.meet(t)
-	}
-	if s.until--; s.until > 0 {
-		return untimed
-	}
-	return l.elapsed()
-}
-
-// called ends what calling began.
-func (l *Loop) called(t reflect.Type, began time.Duration) {
-	if began != untimed {
-		l.stats.timed(t, l.elapsed()-began)
-	}
-}
-
 // fellIdle ends a turn after which there is nothing to do.
 func (l *Loop) fellIdle() {
 	l.readClock()
@@ -445,4 +334,328 @@ type shutdown struct {
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
 	failure   error // of the driver
 	told      int   // the conns in the table below it know that the loop is stopping
+}
+
+// mailbox holds what other goroutines ask of the loop itself.
+type mailbox struct {
+	mu     sync.Mutex
+	funcs  []func()
+	closed bool
+}
+
+// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
+// functions wait already and with ErrClosed after the engine's shutdown. Any goroutine; never
+// blocks.
+func (l *Loop) Do(f func()) error {
+	l.mail.mu.Lock()
+	switch {
+	case l.mail.closed:
+		l.mail.mu.Unlock()
+		return ErrClosed
+	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
+		l.mail.mu.Unlock()
+		l.stats.busy.Add(1)
+		return ErrBusy
+	}
+	l.mail.funcs = append(l.mail.funcs, f)
+	l.mail.mu.Unlock()
+	l.wakeIf(true)
+	return nil
+}
+
+// Later has f called when this turn's events have been handled: what they have gathered can be
+// passed on in one go. Called by such a function, it is for the next turn; after the loop's last
+// one nothing is called. On the loop only.
+func (l *Loop) Later(f func()) { l.work.after.add(f) }
+
+// Post is Do without the limit of Config.Mailbox. It is for the few calls that must not fail for
+// want of room, such as the end of a server. It reports false after the engine's shutdown. Any
+// goroutine; never blocks.
+func (l *Loop) Post(f func()) bool {
+	l.mail.mu.Lock()
+	ok := !l.mail.closed
+	if ok {
+		l.mail.funcs = append(l.mail.funcs, f)
+	}
+	l.mail.mu.Unlock()
+	l.wakeIf(ok)
+	return ok
+}
+
+// finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.
+func (l *Loop) finish() bool {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	if len(l.mail.funcs) > 0 || !l.work.funcs.empty() || !l.intake.empty() {
+		return false
+	}
+	l.mail.closed = true
+	return true
+}
+
+func (l *Loop) readMail() {
+	l.takeMail()
+	l.admitAll()
+	l.runAll(&l.work.funcs)
+}
+
+// takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes
+// first, and the new in the next turn.
+func (l *Loop) takeMail() {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	l.work.funcs.refill(&l.mail.funcs)
+	l.intake.takeUp()
+}
+
+func (l *Loop) runAll(fs *batch[func()]) {
+	if !fs.empty() {
+		l.current.Store(nil)
+		l.owing = true
+	}
+	for f, ok := fs.take(); ok; f, ok = fs.take() {
+		l.guard(f)
+		l.switchHandlers()
+	}
+}
+
+// runAfter runs what Later was given in this turn. What that gives to Later again waits for the
+// next turn.
+func (l *Loop) runAfter() {
+	l.work.after.renew()
+	l.runAll(&l.work.after.batch)
+}
+
+// A batch is a list that is taken up piece by piece.
+type batch[T any] struct {
+	list []T
+	next int
+}
+
+// A relay is a batch with what gathers for the next one.
+type relay[T any] struct {
+	batch[T]
+	coming []T
+}
+
+func (r *relay[T]) add(piece T) { r.coming = append(r.coming, piece) }
+
+// gathers reports whether there is something for the next batch.
+func (r *relay[T]) gathers() bool { return len(r.coming) > 0 }
+
+// renew takes up what has gathered, unless something is left of what was taken up before.
+func (r *relay[T]) renew() { r.refill(&r.coming) }
+
+// take returns the next piece. False: it was the last, and the list's room can be used again.
+func (b *batch[T]) take() (piece T, ok bool) {
+	var none T
+	if b.next == len(b.list) {
+		b.list, b.next = b.list[:0], 0
+		return none, false
+	}
+	piece, b.list[b.next] = b.list[b.next], none
+	b.next++
+	return piece, true
+}
+
+func (b *batch[T]) empty() bool { return b.next == len(b.list) }
+
+// refill takes *list up and leaves the room of the last one in its place, unless something is left
+// of that.
+func (b *batch[T]) refill(list *[]T) {
+	if b.empty() {
+		b.list, *list, b.next = *list, b.list[:0], 0
+	}
+}
+
+// sink is the loop as its driver sees it: the events, out of the way of Loop's public methods.
+type sink Loop
+
+var _ driver.Events = (*sink)(nil)
+
+func (s *sink) loop() *Loop {
+	l := (*Loop)(s)
+	if l.slept {
+		l.readClock()
+	}
+	return l
+}
+
+func (s *sink) conn(id driver.ID) *Conn { return s.loop().awake(id.Slot()) }
+
+func (s *sink) Received(id driver.ID, p []byte) {
+	c, l := s.conn(id), s.loop()
+	l.stats.reads.Add(1)
+	l.stats.bytesIn.Add(uint64(len(p)))
+	switch {
+	case c.phase() != open && !c.mustEncode():
+		l.discard(c, len(p))
+	case c.layer() != nil:
+		l.current.Store(c)
+		l.decode(c, p)
+		l.leave(c)
+	default:
+		l.current.Store(c)
+		l.deliver(c, p)
+		l.leave(c)
+	}
+}
+
+func (s *sink) Ended(id driver.ID) {
+	c, l := s.conn(id), s.loop()
+	l.current.Store(c)
+	l.wireEnded(c)
+	l.leave(c)
+}
+
+func (s *sink) Sent(id driver.ID, n int64) {
+	c, l := s.conn(id), s.loop()
+	l.stats.bytesOut.Add(uint64(n))
+	if x := c.extra.Load(); x != nil && x.sending {
+		x.fileSent(c, n)
+	} else {
+		c.queued.Add(-n)
+	}
+	l.settle(c)
+}
+
+func (s *sink) Closed(id driver.ID, err error) {
+	l := s.loop()
+	if ln, ok := l.listeners[id.Slot()]; ok {
+		delete(l.listeners, id.Slot())
+		l.wheel.Clear(id.Slot())
+		ln.ended()
+		return
+	}
+	// also if the conn hibernates, and its Wake does not return
+	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }()
+	l.awake(id.Slot())
+}
+
+func (s *sink) Detached(id driver.ID, sock driver.Socket) {
+	l := s.loop()
+	defer l.engine.quota.give()
+	l.detached(s.conn(id), sock)
+}
+
+func (s *sink) Dialed(id driver.ID, local driver.Addr) {
+	c := s.conn(id)
+	c.local = ownAddr{local}
+	s.loop().dialed(c)
+}
+
+func (s *sink) DialFailed(id driver.ID, err error) {
+	c, l := s.conn(id), s.loop()
+	l.engine.quota.give()
+	l.remove(c)
+	c.bury()
+	c.dialing().finish(err)
+}
+
+func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
+	l := s.loop()
+	l.accepted(l.listeners[id.Slot()], sock)
+}
+
+func (s *sink) AcceptFailed(id driver.ID, err error) {
+	l := s.loop()
+	l.acceptFailed(l.listeners[id.Slot()], err)
+}
+
+// expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener
+// that rests.
+func (l *Loop) expired(slot uint32) {
+	if ln, ok := l.listeners[slot]; ok {
+		l.rested(ln)
+		return
+	}
+	c := l.awake(slot)
+	if c.is(connecting) {
+		l.attemptDue(c)
+		return
+	}
+	if c.phase() != open {
+		l.lingerExpired(c)
+		return
+	}
+	l.current.Store(c)
+	l.callExpired(c)
+	l.leave(c)
+}
+
+// fail is called by a loop whose driver has failed: no conn of it can be served any more.
+func (l *Loop) fail() {
+	err := l.failure
+	l.stopping = true
+	for _, ln := range l.listeners {
+		if !ln.closed.Swap(true) {
+			ln.inner.Refuse()
+		}
+		l.dropHand(ln)
+	}
+	for i := range uint32(l.conns.Len()) {
+		if c := l.awake(i); c != nil {
+			l.closedAndCounted(c, err)
+		}
+	}
+	for !l.finish() { // callers that wait for an answer are told
+		l.takeMail()
+		for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
+			_ = a.sock.Close()
+			l.refuse(a.conn, err)
+		}
+		l.runAll(&l.work.funcs)
+	}
+}
+
+// stop begins the end of the loop; it runs until its last conn has closed. A later call may turn it
+// into an abort, and else does nothing.
+func (l *Loop) stop(abort error) {
+	if l.stopping && abort == nil {
+		return
+	}
+	l.stopping = true
+	l.abortWith = abort
+	for _, ln := range l.listeners {
+		if !ln.closed.Swap(true) {
+			ln.inner.Refuse()
+			l.closeListener(ln)
+		}
+	}
+	l.told = 0
+	l.tellStopping()
+}
+
+// tellStopping tells those conns that do not know it yet.
+func (l *Loop) tellStopping() {
+	for l.stopping && l.told < l.conns.Len() {
+		c := l.awake(uint32(l.told))
+		l.told++
+		switch {
+		case c == nil:
+		case c.is(connecting):
+			c.dialing().race.lose(errShutDown)
+		default:
+			l.dismiss(c)
+		}
+	}
+	l.told = math.MaxInt // later callers are told when they come
+}
+
+// dismiss ends a conn because its loop is stopping.
+func (l *Loop) dismiss(c *Conn) {
+	if l.abortWith != nil {
+		c.Abort(l.abortWith)
+		return
+	}
+	l.current.Store(c)
+	l.callStopping(c)
+	l.leave(c)
+}
+
+// closedAndCounted makes room for another conn, but not before the handler has heard of it: it
+// never sees more than MaxConns.
+func (l *Loop) closedAndCounted(c *Conn, err error) {
+	defer l.engine.quota.give()
+	l.ended(c, err)
 }

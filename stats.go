@@ -2,9 +2,16 @@ package myriad
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
+
+// This file is how a loop counts and times what it does. A call of a handler must not cost two
+// readings of the clock, so turns are timed with the reading that each of them makes anyway, and of
+// the calls a sample.
 
 // Stats is a snapshot of an engine's counters, taken without stopping anything.
 type Stats struct {
@@ -55,48 +62,19 @@ type LoopStats struct {
 	Handlers []HandlerStats // types of handlers, the slowest first, at most 32
 }
 
-// Stats reads the counters. Any goroutine; it holds no loop up, and does not wait for one that is
-// stuck.
-func (e *Engine) Stats() Stats {
-	var s Stats
-	now := e.sys.Now().Sub(e.start)
-	for _, l := range e.loops {
-		one := l.snapshot(now)
-		s.Loops = append(s.Loops, one)
-		s.add(&one)
-	}
-	return s
-}
-
-func (l *Loop) snapshot(now time.Duration) LoopStats {
-	s := &l.stats
-	s.mu.Lock()
-	t, rows := s.published, slices.Clone(s.rows)
-	s.mu.Unlock()
-	l.mail.mu.Lock()
-	mailbox, intake := len(l.mail.funcs), len(l.intake.coming)
-	l.mail.mu.Unlock()
-	out := LoopStats{
-		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
-		AcceptErrors: s.acceptErrors.Load(),
-		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn),
-		BytesOut: uint64(t.bytesOut),
-		Sleeps:   uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
-		Overstays: uint64(t.overstays), Handoffs: uint64(t.handoffs),
-		Full: s.full.Load(), Busy: s.busy.Load(),
-		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
-		Hibernating: t.hibernating,
-		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
-		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: uint64(t.longTurns), LongestTurn: t.longest,
-	}
-	if began := s.turnBegan.Load(); began != noTurn {
-		out.Turn = max(0, now-time.Duration(began))
-	}
-	for i := range rows {
-		out.Handlers = append(out.Handlers, rows[i].snapshot())
-	}
-	slowestFirst(out.Handlers)
-	return out
+// HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a
+// turn of 1 ms or more each one of the next 256, but no more than 256 of 4,096 so. Max finds a
+// handler that is slow more than now and then. LongestTurn finds one that was slow a single time,
+// but may show other types that were called in that turn, too.
+type HandlerStats struct {
+	Type  string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
+	Calls uint64        // estimated from those timed
+	Time  time.Duration // estimated from those timed
+	Slow  uint64        // timed calls that took 1 ms or more
+	Max   time.Duration // the slowest timed call
+	// turns of 1 ms or more in which it was called; only the first 8 types of a turn are noted
+	LongTurns   uint64
+	LongestTurn time.Duration
 }
 
 func (a *LoopStats) add(b *LoopStats) {
@@ -156,3 +134,191 @@ func slowestFirst(hs []HandlerStats) {
 			cmp.Compare(a.Type, b.Type))
 	})
 }
+
+const (
+	// samplePeriod is of how many calls one is timed: a prime, so that of types that take turns
+	// none is passed over.
+	samplePeriod = 61
+	// longTurn is from when on a turn is long, and a timed call slow.
+	longTurn = time.Millisecond
+	// burstCalls is how many calls are timed one by one after a long turn, which is seldom alone.
+	// burstEvery is the least number of calls from one such burst to the next, because a loop with
+	// a thousand connections has nothing but long turns.
+	burstCalls = 256
+	burstEvery = 16 * burstCalls
+	// maxTurnTypes is how many types of handlers a turn notes, to have them answer for its length.
+	// Others are not blamed.
+	maxTurnTypes = 8
+	// maxHandlerRows bounds the table of types: the one with the lowest maximum makes way for one
+	// with a higher.
+	maxHandlerRows = 32
+
+	// noTurn is turnBegan while the loop has nothing to do, and untimed is when a call began that
+	// is not timed.
+	noTurn  = -1
+	untimed = -1
+)
+
+// A tally is a counter that the loop alone adds to and reads.
+type tally uint64
+
+func (t *tally) Add(n uint64) { *t += tally(n) }
+
+// loopStats are what LoopStats is made of.
+type loopStats struct {
+	conns        atomic.Int64
+	accepts      atomic.Uint64
+	acceptErrors atomic.Uint64
+	full         atomic.Uint64 // by any goroutine, as busy and wakes
+	busy         atomic.Uint64
+	wakes        atomic.Uint64
+	turnBegan    atomic.Int64 // nanoseconds from the engine's start to the start of the turn, or noTurn
+
+	tallies // the loop's own
+	sampler // the loop's own
+
+	mu        sync.Mutex // held by the loop, and by readers while they copy
+	published tallies    // guarded by mu
+	rows      []handlerRow
+}
+
+// tallies are published as a whole.
+type tallies struct {
+	reads, writes, bytesIn, bytesOut tally
+	given, dropped                   tally // bytes given to the driver, and those that it will not send any more
+	sleeps, turns, longTurns         tally
+	overstays, handoffs              tally
+	dirty, mostDirty, revisits       int
+	hibernating                      int // connections
+	busyTime, handlerTime, longest   time.Duration
+}
+
+// A sampler chooses which calls are timed.
+type sampler struct {
+	until  int // calls until one is timed
+	weight int // how many calls the next timed one stands for
+	burst  int // how many more are timed one by one
+	rest   int // calls until the next burst may begin
+
+	last  reflect.Type // whose handler was called last
+	types [maxTurnTypes]reflect.Type
+	met   int // how many of types this turn has called
+}
+
+// A handlerRow is HandlerStats in the making.
+type handlerRow struct {
+	of reflect.Type
+	HandlerStats
+}
+
+func (r *handlerRow) snapshot() HandlerStats {
+	s := r.HandlerStats
+	s.Type = r.of.String()
+	return s
+}
+
+// publish lets readers see what the loop has counted. In the middle of its work it does not wait
+// for a reader.
+func (s *loopStats) publish(must bool) {
+	if must {
+		s.mu.Lock()
+	} else if !s.mu.TryLock() {
+		return
+	}
+	s.published = s.tallies
+	s.mu.Unlock()
+}
+
+// turned is told at each reading of the clock between two turns how long the one took that has just
+// ended.
+func (s *loopStats) turned(took time.Duration) {
+	s.busyTime += took
+	s.longest = max(s.longest, took)
+	if took >= longTurn {
+		s.longTurns++
+		s.blame(took)
+		s.timeEach()
+	}
+	s.met, s.last = 0, nil
+}
+
+// blame books a long turn on all types of handlers that were called in it.
+func (s *loopStats) blame(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.types[:s.met] {
+		if r := s.row(t, took); r != nil {
+			r.LongTurns++
+			r.LongestTurn = max(r.LongestTurn, took)
+		}
+	}
+}
+
+// timeEach has the next calls timed one by one, unless others were not long ago.
+func (s *sampler) timeEach() {
+	if s.rest > 0 {
+		return
+	}
+	s.burst, s.rest = burstCalls, burstEvery
+	if s.until > 1 {
+		s.weight -= s.until - 1
+		s.until = 1
+	}
+}
+
+func (s *sampler) meet(t reflect.Type) {
+	s.last = t
+	if s.met < maxTurnTypes && !slices.Contains(s.types[:s.met], t) {
+		s.types[s.met] = t
+		s.met++
+	}
+}
+
+func (s *loopStats) timed(t reflect.Type, took time.Duration) {
+	n := max(1, s.weight)
+	s.handlerTime += took * time.Duration(n)
+	s.rest -= n
+	s.weight = samplePeriod
+	if s.burst > 0 {
+		s.burst--
+		s.weight = 1
+	}
+	s.until = s.weight
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.row(t, took)
+	if r == nil {
+		return
+	}
+	r.Calls += uint64(n)
+	r.Time += took * time.Duration(n)
+	r.Max = max(r.Max, took)
+	if took >= longTurn {
+		r.Slow++
+	}
+}
+
+// row finds the row of a type, or makes one; in a full table only in place of one that was never as
+// slow as took. mu is held.
+func (s *loopStats) row(t reflect.Type, took time.Duration) *handlerRow {
+	least := 0
+	for i := range s.rows {
+		if s.rows[i].of == t {
+			return &s.rows[i]
+		}
+		if s.rows[i].slowest() < s.rows[least].slowest() {
+			least = i
+		}
+	}
+	switch {
+	case len(s.rows) < maxHandlerRows:
+		s.rows = append(s.rows, handlerRow{of: t})
+		return &s.rows[len(s.rows)-1]
+	case s.rows[least].slowest() < took:
+		s.rows[least] = handlerRow{of: t}
+		return &s.rows[least]
+	}
+	return nil
+}
+
+func (r *handlerRow) slowest() time.Duration { return max(r.Max, r.LongestTurn) }

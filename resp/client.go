@@ -51,8 +51,8 @@ const (
 // for that attempt, and end with its error if it fails. After a failed attempt the next one waits
 // (Backoff).
 //
-// When a server answers READONLY, its connection is replaced, once in 10 s at most. After a
-// failover a former primary answers so, and the name in Addr leads to another server.
+// When a server answers READONLY, also to a script, its connection is replaced, once in 10 s at
+// most. After a failover a former primary answers so, and the name in Addr leads to another server.
 //
 // A command that blocks its connection, such as BLPOP, needs a Client of its own with a negative
 // Silence. Transactions (MULTI) that other goroutines' commands must not come into need a Client
@@ -68,8 +68,8 @@ type Client struct {
 	Password string // empty: no AUTH
 	DB       int    // SELECT
 	Name     string // CLIENT SETNAME
-	// Protocol is RESP3 or RESP2; 0: RESP3. A server that does not know HELLO is spoken to in
-	// RESP2.
+	// Protocol is RESP3 or RESP2; 0: RESP3. A server that does not know HELLO or RESP3 is spoken
+	// to in RESP2.
 	Protocol Protocol
 	// TLSConfig has connections make a TLS handshake. Without a ServerName that is Addr's host.
 	TLSConfig *tls.Config
@@ -112,6 +112,11 @@ type Client struct {
 	// Logger gets panics in callbacks. Nil: slog.Default().
 	Logger *slog.Logger
 
+	clientState
+}
+
+// A clientState is what a Client has once it is used.
+type clientState struct {
 	once    sync.Once
 	initErr error
 	closed  atomic.Bool
@@ -322,11 +327,7 @@ func answerable[T string | []byte](args []T) error {
 		return nil
 	}
 	var room [longest]byte
-	name := room[:copy(room[:], args[0])]
-	for i, b := range name {
-		name[i] = upper(b)
-	}
-	switch string(name) {
+	switch name := appendUpper(room[:0], args[0]); string(name) {
 	case "SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE":
 		return fmt.Errorf("resp: the command was not sent: %s has no reply: use Subscribe, PSubscribe and "+
 			"Subscription.Close of Client", string(name))

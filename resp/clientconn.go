@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -191,13 +192,20 @@ func (c *clientConn) reply(v Value) error {
 	if k != nil {
 		k.end(v, nil)
 	}
-	if last || v.Kind == wire.Failure && bytes.HasPrefix(v.Str, []byte("READONLY ")) && l.retire(c) {
+	if last || isReplica(v) && l.retire(c) {
 		return errReplaced
 	}
 	if l.c.waiting.Load() > 0 && l.open.Load() {
 		l.relieveOthers() // there is room for one more
 	}
 	return err
+}
+
+// isReplica reports whether a reply says that the server takes no writes. Before Redis 7 that
+// stands inside of the error when a script has written.
+func isReplica(v Value) bool {
+	return v.Kind == wire.Failure && (bytes.HasPrefix(v.Str, []byte("READONLY ")) ||
+		bytes.Contains(v.Str, []byte(" -READONLY ")))
 }
 
 // dialed is called when the engine has a connection, before a handshake of TLS, or none.
@@ -251,8 +259,8 @@ func (c *clientConn) begin(nc *myriad.Conn) {
 func (c *clientConn) setUp(nc *myriad.Conn, v Value) error {
 	what, err := c.setup[0][0], v.Err()
 	c.setup = c.setup[1:]
-	if refused, ok := errors.AsType[Error](err); ok && what == "HELLO" && refused.Code() == "ERR" {
-		err = nil // a server that does not know it
+	if refused, ok := errors.AsType[Error](err); ok && what == "HELLO" && speaksRESP2(refused) {
+		err = nil
 		c.setup = append(c.link.c.authCommand(), c.setup...)
 	}
 	if err != nil {
@@ -260,6 +268,13 @@ func (c *clientConn) setUp(nc *myriad.Conn, v Value) error {
 	}
 	c.begin(nc)
 	return nil
+}
+
+// speaksRESP2 reports whether a server that has refused HELLO 3 does not know that command, or that
+// version. A server that has no room says so before it reads anything.
+func speaksRESP2(refused Error) bool {
+	return refused.Code() == "NOPROTO" ||
+		refused.Code() == "ERR" && !strings.HasPrefix(string(refused), "ERR max number of clients")
 }
 
 // becomeReady begins with the users' commands.

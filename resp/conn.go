@@ -45,7 +45,17 @@ type cold struct {
 	overflow Overflow
 	limit    int                    // of output in bytes
 	outbox   *outbox.Outbox[pushed] // nil: the peer has never been slow
+	room     room
 }
+
+// A room is what is known of the output queue's room for pushed messages.
+type room uint8
+
+const (
+	roomOpen    room = iota // nothing was refused since there was room
+	roomRefused             // the kernel has refused what is queued
+	roomStalled             // a Push has waited in vain for PushTimeout
+)
 
 func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
 

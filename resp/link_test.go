@@ -151,12 +151,20 @@ func TestClientGivesUpOnRefusedPart(t *testing.T) {
 // A connection to a server that has become a replica is replaced, once in 10 s at most. What was
 // sent on it is answered.
 func TestClientLeavesReplica(t *testing.T) {
+	const readonly = "READONLY You can't write against a read only replica."
+	for name, answer := range map[string]string{"command": readonly,
+		"script": "ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -" + readonly} {
+		t.Run(name, func(t *testing.T) { testLeavesReplica(t, answer) })
+	}
+}
+
+func testLeavesReplica(t *testing.T, readonly string) {
 	var w *scriptedWorld
 	c := &Client{Conns: 1}
 	w = newScriptedWorld(t, c, func(conn int, _ *sim.Peer, args []string) string {
 		switch args[0] {
 		case "SET":
-			return "-READONLY You can't write against a read only replica.\r\n"
+			return "-" + readonly + "\r\n"
 		case "SLOW":
 			return ""
 		case "ECHO":
@@ -176,7 +184,7 @@ func TestClientLeavesReplica(t *testing.T) {
 	set := func() {
 		t.Helper()
 		c.Start(func(_ Value, err error) {
-			if e, ok := errors.AsType[Error](err); !ok || e.Code() != "READONLY" {
+			if err != Error(readonly) {
 				t.Error(err)
 			}
 		}, "SET", "k", "v")

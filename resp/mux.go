@@ -52,7 +52,8 @@ func (m *Mux) Handle(name string, arity int, f HandlerFunc, help string) {
 	}
 	top := m.entries[words[0]]
 	if top == nil {
-		top = &entry{name: strings.ToLower(words[0]), arity: -2, subs: map[string]*entry{}}
+		top = &entry{name: strings.ToLower(words[0]), arity: -2}
+		top.subs = map[string]*entry{"HELP": {name: top.name + "|help", arity: 2, run: top.listSubs}}
 		m.add(words[0], top)
 	}
 	if top.subs == nil || top.subs[words[1]] != nil {
@@ -86,26 +87,29 @@ func (m *Mux) ServeRESP(w *Reply, c *Command) {
 func (e *entry) find(w *Reply, c *Command) *entry {
 	if e.subs != nil && len(c.Args) > 1 {
 		sub := e.subs[string(upperOf(c.Args[1]))]
-		switch {
-		case sub != nil:
-			e = sub
-		case c.Is(1, "HELP") && len(c.Args) == 2:
-			var lines []string
-			for _, name := range e.order {
-				lines = append(lines, name, "    "+e.subs[name].help)
-			}
-			w.help(strings.ToUpper(e.name), append(lines, "HELP", "    Print this help."))
-			return nil
-		default:
+		if sub == nil {
 			w.unknownSub(strings.ToUpper(e.name), c.Args[1])
 			return nil
 		}
+		e = sub
 	}
 	if n := len(c.Args); e.arity > 0 && n != e.arity || n < -e.arity {
 		w.wrongArity(e.name)
 		return nil
 	}
 	return e
+}
+
+// listSubs answers HELP of a command that has subcommands.
+func (e *entry) listSubs(w *Reply, _ *Command) {
+	w.Array(3 + 2*len(e.order))
+	w.Simple(strings.ToUpper(e.name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")
+	for _, name := range e.order {
+		w.Simple(name)
+		w.Simple("    " + e.subs[name].help)
+	}
+	w.Simple("HELP")
+	w.Simple("    Print this help.")
 }
 
 // list answers COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]].
@@ -180,9 +184,9 @@ const (
 
 // A name is what a lane knows of the commands with a name.
 type name struct {
-	dispatch.Record // whether they are quick
-	own             HandlerFunc
-	entry           *entry // of the Mux; nil: it has none, or is none
+	dispatch.Record        // whether they are quick
+	entry           *entry // of own, else of the Mux; nil: neither has it
+	own             bool
 	text            string // in capital letters
 }
 
@@ -202,10 +206,7 @@ func (t *names) of(l *live, sent []byte) *name {
 		return n
 	}
 	var room [maxName]byte
-	key := room[:len(sent)]
-	for i, b := range sent {
-		key[i] = upper(b)
-	}
+	key := appendUpper(room[:0], sent)
 	if n := (*all)[string(key)]; n != nil && len(*all) >= maxNames {
 		return n
 	}
@@ -219,11 +220,11 @@ func (t *names) add(l *live, sent, key string) *name {
 	full := len(all) >= maxNames
 	n := all[key]
 	if n == nil {
-		n = &name{text: key, own: own[key]}
-		if l.rules.mux != nil {
+		n = &name{text: key, entry: own.entries[key]}
+		if n.own = n.entry != nil; !n.own && l.rules.mux != nil {
 			n.entry = l.rules.mux.entries[key]
 		}
-		if n.own == nil && n.entry == nil && (full || l.rules.mux != nil) { // peers may make names up
+		if n.entry == nil && (full || l.rules.mux != nil) { // peers may make names up
 			return nil
 		}
 	}

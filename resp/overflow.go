@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
+	"slices"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -29,7 +29,8 @@ type Overflow = outbox.Policy
 
 const (
 	// OverflowBlock has Push wait for room, at most for Server.PushTimeout. Then Push fails with an
-	// error that is myriad.ErrFull and os.ErrDeadlineExceeded. In a handler that runs on a loop,
+	// error that is myriad.ErrFull and os.ErrDeadlineExceeded, and so do later ones, at once, until
+	// the peer has made room. In a handler that runs on a loop,
 	// the loop goes on without it. Push fails with myriad.ErrOnLoop, and ErrFull too, where it must
 	// not wait: in a handler of DispatchInline, in Loop.Do, and on a driver that is bound to a
 	// thread.
@@ -102,7 +103,10 @@ func (c *Conn) Push(message []byte) error { return c.PushBlock(buf.From(message)
 
 // PushBlock is Push for a message that goes to many connections: it is queued without a copy. It
 // consumes one reference, also on error.
-func (c *Conn) PushBlock(b *buf.Block) error { return c.push(pushed{b, nil}) }
+func (c *Conn) PushBlock(b *buf.Block) error {
+	defer b.Release()
+	return c.push(pushed{b, nil})
+}
 
 // TryPush is PushBlock that neither waits nor drops, whatever Overflow says: at the limit it fails
 // with myriad.ErrFull.
@@ -110,8 +114,11 @@ func (c *Conn) TryPush(b *buf.Block) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer b.Release()
-	if c.is(stateClosing) {
+	switch {
+	case c.is(stateClosing):
 		return errEnded
+	case c.read().outbox.Waits(): // it would overtake them
+		return myriad.ErrFull
 	}
 	return c.send(b)
 }
@@ -122,26 +129,24 @@ type pushed struct {
 	to *membership // nil: it is for no subscription
 }
 
-// push queues a message, and consumes one reference. If it is for a subscription that has ended, it
-// is dropped.
+// push queues a message. The caller keeps its reference. If the message is for a subscription that
+// has ended, it is dropped.
 func (c *Conn) push(m pushed) error {
-	defer m.Release()
+	err := c.offerFlushed(m)
+	if err == outbox.ErrBlocked {
+		err = (&blockedPushes{all: []blockedPush{{c, m}}}).wait()
+	}
+	return err
+}
+
+// offerFlushed is offer that lets the kernel take what it has room for first.
+func (c *Conn) offerFlushed(m pushed) error {
 	err := c.offer(m, nil, true)
 	if err == outbox.ErrBlocked {
-		if c.nc.Buffered() > 0 { // what the kernel has room for does not count
+		if c.get().room == roomOpen || c.nc.Buffered() > 0 {
 			outbox.Flush(c.nc, outbox.FlushWait)
 		}
 		err = c.offer(m, nil, false)
-	}
-	if err != outbox.ErrBlocked {
-		return err
-	}
-	limit := c.lane.live.rules.pushTimeout
-	switch err = outbox.Wait(context.Background(), c.nc.Loop().Engine(), limit, &blockedPush{c, m}); err {
-	case myriad.ErrOnLoop:
-		return errOnLoop
-	case outbox.ErrStalled:
-		return c.stalledFor(limit)
 	}
 	return err
 }
@@ -173,6 +178,9 @@ func (c *Conn) offer(m pushed, w driver.Parker, probe bool) error {
 	all := c.read()
 	if !all.outbox.Waits() {
 		if err := c.send(m.Block); !errors.Is(err, myriad.ErrFull) {
+			if all.room != roomOpen {
+				c.cold.room = roomOpen
+			}
 			return err
 		}
 		if probe {
@@ -180,6 +188,7 @@ func (c *Conn) offer(m pushed, w driver.Parker, probe bool) error {
 		}
 	}
 	o := c.outbox()
+	c.cold.room = max(all.room, roomRefused)
 	policy := all.overflow
 	_, room := policy.Split(all.limit)
 	m.Retain()
@@ -191,6 +200,10 @@ func (c *Conn) offer(m pushed, w driver.Parker, probe bool) error {
 		c.nc.Abort(errSlow)
 		return errEnded
 	case outbox.Blocked:
+		if all.room == roomStalled {
+			o.Refuse(nil)
+			return c.errStalled()
+		}
 		if w != nil {
 			o.Await(w)
 		}
@@ -208,43 +221,95 @@ func (c *Conn) outbox() *outbox.Outbox[pushed] {
 	return all.outbox
 }
 
-// A blockedPush is a message whose Push waits for room.
+// A blockedPush is a message whose sender waits for room.
 type blockedPush struct {
 	c *Conn
 	m pushed
 }
 
+// blockedPushes are what one call waits for: all of them at the same time.
+type blockedPushes struct {
+	all []blockedPush
+	err error // of the last one that has ended
+}
+
+// wait returns when all are queued, or have failed, and at the latest after the longest
+// Server.PushTimeout that one of them has.
+func (b *blockedPushes) wait() error {
+	live := b.all[0].c.lane.live
+	limit := live.rules.pushTimeout
+	for _, p := range b.all {
+		if d := p.c.lane.live.rules.pushTimeout; d == 0 || limit > 0 && d > limit {
+			limit = d
+		}
+	}
+	err := outbox.Wait(context.Background(), live.engine, limit, b)
+	switch err {
+	case myriad.ErrOnLoop:
+		return errOnLoop
+	case outbox.ErrStalled:
+		for _, p := range b.all {
+			err = p.c.stall()
+		}
+	}
+	return err
+}
+
 // Try implements outbox.Sender.
-func (b *blockedPush) Try(w driver.Parker) error { return b.c.offer(b.m, w, false) }
+func (b *blockedPushes) Try(w driver.Parker) error {
+	b.all = slices.DeleteFunc(b.all, func(p blockedPush) bool {
+		err := p.c.offer(p.m, w, false)
+		if err == outbox.ErrBlocked {
+			return false
+		}
+		b.err = err
+		return true
+	})
+	if len(b.all) > 0 {
+		return outbox.ErrBlocked
+	}
+	return b.err
+}
 
 // Forget implements outbox.Sender.
-func (b *blockedPush) Forget(w driver.Parker) {
-	b.c.mu.Lock()
-	defer b.c.mu.Unlock()
-	b.c.read().outbox.Forget(w)
+func (b *blockedPushes) Forget(w driver.Parker) {
+	for _, p := range b.all {
+		p.c.mu.Lock()
+		p.c.read().outbox.Forget(w)
+		p.c.mu.Unlock()
+	}
 }
 
 // Blocks implements outbox.Sender.
-func (*blockedPush) Blocks() {}
+func (*blockedPushes) Blocks() {}
 
 // Expired implements outbox.Sender.
-func (*blockedPush) Expired() error { return nil }
+func (*blockedPushes) Expired() error { return nil }
 
-func (c *Conn) stalledFor(limit time.Duration) error {
+// stall notes that a Push has waited in vain.
+func (c *Conn) stall() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.is(stateClosing) {
 		return errEnded
 	}
 	c.outbox().Refuse(nil)
+	c.cold.room = roomStalled
+	return c.errStalled()
+}
+
+func (c *Conn) errStalled() error {
 	return fmt.Errorf("resp: the peer has made no room for %v (Server.PushTimeout), the message was not pushed: "+
-		"%w, %w", limit, myriad.ErrFull, os.ErrDeadlineExceeded)
+		"%w, %w", c.lane.live.rules.pushTimeout, myriad.ErrFull, os.ErrDeadlineExceeded)
 }
 
 // drainedPushes goes on with what waits for room. On the loop.
 func (c *Conn) drainedPushes() {
 	c.mu.Lock()
 	o := c.read().outbox
+	if c.cold != nil {
+		c.cold.room = roomOpen
+	}
 	for o.Waits() {
 		first := o.First()
 		if ended := first.to != nil && first.to.ended; !ended && c.send(first.Block) != nil {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
@@ -140,4 +142,27 @@ func (r *socketReceiver) Drain() (got []int) {
 		}
 	}
 	return got
+}
+
+// TryPush takes no message past those that wait, although the kernel has room again.
+func TestTryPushOvertakesNothing(t *testing.T) {
+	r := newSimReceiver(t, outbox.DropOldest).(*simReceiver)
+	n := 0
+	for ; r.c.get().outbox.Len() < 3; n++ {
+		r.Offer(n)
+	}
+	r.peer.Resume()
+	tried := false
+	for w := r.w; w.Step(); {
+		if !tried && r.c.get().outbox.Waits() && r.c.Queued()+numberSize < r.c.limit() {
+			tried = true
+			text := binary.BigEndian.AppendUint32(make([]byte, 0, numberSize), uint32(n))
+			if err := r.c.TryPush(buf.From(wire.AppendBulk(nil, text[:cap(text)]))); !errors.Is(err, myriad.ErrFull) {
+				t.Errorf("TryPush says %v while messages wait", err)
+			}
+		}
+	}
+	if got := r.Drain(); !tried || !slices.IsSorted(got) {
+		t.Errorf("tried: %v; got %v", tried, got)
+	}
 }

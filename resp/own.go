@@ -9,17 +9,36 @@ import (
 )
 
 // own are the commands that a Server answers itself, because they are about the connection.
-var own map[string]HandlerFunc
+var own *Mux
 
 func init() {
-	own = map[string]HandlerFunc{
-		"AUTH": authCommand, "HELLO": helloCommand, "RESET": resetCommand, "CLIENT": clientCommand, "PING": pingCommand,
-		"QUIT": func(w *Reply, _ *Command) {
-			w.OK()
-			w.flushAndClose()
-		},
+	own = &Mux{entries: map[string]*entry{}}
+	hangUp := func(w *Reply, _ *Command) { w.conn.Close() }
+	for _, c := range []struct {
+		name  string
+		arity int
+		run   HandlerFunc
+		help  string
+	}{
+		{"AUTH", -2, authCommand, "Authenticate the connection."},
+		{"HELLO", -1, helloCommand, "Choose the version of the protocol."},
+		{"RESET", 1, resetCommand, "Reset the connection."},
+		{"PING", -1, pingCommand, "Return PONG, or the message."},
+		{"QUIT", -1, func(w *Reply, _ *Command) { w.OK(); w.flushAndClose() }, "Close the connection."},
 		// A browser that has been made to speak to this port: nothing it sends is run.
-		"POST": func(w *Reply, _ *Command) { w.conn.Close() }, "HOST:": func(w *Reply, _ *Command) { w.conn.Close() },
+		{"POST", -1, hangUp, ""}, {"HOST:", -1, hangUp, ""},
+		{"CLIENT ID", 2, func(w *Reply, _ *Command) { w.Int(int64(w.conn.ID())) },
+			"Return the ID of the current connection."},
+		{"CLIENT INFO", 2, func(w *Reply, _ *Command) { w.Verbatim("txt", describe(w.conn)) },
+			"Return information about the current client connection."},
+		{"CLIENT GETNAME", 2, getName, "Return the name of the current connection."},
+		{"CLIENT SETNAME", 3, setName, "<name>: assign the name <name> to the current connection."},
+		{"CLIENT SETINFO", 4, setInfo, "<option> <value>: set client meta attr: LIB-NAME or LIB-VER."},
+		{"CLIENT REPLY", 3, setReply, "(ON|OFF|SKIP): control the replies sent to the current connection."},
+		{"CLIENT NO-EVICT", 3, setNothing, "(ON|OFF): protect current client connection from eviction."},
+		{"CLIENT NO-TOUCH", 3, setNothing, "(ON|OFF): will not touch LRU/LFU stats when this mode is on."},
+	} {
+		own.Handle(c.name, c.arity, c.run, c.help)
 	}
 }
 
@@ -29,24 +48,17 @@ var queueable = map[string]bool{"AUTH": true, "HELLO": true, "CLIENT": true, "PI
 // CheckOwn reports whether c is one of the commands that Conn.SetTransaction tells of. If so, and
 // its form is wrong, CheckOwn answers that as Redis does when it queues a command; good is then
 // false. It does not run the command.
-func (w *Reply) CheckOwn(c *Command) (own, good bool) {
-	name := string(upperOf(c.Args[0]))
-	if !queueable[name] {
+func (w *Reply) CheckOwn(c *Command) (isOwn, good bool) {
+	name := upperOf(c.Args[0])
+	if !queueable[string(name)] {
 		return false, false
 	}
-	before := len(w.out)
-	switch {
-	case name == "AUTH" && len(c.Args) < 2:
-		w.wrongArity("auth")
-	case name == "CLIENT":
-		w.subcommand(c.Args)
-	}
-	return true, len(w.out) == before
+	return true, own.entries[string(name)].find(w, c) != nil
 }
 
 // ServeOwn answers a command for which CheckOwn has returned true. w must be the Reply of the
 // command that runs now; c may be an earlier one of the same connection.
-func (w *Reply) ServeOwn(c *Command) { own[string(upperOf(c.Args[0]))](w, c) }
+func (w *Reply) ServeOwn(c *Command) { own.ServeRESP(w, c) }
 
 // forbid answers a command that may not be sent now, because the peer has not authenticated, or has
 // subscriptions in RESP2. It returns false if the command may be sent even then. e is its entry, if
@@ -67,15 +79,8 @@ func (w *Reply) forbid(e *entry, args [][]byte) bool {
 		return false
 	}
 	name = strings.ToLower(name)
-	switch {
-	case e != nil:
+	if e != nil {
 		name = e.name
-	case name == "client" && len(args) > 1:
-		sub := string(upperOf(args[1]))
-		if known, ok := subcommands[sub]; !ok || len(args) != known.arity {
-			return false // it is answered what is wrong with it
-		}
-		name += "|" + strings.ToLower(sub)
 	}
 	w.Error("ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET " +
 		"are allowed in this context")
@@ -97,11 +102,7 @@ func pingCommand(w *Reply, c *Command) {
 	}
 }
 
-func resetCommand(w *Reply, c *Command) {
-	if len(c.Args) > 1 {
-		w.wrongArity("reset")
-		return
-	}
+func resetCommand(w *Reply, _ *Command) {
 	conn := w.conn
 	conn.runEnds()
 	conn.mu.Lock()
@@ -118,8 +119,6 @@ func resetCommand(w *Reply, c *Command) {
 func authCommand(w *Reply, c *Command) {
 	args := c.Args
 	switch {
-	case len(args) < 2:
-		w.wrongArity("auth")
 	case len(args) > 3:
 		w.Error("ERR syntax error")
 	case w.conn.lane.live.s.Auth == nil && len(args) == 2:
@@ -225,66 +224,6 @@ func validName(name []byte) bool {
 		}
 	}
 	return len(name) <= maxClientName
-}
-
-// A subcommand is one of CLIENT. Arity counts both words.
-type subcommand struct {
-	arity int
-	run   HandlerFunc
-	help  [2]string
-}
-
-var subcommands map[string]subcommand
-
-// helpOrder is that of CLIENT HELP.
-var helpOrder = []string{"ID", "INFO", "GETNAME", "SETNAME", "SETINFO", "REPLY", "NO-EVICT", "NO-TOUCH", "HELP"}
-
-func init() {
-	subcommands = map[string]subcommand{
-		"ID": {2, func(w *Reply, _ *Command) { w.Int(int64(w.conn.ID())) },
-			[2]string{"ID", "Return the ID of the current connection."}},
-		"GETNAME": {2, getName, [2]string{"GETNAME", "Return the name of the current connection."}},
-		"SETNAME": {3, setName, [2]string{"SETNAME <name>", "Assign the name <name> to the current connection."}},
-		"SETINFO": {4, setInfo, [2]string{"SETINFO <option> <value>", "Set client meta attr: LIB-NAME or LIB-VER."}},
-		"INFO": {2, func(w *Reply, _ *Command) { w.Verbatim("txt", describe(w.conn)) },
-			[2]string{"INFO", "Return information about the current client connection."}},
-		"REPLY": {3, setReply, [2]string{"REPLY (ON|OFF|SKIP)", "Control the replies sent to the current connection."}},
-		"NO-EVICT": {3, setNothing,
-			[2]string{"NO-EVICT (ON|OFF)", "Protect current client connection from eviction."}},
-		"NO-TOUCH": {3, setNothing,
-			[2]string{"NO-TOUCH (ON|OFF)", "Will not touch LRU/LFU stats when this mode is on."}},
-		"HELP": {2, func(w *Reply, _ *Command) {
-			var lines []string
-			for _, name := range helpOrder {
-				lines = append(lines, subcommands[name].help[0], "    "+subcommands[name].help[1])
-			}
-			w.help("CLIENT", lines)
-		}, [2]string{"HELP", "Print this help."}},
-	}
-}
-
-func clientCommand(w *Reply, c *Command) {
-	if sub, ok := w.subcommand(c.Args); ok {
-		sub.run(w, c)
-	}
-}
-
-// subcommand returns the subcommand of CLIENT in args, or answers what is wrong with it.
-func (w *Reply) subcommand(args [][]byte) (sub subcommand, ok bool) {
-	if len(args) < 2 {
-		w.wrongArity("client")
-		return sub, false
-	}
-	sub, known := subcommands[string(upperOf(args[1]))]
-	switch {
-	case !known:
-		w.unknownSub("CLIENT", args[1])
-	case len(args) != sub.arity:
-		w.wrongArity("client|" + strings.ToLower(string(args[1])))
-	default:
-		return sub, true
-	}
-	return sub, false
 }
 
 func getName(w *Reply, _ *Command) {
@@ -399,13 +338,4 @@ func asText(p []byte, most int) string {
 // "client|setname".
 func (w *Reply) wrongArity(name string) {
 	w.Error("ERR wrong number of arguments for '" + name + "' command")
-}
-
-// help answers HELP of a command that has subcommands.
-func (w *Reply) help(container string, lines []string) {
-	w.Array(1 + len(lines))
-	w.Simple(container + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")
-	for _, line := range lines {
-		w.Simple(line)
-	}
 }

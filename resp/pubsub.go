@@ -1,10 +1,13 @@
 package resp
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/resp/wire"
 )
 
@@ -13,9 +16,12 @@ const (
 	maxSubscriptions = 10_000
 	// maxPatterns bounds the patterns of all connections: each publication is compared with all.
 	maxPatterns = 10_000
-	// maxPattern bounds one pattern, in bytes. Match takes as many steps for each byte of a
-	// channel's name, in each publication.
-	maxPattern = 4096
+	// maxChannel and maxPattern bound a name and a pattern, in bytes, and allPatterns all patterns
+	// together. wire.Match takes as many steps as the pattern is long for each byte of a channel's
+	// name, in each publication.
+	maxChannel  = 4096
+	maxPattern  = 1024
+	allPatterns = 512 << 10
 )
 
 // The indexes of what there is for channels and for patterns, and the commands.
@@ -31,14 +37,16 @@ var (
 
 // A PubSub has channels on which connections get what others publish. The zero value is ready. One
 // connection may have 10,000 subscriptions of each kind, and all together 10,000 different
-// patterns. A pattern has at most 4,096 bytes. Above that SUBSCRIBE and PSUBSCRIBE are answered
-// with an error. What happens to a connection that reads too slowly is Server.Overflow's to say.
+// patterns. The name of a channel has at most 4,096 bytes, a pattern 1,024, and all patterns
+// together 512 KiB. Above that SUBSCRIBE and PSUBSCRIBE are answered with an error. What happens to
+// a connection that reads too slowly is Server.Overflow's to say.
 //
 // Each subscriber gets the messages of one publisher in order. Those of publishers that publish at
 // the same time may reach two subscribers in two orders, because no message waits for another.
 type PubSub struct {
 	mu    sync.RWMutex
 	names [2]table // by channel, and by pattern
+	bytes [2]int   // of the names
 	conns map[*Conn]*subscriber
 }
 
@@ -78,7 +86,9 @@ func (p *PubSub) Register(m *Mux) {
 }
 
 // Publish sends a message to the subscribers of a channel and of the patterns that match it, and
-// returns how many subscriptions that are. It does not wait for any of them, unless Overflow does.
+// returns how many subscriptions that are: none if the name is too long. With OverflowBlock it
+// waits for subscribers that have no room, behind the others, and for all of them together no
+// longer than Server.PushTimeout.
 func (p *PubSub) Publish(channel string, message []byte) int {
 	var room [8]delivery // on the stack
 	to := p.receivers(room[:0], channel)
@@ -89,6 +99,9 @@ func (p *PubSub) Publish(channel string, message []byte) int {
 
 // receivers appends the subscriptions that get a message of a channel.
 func (p *PubSub) receivers(to []delivery, channel string) []delivery {
+	if len(channel) > maxChannel {
+		return to
+	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for c, m := range p.names[byChannel][channel] {
@@ -121,11 +134,26 @@ type publication struct {
 	pattern [RESP3 + 1]string
 }
 
-// deliver pushes the message. It holds no lock: a push may wait.
+// deliver pushes the message: to those that have room, to those whose policy makes room, and at
+// last to those that it waits for. It holds no lock. Who has closed, or is too slow, goes without.
 func (m *publication) deliver(to []delivery) {
 	defer m.release()
+	slow := to[:0]
 	for _, d := range to {
-		_ = d.c.push(pushed{m.encoded(d).Retain(), d.m}) // one that is too slow, or has closed, goes without
+		if d.c.offer(pushed{m.encoded(d), d.m}, nil, true) == outbox.ErrBlocked {
+			slow = append(slow, d)
+		}
+	}
+	var blocked []blockedPush
+	for _, d := range slow {
+		if p := (pushed{m.encoded(d), d.m}); d.c.offerFlushed(p) == outbox.ErrBlocked {
+			p.Retain()
+			defer p.Release()
+			blocked = append(blocked, blockedPush{d.c, p})
+		}
+	}
+	if len(blocked) > 0 {
+		_ = (&blockedPushes{all: blocked}).wait()
 	}
 }
 
@@ -164,7 +192,7 @@ func (p *PubSub) subscribe(w *Reply, c *Command, kind int) {
 	for _, a := range c.Args[1:] {
 		known, ok := p.add(w, conn, kind, a)
 		if fresh = fresh || !known; !ok {
-			w.Error("ERR too many subscriptions, or a pattern that is too long")
+			w.Error("ERR too many subscriptions, or a name that is too long")
 			break
 		}
 	}
@@ -188,13 +216,20 @@ func (p *PubSub) add(w *Reply, c *Conn, kind int, arg []byte) (known, ok bool) {
 	}
 	table, name := p.names[kind], string(arg)
 	if _, has := s[kind][name]; !has {
-		if kind == byPattern && (table[name] == nil && len(table) >= maxPatterns || len(name) > maxPattern) ||
-			len(s[kind]) >= maxSubscriptions {
+		fresh, most := table[name] == nil, maxChannel
+		if kind == byPattern {
+			most = maxPattern
+			if fresh && (len(table) >= maxPatterns || p.bytes[kind]+len(name) > allPatterns) {
+				return known, false
+			}
+		}
+		if len(name) > most || len(s[kind]) >= maxSubscriptions {
 			return known, false
 		}
 		s[kind][name] = struct{}{}
-		if table[name] == nil {
+		if fresh {
 			table[name] = map[*Conn]*membership{}
+			p.bytes[kind] += len(name)
 		}
 		table[name][c] = new(membership)
 	}
@@ -223,21 +258,23 @@ func (p *PubSub) leave(c *Conn) {
 	if s := p.conns[c]; s != nil {
 		for kind, set := range s {
 			for name := range set {
-				p.names[kind].end(name, c)
+				p.end(kind, name, c)
 			}
 		}
 		delete(p.conns, c)
 	}
 }
 
-// end ends a subscription. It is called under PubSub.mu.
-func (t table) end(name string, c *Conn) {
+// end ends a subscription. It is called under mu.
+func (p *PubSub) end(kind int, name string, c *Conn) {
+	conns := p.names[kind][name]
 	c.mu.Lock()
-	t[name][c].ended = true
+	conns[c].ended = true
 	c.mu.Unlock()
-	delete(t[name], c)
-	if len(t[name]) == 0 {
-		delete(t, name)
+	delete(conns, c)
+	if len(conns) == 0 {
+		delete(p.names[kind], name)
+		p.bytes[kind] -= len(name)
 	}
 }
 
@@ -260,7 +297,7 @@ func (p *PubSub) unsubscribe(w *Reply, c *Command, kind int) {
 	for _, name := range names {
 		if _, known := s[kind][string(name)]; known {
 			delete(s[kind], string(name))
-			p.names[kind].end(string(name), c.Conn)
+			p.end(kind, string(name), c.Conn)
 		}
 		w.confirm(word, name, s.count())
 	}
@@ -273,12 +310,10 @@ func (p *PubSub) listChannels(w *Reply, c *Command) {
 		return
 	}
 	p.mu.RLock()
-	defer p.mu.RUnlock()
-	var names []string
-	for name := range p.names[byChannel] {
-		if len(c.Args) < 3 || wire.Match(c.Args[2], name) {
-			names = append(names, name)
-		}
+	names := slices.Collect(maps.Keys(p.names[byChannel]))
+	p.mu.RUnlock()
+	if len(c.Args) > 2 { // without the lock, because a pattern may take long
+		names = slices.DeleteFunc(names, func(name string) bool { return !wire.Match(c.Args[2], name) })
 	}
 	w.Array(len(names))
 	for _, name := range names {

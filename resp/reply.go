@@ -53,12 +53,13 @@ func upper(b byte) byte {
 }
 
 // upperOf is p in capital letters.
-func upperOf(p []byte) []byte {
-	up := make([]byte, len(p))
-	for i, b := range p {
-		up[i] = upper(b)
+func upperOf(p []byte) []byte { return appendUpper(nil, p) }
+
+func appendUpper[T string | []byte](dst []byte, p T) []byte {
+	for i := range len(p) {
+		dst = append(dst, upper(p[i]))
 	}
-	return up
+	return dst
 }
 
 // A Reply takes a handler's answer. What the peer's protocol does not have is sent in place of it
@@ -144,25 +145,12 @@ func (w *Reply) Bool(b bool) { w.out = wire.AppendBool(w.out, b, w.proto) }
 // Double writes a number.
 func (w *Reply) Double(f float64) { w.out = wire.AppendDouble(w.out, f, w.proto) }
 
-// BigNumber writes an integer of any size, given in digits.
-func (w *Reply) BigNumber(digits string) { w.out = wire.AppendBigNumber(w.out, digits, w.proto) }
-
 // Verbatim writes a string with its format, which has three letters, such as "txt".
 func (w *Reply) Verbatim(format, text string) {
 	w.out = wire.AppendVerbatim(w.out, format, text, w.proto)
 }
 
-// Attribute begins an attribute of the next value, if the peer's protocol has them: then n keys
-// have to be written next, each with its value.
-func (w *Reply) Attribute(n int) bool {
-	if w.proto < RESP3 {
-		return false
-	}
-	w.out = wire.AppendAttribute(w.out, n)
-	return true
-}
-
-// Value writes any value.
+// Value writes any value, also one that has attributes, or a number of any size.
 func (w *Reply) Value(v Value) { w.out = wire.AppendValue(w.out, v, w.proto) }
 
 // Push begins a push message, of which n elements have to be written next.

@@ -366,22 +366,21 @@ func (w *work) run(args [][]byte) {
 // route finds the handler of a command, and calls it unless the command may not be sent now.
 func (w *work) route() {
 	c, l, r := w.c, w.c.lane.live, &w.runner
-	var self HandlerFunc
 	var e *entry
-	if r.name != nil {
-		self, e = r.name.own, r.name.entry
-	}
-	if self != nil && l.rules.mux == nil && c.is(stateTransaction) && queueable[r.name.text] {
-		self = nil
-	}
-	if self == nil && l.rules.mux != nil {
-		if e == nil {
-			r.reply.unknown(r.cmd.Args)
-			return
+	if n := r.name; n != nil {
+		e = n.entry
+		if n.own && l.rules.mux == nil && c.is(stateTransaction) && queueable[n.text] {
+			e = nil // the handler keeps it
 		}
+	}
+	switch {
+	case e != nil:
 		if e = e.find(&r.reply, &r.cmd); e == nil {
 			return
 		}
+	case l.rules.mux != nil:
+		r.reply.unknown(r.cmd.Args)
+		return
 	}
 	if state := c.state.Load(); state&stateAuthed == 0 || state&(stateSubscribed|stateRESP3) == stateSubscribed {
 		if r.reply.forbid(e, r.cmd.Args) {
@@ -389,8 +388,6 @@ func (w *work) route() {
 		}
 	}
 	switch {
-	case self != nil:
-		self(&r.reply, &r.cmd)
 	case e != nil:
 		e.run(&r.reply, &r.cmd)
 	case l.s.Handler != nil:

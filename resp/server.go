@@ -87,12 +87,14 @@ type Server struct {
 	// commands they send. Empty: "7.0.15".
 	Version string
 
-	once    sync.Once
-	initErr error
-	live    *live
-	closing atomic.Bool
+	state serverState
+}
 
+// A serverState is a Server's life: new, serving, closed. Any goroutine.
+type serverState struct {
 	mu        sync.Mutex
+	live      *live // nil: it has never served
+	closed    bool  // by Shutdown or Close
 	listeners []*Listener
 }
 
@@ -106,6 +108,7 @@ type live struct {
 	spare   sync.Pool // of *work
 	numbers atomic.Uint32
 	conns   census
+	ends    census // of lanes that have not come to their end
 }
 
 // rules are a Server's settings, completed. They do not change.
@@ -132,11 +135,20 @@ type lane struct {
 
 // start makes what the server needs, once.
 func (s *Server) start() (*live, error) {
-	s.once.Do(func() { s.live, s.initErr = s.newLive() })
-	if s.closing.Load() {
+	st := &s.state
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
 		return nil, ErrServerClosed
 	}
-	return s.live, s.initErr
+	if st.live == nil {
+		l, err := s.newLive()
+		if err != nil {
+			return nil, err
+		}
+		st.live = l
+	}
+	return st.live, nil
 }
 
 func (s *Server) newLive() (*live, error) {
@@ -220,14 +232,11 @@ func (s *Server) listen(l *live, network, addr string, h myriad.Handler) (*Liste
 	if err != nil {
 		return nil, fmt.Errorf("resp: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing.Load() {
+	ln := &Listener{inner, make(chan struct{})}
+	if !s.state.add(ln) {
 		_ = inner.Close() // nothing has been accepted that matters
 		return nil, ErrServerClosed
 	}
-	ln := &Listener{inner, make(chan struct{})}
-	s.listeners = append(s.listeners, ln)
 	return ln, nil
 }
 
@@ -254,7 +263,7 @@ func (ln *Listener) Wait() error {
 // returns when all have closed, or with the error of ctx when that ends first; the connections live
 // on then, until Close.
 func (s *Server) Shutdown(ctx context.Context) error {
-	l := s.stop()
+	l := s.state.stop()
 	if l == nil {
 		return nil
 	}
@@ -262,8 +271,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	// it came to this in the first.
 	for range 2 {
 		l.each((*lane).drain)
-		if err := l.conns.wait(ctx, l.engine.System().NewParker()); err != nil {
-			return err
+		for _, all := range []*census{&l.ends, &l.conns} {
+			if err := all.wait(ctx, l.engine.System().NewParker()); err != nil {
+				return err
+			}
 		}
 	}
 	l.tasks.Close()
@@ -272,39 +283,47 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Close stops listening and resets all connections. It waits neither for them nor for handlers.
 func (s *Server) Close() error {
-	if l := s.stop(); l != nil {
+	if l := s.state.stop(); l != nil {
 		l.each((*lane).abort)
 		l.tasks.Close()
 	}
 	return nil
 }
 
+// add keeps a listener, unless the server is closed.
+func (st *serverState) add(ln *Listener) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.closed {
+		st.listeners = append(st.listeners, ln)
+	}
+	return !st.closed
+}
+
 // stop ends listening. It returns nil if the server has never served.
-func (s *Server) stop() *live {
-	s.closing.Store(true)
-	s.once.Do(func() { s.initErr = ErrServerClosed })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, ln := range s.listeners {
+func (st *serverState) stop() *live {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closed = true
+	for _, ln := range st.listeners {
 		_ = ln.inner.Close() // its engine may have done so: it fails with nothing else
 		close(ln.done)
 	}
-	s.listeners = nil
-	return s.live
+	st.listeners = nil
+	return st.live
 }
 
-// each has f called for each lane, on its loop. A lane counts as a connection until that has
-// happened.
+// each has f called for each lane, on its loop.
 func (l *live) each(f func(*lane)) {
 	for _, ln := range l.lanes {
-		l.conns.add()
-		if !ln.loop.Post(func() { f(ln); l.conns.gone() }) {
-			l.conns.gone()
+		l.ends.add()
+		if !ln.loop.Post(func() { f(ln); l.ends.gone() }) {
+			l.ends.gone()
 		}
 	}
 }
 
-// A census counts a server's connections, and lanes that have not come to their end. Any goroutine.
+// A census counts a server's connections, or its lanes. Any goroutine.
 type census struct {
 	n       atomic.Int64
 	mu      sync.Mutex
@@ -344,13 +363,14 @@ func (c *census) wait(ctx context.Context, p driver.Parker) error {
 	return nil
 }
 
-// Conns is how many connections there are. Any goroutine.
+// Conns is how many connections there are, also while Shutdown waits for them. Any goroutine.
 func (s *Server) Conns() int {
-	l, err := s.start()
-	if err != nil {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	if s.state.live == nil {
 		return 0
 	}
-	return int(l.conns.n.Load())
+	return int(s.state.live.conns.n.Load())
 }
 
 // Dispatch chooses where a handler runs. The zero value is DispatchAuto. It is one type in web,

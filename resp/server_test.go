@@ -318,6 +318,9 @@ func TestShutdownAnswers(t *testing.T) {
 			t.Errorf("an idle connection got %q", got)
 		}
 		if d != DispatchInline {
+			if n := s.Conns(); n < 1 || n > 2 { // the idle one may not have ended on its loop
+				t.Errorf("%d connections while Shutdown waits", n)
+			}
 			close(go1)
 		}
 		if got := p.rest(); got != "+OK\r\n+OK\r\n" {
@@ -327,6 +330,9 @@ func TestShutdownAnswers(t *testing.T) {
 		idle.Close()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+		if n := s.Conns(); n != 0 {
+			t.Errorf("%d connections behind Shutdown", n)
 		}
 		if _, err := s.Listen("tcp", "127.0.0.1:0"); err != ErrServerClosed {
 			t.Error(err)

@@ -3,12 +3,13 @@ package web
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -97,6 +98,16 @@ func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
 	return nil
 }
 
+// adoptOrLog is adopt for callers that can only log an error.
+func (s *Server) adoptOrLog(nc net.Conn, f *front, base context.Context) {
+	if err := s.adopt(nc, f, base); err != nil {
+		if base != nil {
+			s.reportOf(nc, http.StateClosed)
+		}
+		s.logf("web: adopt a connection of %v: %v", nc.LocalAddr(), err)
+	}
+}
+
 // A onceListener is closed once, by Serve or by Shutdown.
 type onceListener struct {
 	net.Listener
@@ -109,86 +120,175 @@ func (l *onceListener) Close() error {
 	return l.err
 }
 
-// connectionStater is what tells Serve that a connection is one of TLS.
-type connectionStater interface{ ConnectionState() tls.ConnectionState }
+// A gate pauses a foreign listener: each Accept passes the gate first.
+type gate struct {
+	waiter driver.Parker
 
-// goesApart reports whether the engine goes on with a connection under another net.Conn, because it
-// needs its descriptor alone.
-func goesApart(nc net.Conn) bool {
-	switch nc.(type) {
-	case *net.TCPConn, *net.UnixConn:
-		return true
+	mu     sync.Mutex
+	closed bool // guarded by mu: no Accept passes
+	over   bool // guarded by mu: everybody does, for the listener has been closed
+}
+
+func (g *gate) Pause() { g.set(func() { g.closed = true }) }
+
+func (g *gate) Resume() { g.set(func() { g.closed = false }) }
+
+func (g *gate) end() { g.set(func() { g.over = true }) }
+
+func (g *gate) set(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+	g.waiter.Unpark()
+}
+
+func (g *gate) pass() {
+	for g.waits() {
+		g.waiter.Park()
 	}
-	return leavesAtOnce(nc)
 }
 
-// An accepted is what a listener has given to Serve, as far as that is needed later on.
-type accepted struct {
-	seen   net.Conn         // what ConnState and ConnContext are given; nil: the engine's
-	secure connectionStater // nil: no TLS. What was negotiated is known when the first bytes have come.
+func (g *gate) waits() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed && !g.over
 }
 
-// acceptedKey is where the base context of a connection has its *accepted, if there is something in
-// it.
-type acceptedKey struct{}
+// ownHandshake is how long a handshake may take whose connection came from a foreign listener, if
+// no timeout is set: as tlsloop's.
+const ownHandshake = 10 * time.Second
 
-// A front1 is the front of one adopted connection.
-type front1 struct {
-	*front
-	accepted
-	own    context.Context // its base context, if ConnContext and ConnState have heard of it; else nil
-	opened driver.Parker   // of the goroutine that waits until ConnState has been called; nil: none does
+// A shaking is the *tls.Conns that a foreign listener, such as tls.NewListener's, has given to
+// Serve and whose handshakes are being made: each on a goroutine, because their configuration
+// cannot be taken out. They have no other owner yet.
+type shaking struct {
+	mu    sync.Mutex
+	conns map[*tls.Conn]struct{} // guarded by mu
+	// guarded by mu: their deadline, also for later ones; zero: none
+	by   time.Time
+	over bool // guarded by mu: at once
 }
 
-// announced reports whether a PROXY header may come first: not on a net.Conn of the listener's own
-// kind, which may have read it, and not within TLS.
-func (f *front1) announced() bool { return f.proxy != nil && f.seen == nil && f.secure == nil }
+func (k *shaking) add(tc *tls.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.conns == nil {
+		k.conns = map[*tls.Conn]struct{}{}
+	}
+	k.conns[tc] = struct{}{}
+	switch {
+	case k.over:
+		_ = tc.NetConn().Close()
+	case !k.by.IsZero():
+		_ = tc.SetDeadline(k.by)
+	}
+}
 
-// Opened gives the connection its own handler.
-func (f *front1) Opened(c *myriad.Conn) {
-	if f.announced() {
-		f.lane(c).expect(c, f)
-		c.SetHandler(f.proxy, nil)
+func (k *shaking) remove(tc *tls.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.conns, tc)
+}
+
+// end has all of them fail at a time, and those that are added later.
+func (k *shaking) end(by time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.by.IsZero() || by.Before(k.by) {
+		k.by = by
+	}
+	for tc := range k.conns {
+		_ = tc.SetDeadline(k.by)
+	}
+}
+
+// cut closes the connections of all of them, and of those that are added later.
+func (k *shaking) cut() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	for tc := range k.conns {
+		_ = tc.NetConn().Close()
+	}
+}
+
+// shake makes the handshake of tc on a goroutine of its own, and goes on with it then. ConnContext
+// and ConnState are called for tc before, on Serve's goroutine, as by net/http.
+func (s *Server) shake(tc *tls.Conn, f *front) {
+	base := f.contextOf(tc)
+	s.reportOf(tc, http.StateNew)
+	st := s.state
+	timeout := s.handshakeTimeout()
+	if timeout == 0 {
+		timeout = ownHandshake
+	}
+	_ = tc.SetDeadline(st.engine.System().Now().Add(timeout))
+	st.shaking.add(tc)
+	st.conns.Add(1)
+	st.engine.System().Go(func() {
+		defer st.connGone()
+		defer st.shaking.remove(tc)
+		ok := false
+		defer func() {
+			if !ok {
+				s.shakePanicked(tc, recover())
+			}
+		}()
+		if err := tc.Handshake(); err != nil {
+			s.shakeFailed(tc, err)
+		} else {
+			st.shaking.remove(tc)
+			_ = tc.SetDeadline(time.Time{})
+			s.shaken(tc, f, base)
+		}
+		ok = true
+	})
+}
+
+// shakePanicked is for a callback of tc's configuration that has panicked with v, or ended its
+// goroutine, as GetCertificate may. As with net/http, it costs no other connection.
+func (s *Server) shakePanicked(tc *tls.Conn, v any) {
+	if v != nil && v != http.ErrAbortHandler {
+		s.logf("http: panic serving %v: %v\n%s", tc.RemoteAddr(), v, debug.Stack())
+	}
+	s.reportOf(tc, http.StateClosed)
+	_ = tc.Close()
+}
+
+func (s *Server) shakeFailed(tc *tls.Conn, err error) {
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) && header.Conn != nil {
+		_, _ = header.Conn.Write(answerPlain(header.RecordHeader))
+	}
+	s.logf("http: TLS handshake error from %v: %v", tc.RemoteAddr(), reasonOf(err))
+	s.reportOf(tc, http.StateClosed)
+	_ = tc.Close()
+}
+
+// shaken gives tc to the protocol that was negotiated.
+func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
+	proto := tc.ConnectionState().NegotiatedProtocol
+	if speaks(proto) || proto == "h2" && s.speaksHTTP2() {
+		s.adoptOrLog(tc, f, base)
 		return
 	}
-	f.begin(c)
-}
-
-func (f *front1) begin(c *myriad.Conn) {
-	if f.tls != nil {
-		f.greet(c)
-		f.wake(c)
+	if serve := s.TLSNextProto[proto]; serve != nil {
+		s.state.given.add(tc)
+		s.speak(serve, tc, base)
+		s.reportOf(tc, http.StateClosed)
 		return
 	}
-	seen, base := f.seen, f.own
-	if seen == nil {
-		seen = c
-	}
-	if base == nil {
-		base = f.contextOf(seen)
-	}
-	if f.seen != nil || f.secure != nil {
-		base = context.WithValue(base, acceptedKey{}, &f.accepted)
-	}
-	h := f.open(c, base)
-	h.secure, h.greeted = f.secure != nil, f.own != nil
-	f.wake(c)
+	s.reportOf(tc, http.StateClosed)
+	_ = tc.Close()
 }
 
-// wake lets Serve go on when the connection's own handler has been opened.
-func (f *front1) wake(c *myriad.Conn) {
-	if f.opened != nil {
-		c.Loop().Later(f.opened.Unpark)
+func (s *Server) reportOf(nc net.Conn, state http.ConnState) {
+	if report := s.ConnState; report != nil {
+		report(nc, state)
 	}
 }
 
-// Closed is called for a connection that is refused before it is opened.
-func (f *front1) Closed(c *myriad.Conn, err error) {
-	f.ended(c, err, !f.announced())
-	if f.own != nil {
-		f.s.reportOf(f.seen, http.StateClosed)
-	}
-	if f.opened != nil {
-		f.opened.Unpark()
-	}
-}
+// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1, which only this server
+// serves. A protocol that a TLSConfig offers, and that has no server, ends the connection, as with
+// net/http.
+func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }

@@ -2,7 +2,9 @@ package web
 
 import (
 	"errors"
+	"io"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -89,7 +91,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, tell, err := b.readOrWait(p)
 	if tell {
-		b.x.want(wantInput)
+		b.x.demand(demandInput)
 	}
 	if !b.windowed() && saysGone(err) { // a stream says so itself
 		b.x.given.ctx.depart()
@@ -282,7 +284,7 @@ func (b *body) awaitEnd() {
 		return
 	}
 	b.readBy = b.readBy.orEarlier(b.x.lane.st.now().after(stopTimeout))
-	b.x.want(wantInput | wantDeadline)
+	b.x.demand(demandInput | demandDeadline)
 	for b.in.Err() == nil && !b.in.Interrupted() {
 		b.wait(true)
 	}
@@ -346,3 +348,115 @@ func (b *body) complete() bool { return b == nil || b.in.Complete() }
 func (b *body) full() bool { return b.in.Full() }
 
 var errTooMuchLeft = errors.New("too much of the body was left unread")
+
+// setReadBy moves the deadline of the body. Reads go on, also if it had passed. On the handler's
+// goroutine.
+func (b *body) setReadBy(by moment) {
+	b.mu.Lock()
+	b.readBy = by
+	b.in.Interrupt(nil)
+	b.mu.Unlock()
+	b.x.demand(demandDeadline)
+}
+
+// bound is until when the loop is to wait for the body.
+func (b *body) bound() moment {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.in.Interrupted() {
+		return never
+	}
+	return b.readBy
+}
+
+// expire has reads fail that find nothing, if the time of the body has just passed, and reports
+// that.
+func (b *body) expire(now moment) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.in.Interrupted() || !b.readBy.passed(now) {
+		return false
+	}
+	b.in.Interrupt(os.ErrDeadlineExceeded)
+	return true
+}
+
+// isLate reports whether the time of the body has passed before it has come, and has not been moved
+// since.
+func (b *body) isLate() bool {
+	return b != nil && b.in.Interrupted()
+}
+
+var (
+	errTrailerEOF  = errors.New("http: unexpected EOF reading trailer")
+	errTrailerLong = errors.New("http: suspiciously long trailer after chunked body")
+	errTrailerCut  = errors.New(errTrailerLong.Error()) // so it is called there, too
+)
+
+// fail is an end without order. Every Read that finds nothing more returns err.
+func (b *body) fail(err error) { b.failThen(err, err) }
+
+// failThen has the first such Read return err, and the others then.
+func (b *body) failThen(err, then error) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failLocked(err, then)
+}
+
+func (b *body) failLocked(err, then error) {
+	if b.in.Err() == nil && b.reading != readLate {
+		b.then = then
+		b.in.Fail(err)
+	}
+}
+
+// failure is what a Read fails with for which the Inbox has err. mu is held.
+func (b *body) failure(err error) error {
+	switch err {
+	case nil:
+		return nil
+	case io.EOF:
+		b.sawEnd()
+		return err
+	case flow.ErrDiscarded:
+		return b.afterMove()
+	case os.ErrDeadlineExceeded:
+		return b.tooLate()
+	}
+	if b.reading == readFailed {
+		return b.then
+	}
+	b.reading = readFailed
+	return err
+}
+
+// afterMove is what a Read fails with when the connection has a new owner.
+func (b *body) afterMove() error {
+	if b.reading == readToEnd {
+		return io.EOF
+	}
+	return http.ErrHijacked
+}
+
+// tooLate is what a Read fails with for its deadline. As with net/http, a reader of chunks does not
+// continue after it, and neither does one of HTTP/2.
+func (b *body) tooLate() error {
+	err := b.x.netError("read", os.ErrDeadlineExceeded)
+	if b.length < 0 || b.windowed() {
+		b.reading, b.then = readLate, err
+	}
+	if b.windowed() {
+		b.in.Fail(err) // what still comes is dropped
+	}
+	return err
+}
+
+// saysGone reports whether a Read that fails with err tells its handler that its connection is as
+// good as lost, as with net/http.
+func saysGone(err error) bool {
+	return err == io.ErrUnexpectedEOF || err == errTrailerEOF || err == errTrailerCut ||
+		errors.Is(err, os.ErrDeadlineExceeded)
+}

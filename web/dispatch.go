@@ -2,7 +2,9 @@ package web
 
 import (
 	"fmt"
+	"strconv"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/workers"
 )
@@ -49,77 +51,49 @@ func (s *Server) newDispatcher(st *state) *dispatch.Dispatcher {
 	})
 }
 
-// A task is a carrier as what is dispatched.
-type task interface {
-	dispatch.Task
-	base() *exchange
+// Overload chooses what happens to requests while Server.Workers handlers run. Handlers that wait
+// for their own client, to send more of a body or to read more of an answer, do not count, or a few
+// thousand slow clients would keep all others out; nor do those that have hijacked their
+// connection, and Streams, which have no handler. Handlers that a loop has left behind
+// (DispatchInline, DispatchAuto) count for themselves, up to the same number.
+type Overload uint8
+
+const (
+	// OverloadQueue has requests wait, first come first served, up to Server.Queue of them. Further
+	// ones are answered with 503 and Retry-After, and their connections close.
+	OverloadQueue Overload = iota
+	// OverloadRefuse answers with 503 and Retry-After at once; no request waits. It is for clients
+	// that have somewhere else to go.
+	OverloadRefuse
+	// OverloadPause is OverloadQueue, and while requests wait no connections are accepted: new
+	// clients wait in the kernel's backlog or are balanced to where there is room, and those that
+	// are connected are served. With Server.Queue above the number of connections nothing is
+	// refused. A listener of Serve may still accept the one connection that it waits for.
+	OverloadPause
+)
+
+// String is the constant's name without its prefix.
+func (o Overload) String() string {
+	switch o {
+	case OverloadQueue:
+		return "queue"
+	case OverloadRefuse:
+		return "refuse"
+	case OverloadPause:
+		return "pause"
+	}
+	return "Overload(" + strconv.Itoa(int(o)) + ")"
 }
 
-func (x *exchange) base() *exchange { return x }
-
-// dispatch runs the exchange of t as an inline task, or with the others of this poll cycle on the
-// pool.
-func (ln *lane) dispatch(t task, complete bool) {
-	x := t.base()
-	if complete && ln.tasks.TryInline(x.conn(), t, ln.recordOf(x)) {
-		x.runs = runsInline
-		return
-	}
-	x.runs = runsOnPool
-	if !ln.st.load.begin() {
-		x.refuse(503, fmt.Sprintf("%d requests are being served", ln.st.load.most))
-		return
-	}
-	ln.tasks.ToPool(t)
-}
-
-// noRoom answers a request for which the pool's queue has no room. On the loop.
-func (st *state) noRoom(x *exchange) {
-	st.load.end()
-	x.refuse(503, fmt.Sprintf("%d requests are waiting", orDefault(x.lane.s.Queue, workers.DefaultQueue)))
-}
-
-// recordOf is what is known of the route of x; nil: nothing, or it makes no difference.
-func (ln *lane) recordOf(x *exchange) *dispatch.Record {
-	if ln.s.Dispatch != DispatchAuto {
-		return nil
-	}
-	if r := ln.routes.of(&x.given.request); r != nil {
-		return &r.Record
+func (s *Server) checkOverload() error {
+	switch {
+	case s.Overload > OverloadPause:
+		return fmt.Errorf("web: Server.Overload is %v: use OverloadQueue, OverloadRefuse or OverloadPause", s.Overload)
+	case s.Workers < 0 || s.Queue < 0:
+		return fmt.Errorf("web: Server.Workers is %d and Server.Queue %d: they must not be negative", s.Workers,
+			s.Queue)
 	}
 	return nil
 }
 
-// Do implements dispatch.Task: it calls the handler and completes the answer. A handler does not
-// begin when its client has disconnected or, with HTTP/2, reset the stream: else a client could
-// make the server work for nothing, as fast as it can ask.
-func (x *exchange) Do() (returned bool) {
-	if x.inline() && x.gone.Load() || !x.inline() && !x.given.ctx.begin() {
-		x.given.ctx.end()
-		x.over()
-		return false
-	}
-	return x.run()
-}
-
-// Next implements dispatch.Task: it returns the next exchange of a chain, if x has ended in such a
-// way that it may follow. Behind an inline task whose loop was handed off, the loop goes on with
-// the connection.
-func (x *exchange) Next() dispatch.Task {
-	if x.inline() {
-		if x.ending().complete() {
-			x.wants.Or(uint32(wantFinish))
-		}
-		x.carrier.ask()
-		x.carrier.spent()
-		return nil
-	}
-	return x.carrier.next()
-}
-
-// Kept implements dispatch.Task: the loop goes on with the connection at once.
-func (x *exchange) Kept() {
-	x.runs = kept
-	x.carrier.returned()
-	x.carrier.release()
-}
+var _, _ pauser = (*myriad.Listener)(nil), (*gate)(nil)

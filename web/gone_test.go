@@ -51,12 +51,12 @@ func TestNoHandlerForAClientThatHasGone(t *testing.T) {
 // An inline task does not begin either when its connection is lost before the end of the poll
 // cycle in which it was asked for.
 func TestNoInlineHandlerForAClientThatHasGone(t *testing.T) {
-	x := &h1stream{exchange: exchange{given: newGiven(), runs: runsInline}}
+	x := &h1stream{exchange: exchange{given: newGiven(), inlined: true}}
 	k := &link{from: &origin{base: context.Background()}, lane: &lane{s: &Server{
 		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })}}}
 	x.carrier, x.lane, x.given.ctx.link = x, k.lane, k
-	x.gone.Store(true)
-	if x.Do() || x.ending() != open || x.given.ctx.Err() == nil {
+	x.given.ctx.loseConn(false)
+	if x.Do() || x.progress() != handling || x.given.ctx.Err() == nil {
 		t.Error("the exchange does not end without its handler")
 	}
 }

@@ -24,7 +24,7 @@ func (x *h1stream) upgrade(head []byte, h myriad.Handler) error {
 	if err := x.awaitTurn(); err != nil { // or a takeover before would find h on it
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
-	if err := x.take(takeover{handler: h}); err != nil {
+	if err := x.take(takeover{handler: h}, upgrading); err != nil {
 		return err
 	}
 	x.out.refuseContinue() // it would come in the middle of what h speaks
@@ -32,7 +32,8 @@ func (x *h1stream) upgrade(head []byte, h myriad.Handler) error {
 		x.fail() // this server answers no more
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
-	x.want(wantTakeover) // not before: h may write as soon as it is opened
+	x.enter(upgraded) // not before: h may write as soon as it is opened
+	x.notify()
 	return nil
 }
 
@@ -58,7 +59,7 @@ func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
 	case !x.HandOff():
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
-	case x.ending().over():
+	case x.progress().over():
 		return nil, nil, errHandlerOver
 	case x.out.head != headOpen:
 		if err := x.out.flush(); err != nil {
@@ -66,14 +67,14 @@ func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		}
 	}
 	gone := departure{waiter: x.lane.st.engine.System().NewParker()}
-	if err := x.take(takeover{done: gone.arrived}); err != nil {
+	x.out.refuseContinue()
+	if err := x.take(takeover{done: gone.arrived}, hijacked); err != nil {
 		return nil, nil, err
 	}
-	x.out.refuseContinue()
 	if x.given.ctx.isLost() { // the client may have gone
 		return nil, nil, fmt.Errorf("web: Hijack: %w", x.out.lostErr())
 	}
-	x.want(wantTakeover)
+	x.notify()
 	gone.waiter.Park()
 	if gone.err != nil {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", gone.err)
@@ -123,6 +124,7 @@ func (p *prefixed) Read(q []byte) (int, error) {
 
 // giveAway lets the connection go, on its loop.
 func (h *conn) giveAway(x *h1stream) {
+	h.phase = phaseLeaving
 	h.c.SetTimer(0)
 	rest := append(x.body.unread(), x.unbegun()...)
 	x.loseLine(http.ErrHijacked, nil)

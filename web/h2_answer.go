@@ -95,7 +95,7 @@ func (x *h2stream) coding([]string) coding { return codingNone }
 // it has, as in net/http.
 func (x *h2stream) ownField(name string, values []string) (skip bool) {
 	if name == "Connection" && httpguts.HeaderValuesContainsToken(values, "close") {
-		x.want(wantGoAway)
+		x.demand(demandGoAway)
 	}
 	return true
 }
@@ -178,5 +178,6 @@ func (x *h2stream) refuse(status int, reason string) error {
 	if x.given.request.Method == http.MethodHead {
 		body = ""
 	}
+	defer x.s.Release()
 	return x.put(p, []byte(body), true)
 }

@@ -186,8 +186,8 @@ func TestClientGoneNotice(t *testing.T) {
 	if look(1); !told() || x.tellsOfEnd(now+1) != never {
 		t.Error("a handler is not told, or will be again")
 	}
-	for name, x := range map[string]*h1stream{"an inline task": {exchange: exchange{runs: runsInline}},
-		"a body that is closed": {exchange: exchange{runs: runsInline, body: &body{closed: true}}}} {
+	for name, x := range map[string]*h1stream{"an inline task": {exchange: exchange{inlined: true}},
+		"a body that is closed": {exchange: exchange{inlined: true, body: &body{closed: true}}}} {
 		begin(x).lookAtEnd(x.tellsOfEnd(1))
 		if x.given.ctx.Err() == nil {
 			t.Errorf("%s is not told", name)

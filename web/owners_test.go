@@ -38,14 +38,6 @@ type detour struct {
 	carrier
 	before func() error
 	after  func()
-	asked  func() // after the loop has been asked to look
-}
-
-func (d *detour) ask() {
-	d.carrier.ask()
-	if d.asked != nil {
-		d.asked()
-	}
 }
 
 func (d *detour) head(next []byte, last bool) error {
@@ -223,37 +215,6 @@ func waitsForRoom(x *exchange) bool {
 	return x.out.seldom != nil && x.out.seldom.room != nil
 }
 
-// The rest of a body is read away also while the goroutine of its handler has not come to its end.
-func TestDiscardBesideTheHandlersEnd(t *testing.T) {
-	second := make(chan struct{})
-	hold := func() {
-		select {
-		case <-second:
-		case <-time.After(hangs):
-		}
-	}
-	f := serve(t, &Server{Dispatch: DispatchPool,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/second" {
-				close(second)
-				return
-			}
-			http.NewResponseController(w).EnableFullDuplex() // the answer does not wait for the body
-			x := exchangeOf(w)
-			x.carrier = &detour{carrier: x.carrier, asked: hold}
-		})})
-	c := dial(t, f)
-	r := bufio.NewReader(c)
-	const size = 200 << 10
-	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
-	resp, err := http.ReadResponse(r, nil)
-	mustBody(t, resp, err)
-	io.CopyN(c, zeros{}, size)
-	io.WriteString(c, "GET /second HTTP/1.1\r\nHost: h\r\n\r\n")
-	resp, err = http.ReadResponse(r, nil)
-	mustBody(t, resp, err)
-}
-
 // A refusing executor takes nothing, and does something first.
 type refusing struct {
 	driver.Executor
@@ -346,7 +307,7 @@ func TestUpgradeHeadComesFirst(t *testing.T) {
 				for !waitsForRoom(x) {
 					runtime.Gosched()
 				}
-				x.carrier.ask() // as a deadline does
+				x.carrier.notify() // as a deadline does
 				turnOf(x, func() {})
 				c.SetWriteLimit(0)
 			}()

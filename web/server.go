@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,6 +194,32 @@ type state struct {
 type listening struct {
 	stop func() error
 	done chan struct{}
+}
+
+// ListenAndServe listens on the TCP address addr (":http" if it is empty) and serves h on the
+// default engine, as http.ListenAndServe does. If h is nil, it serves http.DefaultServeMux. It
+// returns an error always. Use a Server for timeouts, limits and Shutdown.
+func ListenAndServe(addr string, h http.Handler) error {
+	return (&Server{Addr: addr, Handler: h}).ListenAndServe()
+}
+
+// ListenAndServeTLS is ListenAndServe for HTTPS, on ":https" if addr is empty. The files hold a
+// certificate with its chain, and its key, in PEM.
+func ListenAndServeTLS(addr, certFile, keyFile string, h http.Handler) error {
+	return (&Server{Addr: addr, Handler: h}).ListenAndServeTLS(certFile, keyFile)
+}
+
+// Serve accepts connections from l and serves h on the default engine, as http.Serve does; h may be
+// nil: http.DefaultServeMux. It closes l and returns an error always: closing l ends it.
+// Server.Serve says which listeners cost goroutines.
+func Serve(l net.Listener, h http.Handler) error {
+	return (&Server{Handler: h}).Serve(l)
+}
+
+// ServeTLS is Serve for HTTPS; l gives connections without TLS. The files are those of
+// ListenAndServeTLS. Without them it fails and leaves l open.
+func ServeTLS(l net.Listener, h http.Handler, certFile, keyFile string) error {
+	return (&Server{Handler: h}).ServeTLS(l, certFile, keyFile)
 }
 
 // ListenAndServe listens on Addr and serves until Shutdown or Close, then returns
@@ -401,4 +429,231 @@ type listenerView struct{ *myriad.Listener }
 // Accept fails: the engine accepts.
 func (listenerView) Accept() (net.Conn, error) {
 	return nil, errors.New("web: this listener is served by an engine: it cannot be accepted from")
+}
+
+// generalOptions answers "OPTIONS *" as net/http does.
+type generalOptions struct{}
+
+func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Length", "0")
+	if r.ContentLength == 0 {
+		return
+	}
+	const most = 4 << 10 // of unread input
+	_, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, most))
+	if _, more := errors.AsType[*http.MaxBytesError](err); more || r.ContentLength > most {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+func (s *Server) configureHTTP2(st *state) {
+	st.protocols = s.protocols()
+	head := s.MaxHeaderBytes
+	if head <= 0 {
+		head = http.DefaultMaxHeaderBytes
+	}
+	const overhead = 10 * 32 // net/http adds it for ten fields as HPACK counts them
+	st.figures = st.engine.Shared(figuresKey{}, newFigures).(*figures)
+	st.mux = mux.Config{
+		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: st.engine.System().Now,
+		Connect: s.Tunnels, HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
+		Counters: &st.figures.Counters, Log: mux.NewLog(func(f mux.Fault) { s.logf("http: %v", f) }),
+	}
+	st.mux.Take(s.HTTP2)
+	st.window = int32(st.mux.Window)
+}
+
+// protocols are those that are served.
+func (s *Server) protocols() (p http.Protocols) {
+	if s.Protocols != nil {
+		return *s.Protocols
+	}
+	p.SetHTTP1(true)
+	p.SetHTTP2(s.TLSNextProto == nil || s.TLSNextProto["h2"] != nil)
+	return p
+}
+
+// speaksHTTP2 reports whether this server itself serves HTTP/2 over TLS.
+func (s *Server) speaksHTTP2() bool {
+	p := s.protocols()
+	return p.HTTP2() && s.TLSNextProto["h2"] == nil
+}
+
+const (
+	// maxStreams is how many requests of a connection may be open: see Server.HTTP2.
+	maxStreams = 250
+	// streamWindow is how much of a request's body may wait for its handler.
+	streamWindow = 64 << 10
+)
+
+func (s *Server) awakeConns() int {
+	if s.mostAwake > 0 {
+		return s.mostAwake
+	}
+	return mostAwake
+}
+
+// newConnGrace is how long Shutdown lets a connection live on which no request has begun: one may
+// be on its way.
+const newConnGrace = 5 * time.Second
+
+// Shutdown stops listening, closes idle connections, and lets every request that has begun be
+// answered. It returns when all connections have closed, all handlers have returned, and every
+// Serve is about to return; then with the first error of closing the listeners. If ctx ends before,
+// it returns ctx's error. Detached responses are closed; upgraded and hijacked connections, with
+// the handlers that have hijacked them, are not its business (RegisterOnShutdown). A second call
+// waits like the first.
+func (s *Server) Shutdown(ctx context.Context) error {
+	st, failed := s.stopListening()
+	s.runOnShutdown(st)
+	if st == nil {
+		return failed
+	}
+	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
+	// The second time, because the loop that accepted may have handed connections to others until
+	// it came to this in the first.
+	for range 2 {
+		st.drain()
+		if err := st.waitQuiet(ctx); err != nil {
+			return err
+		}
+	}
+	st.tasks.Close() // handlers that have hijacked their connection may still run
+	return failed
+}
+
+// drain has all lanes end in order. Each counts as a connection until its loop has come to that,
+// and so to those that waited to be opened.
+func (st *state) drain() {
+	for _, ln := range st.lanes {
+		st.conns.Add(1)
+		if !ln.loop.Post(func() { ln.drain(); st.connGone() }) {
+			st.connGone()
+		}
+	}
+}
+
+// Close stops listening and resets all connections but those upgraded or hijacked. Neither Serve
+// nor handlers that run are waited for; their requests' contexts are cancelled. The error is what
+// failed first when the listeners were closed.
+func (s *Server) Close() error {
+	st, failed := s.stopListening()
+	if st == nil {
+		return failed
+	}
+	for _, ln := range st.lanes {
+		ln.loop.Post(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
+	}
+	st.shaking.cut()
+	st.tasks.Close()
+	return failed
+}
+
+// stopListening ends every Serve. failed is what went wrong first with closing what they listen on.
+func (s *Server) stopListening() (st *state, failed error) {
+	s.closing.Store(true)
+	s.once.Do(func() { s.initErr = http.ErrServerClosed })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.listeners {
+		if err := l.stop(); failed == nil {
+			failed = err
+		}
+		close(l.done)
+		delete(s.listeners, l)
+	}
+	return s.state, failed
+}
+
+// runOnShutdown calls what RegisterOnShutdown was given. st is nil for a server that has never
+// served.
+func (s *Server) runOnShutdown(st *state) {
+	start := driver.Process{}.Go
+	if st != nil {
+		start = st.engine.System().Go
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.onShutdown {
+		start(f)
+	}
+}
+
+// waitQuiet returns when the last connection has gone, the last handler without one, the last that
+// has kept a loop's goroutine, and the last Serve.
+func (st *state) waitQuiet(ctx context.Context) error {
+	p := st.engine.System().NewParker()
+	st.mu.Lock()
+	st.waiters = append(st.waiters, p)
+	st.mu.Unlock()
+	defer st.forget(p)
+	stop := context.AfterFunc(ctx, p.Unpark)
+	defer stop()
+	for st.conns.Load() > 0 || st.tasks.Away() != 0 || st.serving.Load() > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.Park()
+	}
+	return nil
+}
+
+// connGone wakes each Shutdown that waits for the last connection.
+func (st *state) connGone() {
+	if st.conns.Add(-1) == 0 {
+		st.wakeWaiters()
+	}
+}
+
+// serveOver wakes them for the last Serve.
+func (st *state) serveOver() {
+	if st.serving.Add(-1) == 0 {
+		st.wakeWaiters()
+	}
+}
+
+func (st *state) forget(waiter driver.Parker) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.waiters = slices.DeleteFunc(st.waiters, func(p driver.Parker) bool { return p == waiter })
+}
+
+func (st *state) wakeWaiters() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, p := range st.waiters {
+		p.Unpark()
+	}
+}
+
+// drain begins an orderly end: connections that wait for a request go now, the others after their
+// answer.
+func (ln *lane) drain() {
+	ln.drained = true
+	for c := range ln.greeted {
+		ln.hasten(c)
+	}
+	ln.wakeAll()
+	for _, h := range slices.Clone(ln.awake) {
+		h.shut()
+	}
+}
+
+// closeIdle closes the connections that wait for another request.
+func (ln *lane) closeIdle() {
+	ln.wakeAll()
+	for _, h := range slices.Clone(ln.awake) {
+		h.closeIdle()
+	}
+}
+
+func (ln *lane) abort() {
+	ln.drained, ln.aborted = true, true
+	for c := range ln.greeted {
+		c.Abort(http.ErrServerClosed)
+	}
+	ln.wakeAll()
+	for _, h := range ln.awake {
+		h.known().c.Abort(http.ErrServerClosed)
+	}
 }

@@ -201,39 +201,6 @@ func answerPlain(header [5]byte) []byte {
 	return nil
 }
 
-// greet begins a handshake.
-func (f *front) greet(c *myriad.Conn) {
-	if report := f.s.ConnState; report != nil {
-		report(c, http.StateNew)
-	}
-	f.lane(c).expect(c, nil)
-	c.SetHandler(f.tls, nil)
-}
-
-func (f *front) lane(c *myriad.Conn) *lane { return f.s.state.lanes[c.Loop().Index()] }
-
-// lost is called for a connection that ends before its handshake has succeeded.
-func (f *front) lost(c *myriad.Conn, _ error) {
-	if report := f.s.ConnState; report != nil {
-		report(c, http.StateClosed)
-	}
-	f.lane(c).endGreeting(c)
-}
-
-// negotiated is what a connection speaks after its handshake.
-func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
-	switch p := f.s.protocols(); {
-	case state.NegotiatedProtocol == "h2" && f.s.speaksHTTP2():
-		return (*muxedFront)(f)
-	case speaks(state.NegotiatedProtocol) && p.HTTP1():
-		return (*securedFront)(f)
-	}
-	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil {
-		return &departing{Handler: (*securedFront)(f), front: f, serve: serve}
-	}
-	return (*strangeFront)(f)
-}
-
 // A protocol is a function of TLSNextProto.
 type protocol = func(*http.Server, *tls.Conn, http.Handler)
 
@@ -306,28 +273,6 @@ func (h negotiatedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h negotiatedHandler) BaseContext() context.Context { return h.base }
-
-// securedFront opens connections whose handshake has succeeded.
-type securedFront front
-
-func (f *securedFront) Opened(c *myriad.Conn) {
-	<-f.set
-	h := (*front)(f).open(c, (*front)(f).contextOf(c))
-	h.secure, h.greeted = true, true
-}
-
-// Received is never reached: the handler changes in Opened.
-func (*securedFront) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
-
-// Closed is heard if ConnContext has ended the connection in Opened.
-func (f *securedFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
-
-// strangeFront ends connections with a protocol that has no server here.
-type strangeFront front
-
-func (*strangeFront) Opened(c *myriad.Conn)              { _ = c.Close() }
-func (*strangeFront) Received(*myriad.Conn, []byte)      {}
-func (f *strangeFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
 
 // leavesAtOnce reports whether Serve must not wait until a connection is opened, because that takes
 // a handshake.

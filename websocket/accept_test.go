@@ -4,15 +4,20 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -23,9 +28,7 @@ import (
 func requestOf(t *testing.T, wire string) *http.Request {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(wire)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -45,9 +48,7 @@ func accepting(t *testing.T, o *Options) http.HandlerFunc {
 			t.Logf("refused: %v", err)
 			return
 		}
-		if err := c.Write(OpText, []byte("welcome to "+r.URL.Path)); err != nil {
-			t.Error(err)
-		}
+		noError(t, c.Write(OpText, []byte("welcome to "+r.URL.Path)))
 	}
 }
 
@@ -66,17 +67,13 @@ func eachServer(t *testing.T, o *Options, f func(t *testing.T, addr string)) {
 func onWeb(t *testing.T, o *Options, d web.Dispatch, f func(t *testing.T, addr string)) {
 	s := &web.Server{Engine: startEngine(t, myriad.Config{}), Dispatch: d, Handler: accepting(t, o)}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln) }()
 	f(t, ln.Addr().String())
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	noError(t, s.Shutdown(ctx))
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
@@ -165,9 +162,7 @@ func TestBeforeOpened(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, heard := recorded(&Options{PingInterval: quiet, WriteLimit: 10_000, Overflow: OverflowFail})
 			s, err := o.settings()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c := newConn(s, deflateTerms{}, 0)
 			f(c)
 			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
@@ -206,9 +201,7 @@ func TestConnectionsWithoutGoroutines(t *testing.T) {
 	s := &web.Server{Engine: e,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = Accept(w, r, o) })}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln) }()
 	var peers []*rawPeer
@@ -243,9 +236,7 @@ func TestConnectionsWithoutGoroutines(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	noError(t, s.Shutdown(ctx))
 	<-done
 }
 
@@ -254,15 +245,11 @@ func TestAcceptOnSim(t *testing.T) {
 	for seed := range uint64(20) {
 		w := sim.New(seed, sim.Lossless())
 		e, err := myriad.Start(myriad.Config{Loops: 2, System: w})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o, heard := recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
 		s := &web.Server{Engine: e, Handler: accepting(t, o)}
 		ln, err := s.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		world := &world{World: w, t: t, e: e}
 		c := &client{w.Dial(ln.Addr())}
 		c.Write([]byte(sampleRequest + clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2")))
@@ -363,13 +350,9 @@ func eachHandler(t *testing.T, h http.Handler, logged *lockedLines, f func(t *te
 	t.Run("web", func(t *testing.T) {
 		s := &web.Server{Engine: startEngine(t, myriad.Config{}), Handler: h, ErrorLog: errorLog}
 		ln, err := s.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f(t, ln.Addr().String())
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		noError(t, s.Close())
 	})
 	t.Run("net/http", func(t *testing.T) {
 		s := httptest.NewUnstartedServer(h)
@@ -397,4 +380,375 @@ func (l *lockedLines) all() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.lines)
+}
+
+// Upgrades on net/http that come faster than the loop takes them wait. None is refused.
+func TestAcceptLosesNoneOfABurst(t *testing.T) {
+	const intake, all = 1024, 1100
+	e := startEngine(t, myriad.Config{Loops: 1})
+	o := &Options{Engine: e, Workers: startPool(t)}
+	var entered, taken sync.WaitGroup
+	entered.Add(all)
+	taken.Add(intake)
+	var returned atomic.Int64
+	results := make(chan error, all)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered.Done()
+		_, err := Accept(w, r, o)
+		results <- err
+		if returned.Add(1) <= intake {
+			taken.Done()
+		}
+	}))
+	defer s.Close()
+	held, release := make(chan struct{}), make(chan struct{})
+	must(t, e.Loops()[0].Do(func() { close(held); <-release }))
+	<-held
+	for range all {
+		nc, err := net.Dial("tcp", s.Listener.Addr().String())
+		must(t, err)
+		defer nc.Close()
+		if _, err := io.WriteString(nc, sampleRequest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entered.Wait()
+	taken.Wait()
+	close(release)
+	for range all {
+		must(t, <-results)
+	}
+}
+
+// An openingCase is a case of testdata/openings.txt.
+type openingCase struct {
+	name       string
+	request    string
+	status     int
+	header     string // in the answer
+	says       string
+	compressed bool
+	raw        bool
+}
+
+func openingCases(t *testing.T) (all []openingCase) {
+	t.Helper()
+	eachLine(t, "openings.txt", func(word string, p *script) {
+		if word == "case" {
+			all = append(all, openingCase{name: p.all()})
+			return
+		}
+		switch c := &all[len(all)-1]; word {
+		case "replace":
+			old := p.term()
+			p.skip(" ")
+			c.request = strings.Replace(sampleRequest, old, p.payload(0), 1)
+		case "answer":
+			c.status, c.header = p.number(), p.all()
+		case "says":
+			c.says = p.all()
+		case "compressed":
+			c.compressed = true
+		case "raw":
+			c.raw = true
+		default:
+			p.wrong()
+		}
+	})
+	return all
+}
+
+func (c *openingCase) options() *Options {
+	return &Options{PingInterval: quiet, Subprotocols: []string{"v2", "v1"}, Compression: Compression{Enabled: true},
+		OriginPatterns: []string{"*.friend.example"}}
+}
+
+// check looks at the answer's head.
+func (c *openingCase) check(t *testing.T, answer string) {
+	t.Helper()
+	head, _, _ := strings.Cut(answer, "\r\n\r\n")
+	head += "\r\n"
+	want := []string{fmt.Sprintf("HTTP/1.1 %d %s\r\n", c.status, http.StatusText(c.status)), c.header}
+	if c.says != "" {
+		want = append(want, "\r\nSec-WebSocket-Protocol: "+c.says+"\r\n")
+	}
+	if c.compressed {
+		want = append(want, "\r\nSec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; "+
+			"client_no_context_takeover\r\n")
+	}
+	for _, part := range want {
+		if !strings.Contains(head, part) {
+			t.Errorf("%s: the answer has no %q: %.300q", c.name, part, head)
+		}
+	}
+	if strings.Contains(head, "-Protocol:") != (c.says != "") ||
+		strings.Contains(head, "-Extensions:") != c.compressed {
+		t.Errorf("%s: the answer says too much: %.300q", c.name, head)
+	}
+}
+
+// Each opening on a raw connection that is cut anywhere, and gets no more than its answer.
+func TestRawOpenings(t *testing.T) {
+	for _, c := range openingCases(t) {
+		for seed := range uint64(4) {
+			o := c.options()
+			says := "not opened"
+			o.OnOpen = func(opened *Conn) { says = opened.Subprotocol() }
+			o, heard := recorded(o)
+			w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(o))
+			p := w.client(c.request)
+			if c.status != http.StatusSwitchingProtocols {
+				p.Write([]byte(strings.Repeat("and goes on sending", 100)))
+			}
+			p.CloseWrite()
+			w.Run()
+			c.check(t, string(p.Received()))
+			if opens := c.status == http.StatusSwitchingProtocols; opens != (len(heard.all()) > 0) ||
+				opens && says != c.says || !p.Ended() {
+				t.Errorf("%s, seed %d: heard %q, subprotocol %s, ended %v", c.name, seed, heard.all(), says, p.Ended())
+			}
+			w.stop()
+		}
+	}
+}
+
+func TestAcceptRefuses(t *testing.T) {
+	for _, c := range openingCases(t) {
+		if c.raw || c.status == http.StatusSwitchingProtocols {
+			continue
+		}
+		o, heard := recorded(c.options())
+		w := httptest.NewRecorder()
+		conn, err := Accept(w, requestOf(t, c.request), o)
+		if conn != nil || err == nil || !strings.Contains(err.Error(), fmt.Sprint(c.status)) || len(heard.all()) > 0 {
+			t.Errorf("%s: %v, %v; heard %q", c.name, conn, err, heard.all())
+		}
+		if name, value, ok := strings.Cut(c.header, ": "); w.Code != c.status || ok && w.Header().Get(name) != value {
+			t.Errorf("%s: status %d and %v, want %d and %s", c.name, w.Code, w.Header(), c.status, c.header)
+		}
+	}
+}
+
+func TestAcceptWithoutHijacker(t *testing.T) {
+	w := httptest.NewRecorder()
+	e := startEngine(t, myriad.Config{Loops: 1})
+	if c, err := Accept(w, requestOf(t, sampleRequest), &Options{Engine: e}); c != nil || err == nil || w.Code != 500 {
+		t.Errorf("got %v, %v and status %d, want 500", c, err, w.Code)
+	}
+}
+
+// Any split of the request gives the same answer.
+func TestRequestAnySplit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	cases := openingCases(t)
+	for range 300 {
+		b := cases[rng.IntN(len(cases))]
+		wire := []byte(b.request)
+		if rng.IntN(2) == 0 {
+			wire = []byte(sampleRequest)
+		}
+		var whole opening[[]byte]
+		n, bad := parseRequest(wire, &whole)
+		var p []byte
+		for _, piece := range cutAtRandom(rng, wire) {
+			p = append(p, piece...)
+			var o opening[[]byte]
+			gotN, gotBad := parseRequest(p, &o)
+			if gotN == 0 && gotBad == nil {
+				continue
+			}
+			if gotN != n || (gotBad == nil) != (bad == nil) || string(o.key) != string(whole.key) && bad == nil {
+				t.Fatalf("%s: in pieces %d, %v; whole %d, %v", b.name, gotN, gotBad, n, bad)
+			}
+			break
+		}
+	}
+}
+
+func FuzzParseRequest(f *testing.F) {
+	f.Add([]byte(sampleRequest), 10)
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), 3)
+	f.Add([]byte("G"), 0)
+	f.Fuzz(func(t *testing.T, p []byte, cut int) {
+		var o opening[[]byte]
+		n, bad := parseRequest(p, &o)
+		if n < 0 || n > len(p) || n > maxHead+4 || bad != nil && n != 0 {
+			t.Fatalf("%d of %d bytes, %v", n, len(p), bad)
+		}
+		if n == 0 && bad == nil && len(p) >= maxHead {
+			t.Fatal("no end of an endless head")
+		}
+		if n == 0 || cut <= 0 || cut >= n {
+			return
+		}
+		if early, bad := parseRequest(p[:cut], &o); early != 0 || bad != nil {
+			t.Fatalf("complete with %d bytes (%v), and with %d", cut, bad, n)
+		}
+	})
+}
+
+func TestRawHandshakeTimeout(t *testing.T) {
+	for _, wire := range []string{"", sampleRequest[:50]} {
+		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{HandshakeTimeout: 2 * time.Second}))
+		c := w.client(wire)
+		w.RunFor(1900 * time.Millisecond)
+		if len(c.Received()) > 0 {
+			t.Errorf("answered early: %q", c.Received())
+		}
+		w.RunFor(200 * time.Millisecond)
+		if got := string(c.Received()); !strings.HasPrefix(got, "HTTP/1.1 408 ") || !c.Ended() {
+			t.Errorf("after the timeout the client read %q", got)
+		}
+		w.Run()
+		w.stop()
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for text, o := range map[string]*Options{
+		"nil":            nil,
+		"Dispatch":       {Dispatch: 9},
+		"MaxMessage":     {MaxMessage: -1},
+		"WriteLimit":     {WriteLimit: -1},
+		"256":            {Subprotocols: slices.Repeat([]string{"x"}, 256)},
+		`"a b"`:          {Subprotocols: []string{"a b"}},
+		"origin pattern": {OriginPatterns: []string{"[::1]:8080["}},
+	} {
+		w := httptest.NewRecorder()
+		if _, err := Accept(w, requestOf(t, sampleRequest), o); err == nil || !strings.Contains(err.Error(), text) ||
+			w.Code != 500 {
+			t.Errorf("Accept: %v, status %d, want an error that names %s", err, w.Code, text)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Handler took options with a wrong %s", text)
+				}
+			}()
+			Handler(o)
+		}()
+	}
+}
+
+func TestConnIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(Conn{}); size > 96 {
+		t.Errorf("a Conn has %d bytes", size)
+	}
+}
+
+func TestAppendUpgrade(t *testing.T) {
+	o := &Options{Subprotocols: []string{"v2", "v1"}, Compression: Compression{Enabled: true}}
+	request := strings.Replace(compressingRequest(), "Connection", "Sec-WebSocket-Protocol: v1\r\nConnection", 1)
+	for short := range len(request) {
+		if got, _, err := AppendUpgrade(nil, []byte(request[:short]), o); !errors.Is(err, ErrIncomplete) ||
+			len(got) > 0 {
+			t.Fatalf("%d bytes: %q, %v", short, got, err)
+		}
+	}
+	got, h, err := AppendUpgrade([]byte("before "), []byte(request+"behind"), o)
+	if err != nil || h != (Handshake{len(request), "v1", true}) || !strings.HasPrefix(string(got),
+		"before HTTP/1.1 101 ") {
+		t.Errorf("%q, %+v, %v", got, h, err)
+	}
+	for _, c := range openingCases(t) {
+		got, h, err := AppendUpgrade(nil, []byte(c.request), c.options())
+		c.check(t, string(got))
+		if (err == nil) != (c.status == http.StatusSwitchingProtocols) || h.Subprotocol != c.says ||
+			h.Compressed != c.compressed {
+			t.Errorf("%s: %+v, %v", c.name, h, err)
+		}
+	}
+	if _, _, err := AppendUpgrade(nil, nil, nil); err == nil {
+		t.Error("nil Options were taken")
+	}
+}
+
+func TestAppendUpgradeDoesNotAllocate(t *testing.T) {
+	dst := make([]byte, 0, switchingRoom)
+	for name, o := range map[string]*Options{"plain": {}, "compressed": {Compression: Compression{Enabled: true}}} {
+		for _, request := range []string{sampleRequest, browserRequest} {
+			p := []byte(request)
+			if n := testing.AllocsPerRun(100, func() { _, _, _ = AppendUpgrade(dst, p, o) }); n != 0 {
+				t.Errorf("%s: %v allocations", name, n)
+			}
+		}
+	}
+}
+
+const browserRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, Upgrade\r\n" +
+	"Pragma: no-cache\r\nCache-Control: no-cache\r\n" +
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.0\r\nUpgrade: websocket\r\n" +
+	"Origin: https://example.com\r\n" +
+	"Sec-WebSocket-Version: 13\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nAccept-Language: en-GB,en;q=0.5\r\n" +
+	"Sec-WebSocket-Key: " + sampleKey +
+	"\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
+
+func BenchmarkUpgrade(b *testing.B) {
+	dst := make([]byte, 0, switchingRoom)
+	for name, o := range map[string]*Options{"plain": {}, "compressed": {Compression: Compression{Enabled: true}}} {
+		for kind, request := range map[string]string{"minimal": sampleRequest, "browser": browserRequest} {
+			b.Run(kind+" "+name, func(b *testing.B) {
+				p := []byte(request)
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, _, err := AppendUpgrade(dst, p, o); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// CheckOrigin decides alone, for Accept, Handler and AppendUpgrade alike, and sees the request.
+func TestCheckOrigin(t *testing.T) {
+	var asked *http.Request
+	o := &Options{Engine: startEngine(t, myriad.Config{}), PingInterval: quiet,
+		CheckOrigin: func(r *http.Request) bool {
+			asked = r
+			return r.Header.Get("X-Token") == "good"
+		}}
+	foreign := strings.Replace(sampleRequest, "Upgrade:", "Origin: https://evil.example\r\nX-Token: good\r\nUpgrade:",
+		1)
+	own := strings.Replace(sampleRequest, "Upgrade:", "Origin: https://example.com\r\nUpgrade:", 1)
+	for _, c := range []struct {
+		name, request string
+		asks, allowed bool
+	}{
+		{"foreign", foreign, true, true},
+		{"own", own, true, false},
+		{"none", sampleRequest, true, false},
+		{"not a handshake", strings.Replace(foreign, "Version: 13", "Version: 12", 1), false, false},
+	} {
+		judge := func(way string, ok bool) {
+			t.Helper()
+			if ok != c.allowed || (asked != nil) != c.asks {
+				t.Errorf("%s, %s: allowed %v, want %v; CheckOrigin was asked: %v, want %v", c.name, way, ok, c.allowed,
+					asked != nil, c.asks)
+			}
+			if asked != nil && (asked.Host != "example.com" || asked.URL.Path != "/chat") {
+				t.Errorf("%s, %s: CheckOrigin saw %v", c.name, way, asked)
+			}
+			asked = nil
+		}
+		_, _, err := AppendUpgrade(nil, []byte(c.request), o)
+		judge("AppendUpgrade", err == nil)
+
+		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+		p := w.client(c.request)
+		w.RunFor(time.Second)
+		judge("Handler", strings.HasPrefix(string(p.Received()), "HTTP/1.1 101 "))
+		w.finish(p)
+
+		rec := httptest.NewRecorder()
+		_, err = Accept(rec, requestOf(t, c.request), o) // a recorder cannot be hijacked: what is allowed fails later
+		judge("Accept", err != nil && rec.Code == http.StatusInternalServerError)
+	}
+}
+
+func TestCheckOriginBesidePatterns(t *testing.T) {
+	o := &Options{OriginPatterns: []string{"*"}, CheckOrigin: func(*http.Request) bool { return true }}
+	if _, err := o.settings(); err == nil || !strings.Contains(err.Error(), "CheckOrigin") {
+		t.Errorf("both ways of deciding were accepted: %v", err)
+	}
 }

@@ -147,9 +147,7 @@ func TestAutobahnServer(t *testing.T) {
 		o.Workers = startPool(t)
 		servers = append(servers, map[string]any{"agent": name, "url": "ws://" + listen(t, e, Handler(o))})
 	}
-	if err := a.start("fuzzingclient", "servers", map[string]any{"servers": servers}).Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.start("fuzzingclient", "servers", map[string]any{"servers": servers}).Wait())
 	a.judge("servers", agents)
 }
 

@@ -55,9 +55,7 @@ type memory struct {
 
 func (m *memory) serve(b *testing.B, o *Options) {
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: memorySystem{driver.Process{}, m}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.ReportAllocs()
 	if _, err := e.Listen("tcp", "memory", Handler(o)); err != nil {
 		b.Fatal(err)

@@ -2,90 +2,38 @@ package websocket
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
-const answerDeclined, answerMalformed = "declined", "malformed"
-
-// An offer is what a client says in Sec-WebSocket-Extensions, and what a server of this policy
-// answers.
-type offer struct {
-	line string
-	want deflatePolicy
-	said string
-}
-
-var (
-	nonePolicy  = deflatePolicy{on: true}
-	fullPolicy  = deflatePolicy{on: true, readBits: 15, writeBits: 15}
-	smallPolicy = deflatePolicy{on: true, readBits: 10, writeBits: 9}
-)
-
-var offers = []offer{
-	{"permessage-deflate", nonePolicy, "permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
-	{"permessage-deflate; client_max_window_bits", nonePolicy,
-		"permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
-	{"permessage-deflate; server_max_window_bits=8", nonePolicy,
-		"permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=8"},
-	{"permessage-deflate", fullPolicy, "permessage-deflate"},
-	{"Permessage-Deflate ;Client_Max_Window_Bits ", fullPolicy, "permessage-deflate"},
-	{"permessage-deflate; client_max_window_bits=12", fullPolicy, "permessage-deflate; client_max_window_bits=12"},
-	{"permessage-deflate; server_no_context_takeover", fullPolicy, "permessage-deflate; server_no_context_takeover"},
-	{"permessage-deflate; client_no_context_takeover", fullPolicy, "permessage-deflate; client_no_context_takeover"},
-	{"permessage-deflate; server_max_window_bits=10", fullPolicy, "permessage-deflate; server_max_window_bits=10"},
-	{`permessage-deflate; server_max_window_bits="10"`, fullPolicy, "permessage-deflate; server_max_window_bits=10"},
-	{"permessage-deflate", smallPolicy, "permessage-deflate; client_no_context_takeover; server_max_window_bits=9"},
-	{"permessage-deflate; client_max_window_bits", smallPolicy,
-		"permessage-deflate; server_max_window_bits=9; client_max_window_bits=10"},
-	{"permessage-deflate; client_max_window_bits=8; server_max_window_bits=15", smallPolicy,
-		"permessage-deflate; server_max_window_bits=9; client_max_window_bits=8"},
-
-	{"", fullPolicy, answerDeclined},
-	{"x-webkit-deflate-frame", fullPolicy, answerDeclined},
-	{"permessage-deflate; server_max_window_bits", fullPolicy, answerDeclined},
-	{"permessage-deflate; server_max_window_bits=7", fullPolicy, answerDeclined},
-	{"permessage-deflate; server_max_window_bits=16", fullPolicy, answerDeclined},
-	{"permessage-deflate; server_max_window_bits=08", fullPolicy, answerDeclined},
-	{"permessage-deflate; server_max_window_bits=10; server_max_window_bits=10", fullPolicy, answerDeclined},
-	{"permessage-deflate; client_max_window_bits=x", fullPolicy, answerDeclined},
-	{"permessage-deflate; client_max_window_bits; client_max_window_bits=15", fullPolicy, answerDeclined},
-	{"permessage-deflate; server_no_context_takeover=1", fullPolicy, answerDeclined},
-	{"permessage-deflate; client_no_context_takeover; client_no_context_takeover", fullPolicy, answerDeclined},
-	{"permessage-deflate; unknown", fullPolicy, answerDeclined},
-
-	// An offer may come in several forms, of which the first that can be accepted is.
-	{"permessage-deflate; unknown, permessage-deflate; server_max_window_bits=11, permessage-deflate", fullPolicy,
-		"permessage-deflate; server_max_window_bits=11"},
-	{"foo; bar=baz; q=\"x\" , , permessage-deflate", fullPolicy, "permessage-deflate"},
-
-	{"permessage-deflate;", fullPolicy, answerMalformed},
-	{"permessage-deflate; server_max_window_bits=", fullPolicy, answerMalformed},
-	{"permessage-deflate; =10", fullPolicy, answerMalformed},
-	{`permessage-deflate; server_max_window_bits="10`, fullPolicy, answerMalformed},
-	{`permessage-deflate; server_max_window_bits=""`, fullPolicy, answerMalformed},
-	{"permessage-deflate server_max_window_bits", fullPolicy, answerMalformed},
-	{"; permessage-deflate", fullPolicy, answerMalformed},
-	{"permessage@deflate", fullPolicy, answerMalformed},
-}
+var offerPolicies = map[string]deflatePolicy{"none": {on: true}, "full": {on: true, readBits: 15, writeBits: 15},
+	"small": {on: true, readBits: 10, writeBits: 9}}
 
 func TestAcceptExtension(t *testing.T) {
-	for _, c := range offers {
-		terms, ok := accept(c.line, c.want)
-		bytesTerms, bytesOK := accept([]byte(c.line), c.want)
-		if terms != bytesTerms || ok != bytesOK {
-			t.Errorf("%s: %+v for a string and %+v for bytes", c.line, terms, bytesTerms)
+	offered := ""
+	eachLine(t, "extensions.txt", func(word string, p *script) {
+		if word == "offer" {
+			if offered = p.all(); strings.HasPrefix(offered, `"`) { // for the blanks at its ends
+				offered = strings.Trim(offered, `"`)
+			}
+			return
 		}
-		said := answerDeclined
+		terms, ok := accept(offered, offerPolicies[word])
+		bytesTerms, bytesOK := accept([]byte(offered), offerPolicies[word])
+		if terms != bytesTerms || ok != bytesOK {
+			t.Errorf("%s: %+v for a string and %+v for bytes", offered, terms, bytesTerms)
+		}
+		said := "declined"
 		switch {
 		case !ok:
-			said = answerMalformed
+			said = "malformed"
 		case terms.agreed:
 			said = string(terms.params().append(nil))
 		}
-		if said != c.said {
-			t.Errorf("%s: answered %q, want %q", c.line, said, c.said)
+		if want := p.all(); said != want {
+			t.Errorf("%s, %s: answered %q, want %q", offered, word, said, want)
 		}
-	}
+	})
 }
 
 func policies() (all []deflatePolicy) {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -14,55 +16,10 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/hpack"
 	"github.com/myriad-go/myriad/internal/outbox"
 	"github.com/myriad-go/myriad/web"
 )
-
-// Every session of HTTP/1.1, over HTTP/2: several at a time on one connection, in worlds that cut
-// and delay bytes in every way but losing them, in DATA of all sizes.
-func TestHTTP2Sessions(t *testing.T) {
-	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		for i, s := range sessions() {
-			for seed := range uint64(3) {
-				runMuxSession(t, s, d, seed+100*uint64(i))
-			}
-		}
-	})
-}
-
-func runMuxSession(t *testing.T, s session, d web.Dispatch, seed uint64) {
-	t.Helper()
-	const streams = 3
-	o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, MaxMessage: 1000, OnMessage: echoBack})
-	w := newMuxWorld(t, seed, sim.Lossless(), o)
-	c := w.dial(plenty)
-	for i := range streams {
-		c.open(uint32(2*i + 1))
-	}
-	for i := range streams {
-		c.frames(uint32(2*i+1), s.wire, 1+int(seed*7)%40, seed%2 == 0)
-	}
-	w.RunFor(20 * time.Second)
-	all := slices.Repeat(s.heard, streams)
-	slices.Sort(all)
-	if got := slices.Sorted(slices.Values(heard.all())); !slices.Equal(got, all) {
-		t.Errorf("%s, seed %d: heard %q, want %q", s.name, seed, got, all)
-	}
-	for i := range streams {
-		id := uint32(2*i + 1)
-		read, want := c.lines(id), s.read
-		if d == web.DispatchPool || d == quickly {
-			read, want = orderedByKind(read), orderedByKind(want)
-		}
-		if !slices.Equal(read, want) {
-			t.Errorf("%s, seed %d: stream %d has read %q, want %q", s.name, seed, id, read, want)
-		}
-		if got := c.stream(id); got.head != ":status=200 x-own=1 " || !strings.HasPrefix(got.end, "END_STREAM") {
-			t.Errorf("%s, seed %d: stream %d: head %q, end %q", s.name, seed, id, got.head, got.end)
-		}
-	}
-	w.stop(c)
-}
 
 // With every fault on, whatever happens to a connection or a stream, callbacks come in order: open,
 // a prefix of what was sent, one end.
@@ -113,76 +70,56 @@ func TestHTTP2Chaos(t *testing.T) {
 	}
 }
 
-// What an extended CONNECT must be like, and the answer if it is not.
+// What an extended CONNECT must be like, and the answer if it is not. The connection goes on.
 func TestHTTP2Handshake(t *testing.T) {
-	with := func(changes ...string) (fields []string) {
-		fields = slices.Clone(connectFields)
-		for i := 0; i < len(changes); i += 2 {
-			at := slices.Index(fields, changes[i])
-			switch {
-			case at < 0:
-				fields = append(fields, changes[i], changes[i+1])
-			case changes[i+1] == "":
-				fields = slices.Delete(fields, at, at+2)
-			default:
-				fields[at+1] = changes[i+1]
-			}
-		}
-		return fields
-	}
-	for _, c := range []struct {
-		name   string
-		fields []string
-		end    bool
-		want   string // of the answer's head, or the code that resets the stream
-	}{
-		{"plain", with(), false, ":status=200 x-own=1 "},
-		{"a subprotocol", with("sec-websocket-protocol", "b, a"), false,
-			":status=200 sec-websocket-protocol=a x-own=1 "},
-		{"compression", with("sec-websocket-extensions", "permessage-deflate"), false,
-			":status=200 sec-websocket-extensions=permessage-deflate; server_no_context_takeover; " +
-				"client_no_context_takeover x-own=1 "},
-		{"a key is of no use", with("sec-websocket-key", "x"), false, ":status=200 x-own=1 "},
-		{"RFC 8441 4: no :scheme", with(":scheme", ""), false, "PROTOCOL_ERROR"},
-		{"RFC 8441 4: no :path", with(":path", ""), false, "PROTOCOL_ERROR"},
-		{"RFC 8441 4: GET", with(":method", "GET"), false, "PROTOCOL_ERROR"},
-		{"RFC 9113 8.3.1: no :authority", with(":authority", ""), false, ":status=400"},
-		{"RFC 9113 8.3: an empty :protocol", []string{":method", "CONNECT", ":protocol", "", ":scheme", "https",
-			":authority", "h", ":path", "/"}, false, "PROTOCOL_ERROR"},
-		{"RFC 9113 8.3: :protocol twice", append([]string{":protocol", "websocket"}, connectFields...), false,
-			"PROTOCOL_ERROR"},
-		{"RFC 9113 8.2.2: Upgrade", with("upgrade", "websocket"), false, "PROTOCOL_ERROR"},
-		{"another protocol", with(":protocol", "connect-udp"), false, ":status=501"},
-		{"an ordinary CONNECT", []string{":method", "CONNECT", ":authority", "h:1"}, false, ":status=405"},
-		{"GET", []string{":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/"}, true, ":status=426"},
-		{"no version", with("sec-websocket-version", ""), false,
-			":status=400 content-type=text/plain; charset=utf-8 sec-websocket-version=13"},
-		{"another version", with("sec-websocket-version", "8"), false,
-			":status=400 content-type=text/plain; charset=utf-8 sec-websocket-version=13"},
-		{"a foreign origin", with("origin", "https://evil.example"), false, ":status=403"},
-		{"wrong extensions", with("sec-websocket-extensions", ";"), false, ":status=400"},
-		{"the end", with(), true, ":status=400"},
-	} {
+	run := func(name string, fields []string, end bool, want string) {
 		o := &Options{PingInterval: quiet, Subprotocols: []string{"a"}, Compression: Compression{Enabled: true,
 			Threshold: -1}}
 		w := newMuxWorld(t, 1, sim.Calm(), o)
 		p := w.dial(plenty)
-		p.request(1, c.end, c.fields...)
+		p.request(1, end, fields...)
+		p.open(3)
 		w.Settle()
 		s := p.stream(1)
-		if got := s.head + s.end; !strings.HasPrefix(got, c.want) {
-			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		refused := !strings.HasPrefix(want, ":status=200")
+		if got := s.head + s.end; !strings.HasPrefix(got, want) || refused != (s.end != "") {
+			t.Errorf("%s: got %q and the end %q, want %q", name, got, s.end, want)
 		}
-		if refused := !strings.HasPrefix(c.want, ":status=200"); refused && s.end == "" || !refused && s.end != "" {
-			t.Errorf("%s: the stream's end is %q", c.name, s.end)
-		}
-		p.open(3) // the connection goes on
-		w.Settle()
 		if got := p.stream(3).head; !strings.HasPrefix(got, ":status=200") {
-			t.Errorf("%s: the next stream got %q", c.name, got)
+			t.Errorf("%s: the next stream got %q", name, got)
 		}
 		w.stop(p)
 	}
+	var name string
+	var fields []string
+	end := false
+	eachLine(t, "connect.txt", func(word string, p *script) {
+		switch word {
+		case "case":
+			name, fields, end = p.all(), slices.Clone(connectFields), false
+		case "only":
+			fields = strings.Fields(strings.ReplaceAll(p.all(), `""`, "\x00"))
+			for i := range fields {
+				fields[i] = strings.Trim(fields[i], "\x00")
+			}
+		case "field":
+			field := p.word()
+			at := slices.Index(fields, field)
+			if at < 0 {
+				at = len(fields)
+				fields = append(fields, field, "")
+			}
+			if fields[at+1] = p.all(); fields[at+1] == "" {
+				fields = slices.Delete(fields, at, at+2)
+			}
+		case "end":
+			end = true
+		case "answer":
+			run(name, fields, end, p.all())
+		default:
+			p.wrong()
+		}
+	})
 }
 
 // held is one WebSocket over HTTP/2 with a client that reads as much as its window allows.
@@ -212,62 +149,11 @@ func holdMux(t *testing.T, window int, o *Options) *muxHeld {
 	return h
 }
 
-// flood writes messages of about 500 bytes, each with its number.
-func (h *muxHeld) flood(n int) (errs []error) {
-	for i := range n {
-		errs = append(errs, h.conn.Write(OpText, numbered(i)))
-	}
-	return errs
-}
-
 // numbers lets the client read everything, and returns the numbers of what has come.
-func (h *muxHeld) numbers() (all []int) {
+func (h *muxHeld) numbers() []int {
 	h.c.Write(h2.AppendWindowUpdate(nil, 1, plenty))
 	h.Settle()
-	for _, l := range h.c.lines(1) {
-		var n int
-		if _, err := fmt.Sscanf(l, "text \"%d", &n); err == nil {
-			all = append(all, n)
-		}
-	}
-	return all
-}
-
-// Each policy for slow consumers does what it says when the client's window is used up. The loop
-// first gets a chance to offer what is queued.
-func TestHTTP2Overflow(t *testing.T) {
-	const messages, limit, window = 200, 16 << 10, 10 << 10
-	for policy := range outbox.Policies {
-		if policy == OverflowBlock {
-			continue // TestHTTP2WriteWaits
-		}
-		drains := 0
-		o := &Options{Overflow: policy, WriteLimit: limit, OnDrained: func(*Conn) { drains++ }}
-		h := holdMux(t, window, o)
-		errs := h.flood(messages)
-		if n := h.conn.Queued(); n < limit/2-1000 || n > limit {
-			t.Errorf("%v: %d bytes are queued", policy, n)
-		}
-		got := h.numbers()
-		h.RunFor(20 * time.Second)
-		first := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-		switch {
-		case len(got) < (limit/2+window)/520 || len(got) > (limit+limit+window)/500:
-			t.Errorf("%v: %d messages have come", policy, len(got))
-		case policy == OverflowFail && (!errors.Is(errs[messages-1], myriad.ErrFull) || len(got) != first):
-			t.Errorf("%v: %v; %d of %d have come", policy, errs[messages-1], len(got), first)
-		case policy == OverflowClose && (CloseStatus(h.ended) != StatusTryAgainLater || len(got) != first):
-			t.Errorf("%v: ended by %v; %d of %d have come", policy, h.ended, len(got), first)
-		case policy == OverflowDropNewest && !slices.Equal(got, upTo(len(got))):
-			t.Errorf("%v: %v", policy, got)
-		case (policy == OverflowDropOldest || policy == OverflowLatest) && got[len(got)-1] != messages-1:
-			t.Errorf("%v: the last is %d", policy, got[len(got)-1])
-		}
-		if want := map[bool]int{true: 0, false: 1}[policy == OverflowClose]; drains != want {
-			t.Errorf("%v: %d calls of OnDrained", policy, drains)
-		}
-		h.stop(h.c)
-	}
+	return numbersIn(h.c.lines(1))
 }
 
 // A Write that waits for room goes on when the client's window opens, and gives up in time.
@@ -276,9 +162,7 @@ func TestHTTP2WriteWaits(t *testing.T) {
 	done := 0
 	h.World.Go(func() {
 		for i := range 100 {
-			if err := h.conn.Write(OpText, numbered(i)); err != nil {
-				t.Error(err)
-			}
+			noError(t, h.conn.Write(OpText, numbered(i)))
 			done++
 		}
 	})
@@ -317,9 +201,7 @@ func TestHTTP2Group(t *testing.T) {
 		w.Settle()
 		var want []string
 		for i := range messages {
-			if err := group.Send(OpText, numbered(i)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, group.Send(OpText, numbered(i)))
 			want = append(want, line(OpText, string(numbered(i))))
 			if i%50 == 0 {
 				w.Settle() // else many in one turn
@@ -384,12 +266,8 @@ func TestHTTP2Close(t *testing.T) {
 			func(err error) bool { return err != nil && strings.Contains(err.Error(), "reset by the peer") }},
 	} {
 		h := holdMux(t, plenty, &Options{CloseTimeout: 3 * time.Second})
-		if err := h.conn.Write(OpText, []byte("last")); err != nil {
-			t.Error(err)
-		}
-		if err := h.conn.Close(StatusNormalClosure, ""); err != nil {
-			t.Error(err)
-		}
+		noError(t, h.conn.Write(OpText, []byte("last")))
+		noError(t, h.conn.Close(StatusNormalClosure, ""))
 		h.Settle()
 		if got, want := h.c.lines(1), lines(`text "last"`, line(OpClose, closeWith(1000, ""))); !slices.Equal(got,
 			want) {
@@ -500,4 +378,162 @@ func TestHTTP2Compression(t *testing.T) {
 		b.Release()
 	}
 	h.stop(c)
+}
+
+// A muxWorld is a web.Server on the simulator that accepts WebSockets over HTTP/2.
+type muxWorld struct {
+	*world
+	s     *web.Server
+	conns []*Conn
+	addr  func() net.Addr
+}
+
+func newMuxWorld(t *testing.T, seed uint64, faults sim.Options, o *Options) *muxWorld {
+	t.Helper()
+	w := &muxWorld{world: &world{World: sim.New(seed, faults), t: t}}
+	var err error
+	if w.e, err = myriad.Start(myriad.Config{System: w.World, Loops: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if o.Dispatch == quickly {
+		o.Dispatch = web.DispatchAuto
+		learn(t, o)
+	}
+	o.Engine = w.e
+	w.s = &web.Server{Engine: w.e, Tunnels: true, Protocols: new(http.Protocols),
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("X-Own", "1")
+			rw.Header().Set("Content-Length", "1") // of no answer to CONNECT
+			if c, err := Accept(rw, r, o); err == nil {
+				w.conns = append(w.conns, c)
+			}
+		})}
+	w.s.Protocols.SetUnencryptedHTTP2(true)
+	ln, err := w.s.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	w.addr = func() net.Addr { return ln.Addr() }
+	return w
+}
+
+// A muxClient speaks in frames of HTTP/2. It shows each stream as what its peer has sent on it.
+type muxClient struct {
+	*sim.Peer
+	t       *testing.T
+	in      []byte
+	dec     hpack.Decoder
+	streams map[uint32]*muxStream
+	goneFor string // GOAWAY
+}
+
+type muxStream struct {
+	head  string // of the answer
+	bytes []byte
+	end   string // how it has ended: END_STREAM, or the code of RST_STREAM
+}
+
+const plenty = 1 << 30
+
+// dial connects. window is that of each stream, for what the server sends.
+func (w *muxWorld) dial(window int) *muxClient {
+	c := &muxClient{Peer: w.Dial(w.addr()), t: w.t, streams: map[uint32]*muxStream{}}
+	c.dec.Reset()
+	p := append([]byte(h2.Preface), h2.AppendSettings(nil, h2.Setting{ID: h2.InitialWindowSize,
+		Value: uint32(window)})...)
+	c.Write(h2.AppendWindowUpdate(h2.AppendSettingsAck(p), 0, plenty))
+	return c
+}
+
+var connectFields = []string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "https",
+	":authority", "example.com", ":path", "/chat", "sec-websocket-version", "13"}
+
+func (c *muxClient) open(stream uint32, more ...string) {
+	c.request(stream, false, append(slices.Clone(connectFields), more...)...)
+}
+
+func (c *muxClient) request(stream uint32, end bool, fields ...string) {
+	var block []byte
+	for i := 0; i < len(fields); i += 2 {
+		block = hpack.AppendField(block, []byte(fields[i]), []byte(fields[i+1]), false)
+	}
+	c.Write(h2.AppendHeaders(nil, stream, block, end, h2.MinFrameSize))
+}
+
+// frames sends WebSocket frames in DATA of at most size bytes.
+func (c *muxClient) frames(stream uint32, wire string, size int, end bool) {
+	for {
+		n, flags := min(len(wire), size), uint8(0)
+		if end && n == len(wire) {
+			flags = h2.EndStream
+		}
+		c.Write(append(h2.AppendHeader(nil, n, h2.Data, flags, stream), wire[:n]...))
+		if wire = wire[n:]; wire == "" {
+			return
+		}
+	}
+}
+
+func (c *muxClient) stream(id uint32) *muxStream {
+	c.t.Helper()
+	c.in = append(c.in, c.TakeReceived()...)
+	for {
+		n, f, err := h2.ParseFrame(c.in, h2.MaxFrameSize)
+		if err != nil {
+			c.t.Fatalf("a wrong frame: %v", err)
+		}
+		if n == 0 {
+			break
+		}
+		c.take(&f)
+		c.in = c.in[n:]
+	}
+	if s := c.streams[id]; s != nil {
+		return s
+	}
+	return new(muxStream)
+}
+
+func (c *muxClient) take(f *h2.Frame) {
+	s := c.streams[f.Stream]
+	if s == nil {
+		s = new(muxStream)
+		c.streams[f.Stream] = s
+	}
+	switch f.Type {
+	case h2.Headers:
+		fields, _, err := c.dec.Decode(nil, f.Data, 1<<20)
+		if err != nil {
+			c.t.Errorf("a wrong block: %v", err)
+		}
+		for _, field := range fields {
+			if field.Name != "date" {
+				s.head += field.Name + "=" + field.Value + " "
+			}
+		}
+	case h2.Data:
+		s.bytes = append(s.bytes, f.Data...)
+	case h2.ResetStream:
+		s.end += fmt.Sprint(h2.Code(f.Value))
+	case h2.GoAway:
+		c.goneFor = fmt.Sprint(h2.Code(f.Value))
+	}
+	if f.Has(h2.EndStream) && (f.Type == h2.Data || f.Type == h2.Headers) {
+		s.end += "END_STREAM"
+	}
+}
+
+func (c *muxClient) lines(id uint32) []string {
+	return transcript(c.t, &readRules{limit: 1 << 24}, c.stream(id).bytes)
+}
+
+// stop shuts the server down, which has no open streams.
+func (w *muxWorld) stop(clients ...*muxClient) {
+	w.t.Helper()
+	for _, c := range clients {
+		c.Close()
+	}
+	w.Run()
+	if err := w.s.Shutdown(context.Background()); err != nil {
+		w.t.Errorf("seed %d: %v", w.Seed(), err)
+	}
+	w.world.stop()
 }

@@ -56,17 +56,13 @@ func TestNextWriterFrames(t *testing.T) {
 			w, c, p := openSim(t, &Options{WriteLimit: 1 << 20}, myriad.Config{})
 			whole := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
 			m, err := c.NextWriter(OpText)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for rest := whole; len(rest) > 0; rest = rest[min(step, len(rest)):] {
 				if n, err := m.Write(rest[:min(step, len(rest))]); n != min(step, len(rest)) || err != nil {
 					t.Fatalf("Write took %d, %v", n, err)
 				}
 			}
-			if err := m.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Close())
 			for _, err := range []error{m.Close(), func() error { _, err := m.Write([]byte("x")); return err }()} {
 				if !errors.Is(err, io.ErrClosedPipe) {
 					t.Errorf("behind Close: %v", err)
@@ -79,8 +75,7 @@ func TestNextWriterFrames(t *testing.T) {
 			if got := p.lines(t); len(got) != 1 || got[0] != line(OpText, string(whole)) {
 				t.Errorf("%d bytes by %d: the peer read %.100q", size, step, got)
 			}
-			p.Close()
-			w.stop()
+			w.finish(p)
 		}
 	}
 }
@@ -106,25 +101,17 @@ func TestNextWriterExcludesOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, err := c.NextWriter(OpBinary)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := m.Write(make([]byte, partBytes+1)); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Write(OpText, []byte("write")); !errors.Is(err, want.err) {
 			t.Errorf("%v: Write beside a message in parts: %v, want %v", policy, err, want.err)
 		}
-		if err := g.Send(OpText, []byte("group")); err != nil {
-			t.Error(err)
-		}
-		if err := c.Ping([]byte("?")); err != nil {
-			t.Error(err)
-		}
+		noError(t, g.Send(OpText, []byte("group")))
+		noError(t, c.Ping([]byte("?")))
 		w.RunFor(time.Second)
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Close())
 		w.RunFor(time.Second)
 		lines := []string{`ping "?"`, line(OpBinary, string(make([]byte, partBytes+1)))}
 		for text := range strings.FieldsSeq(want.messages) {
@@ -137,8 +124,7 @@ func TestNextWriterExcludesOthers(t *testing.T) {
 		if drained != want.drained || g.Len() != 1 {
 			t.Errorf("%v: OnDrained was called %d times, want %d; %d members", policy, drained, want.drained, g.Len())
 		}
-		p.Close()
-		w.stop()
+		w.finish(p)
 	}
 }
 
@@ -146,15 +132,11 @@ func TestNextWriterExcludesOthers(t *testing.T) {
 func TestNextWriterAndClose(t *testing.T) {
 	w, c, p := openSim(t, &Options{Overflow: OverflowDropOldest}, myriad.Config{})
 	m, err := c.NextWriter(OpBinary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := m.Write(make([]byte, partBytes+1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.Write(OpText, []byte("waits")), c.Close(StatusNormalClosure, "")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(c.Write(OpText, []byte("waits")), c.Close(StatusNormalClosure, "")))
 	if err := m.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Close of the message on a closing connection: %v", err)
 	}
@@ -166,8 +148,7 @@ func TestNextWriterAndClose(t *testing.T) {
 		partBytes); got != want {
 		t.Errorf("the frames are %s, want %s", got, want)
 	}
-	p.Close()
-	w.stop()
+	w.finish(p)
 }
 
 func TestNextWriterRefusesOps(t *testing.T) {
@@ -175,27 +156,20 @@ func TestNextWriterRefusesOps(t *testing.T) {
 	if _, err := c.NextWriter(OpPing); err == nil {
 		t.Error("a ping in parts was accepted")
 	}
-	p.Close()
-	w.stop()
+	w.finish(p)
 }
 
 // Before the connection has arrived at its loop, parts wait as messages do.
 func TestNextWriterEarly(t *testing.T) {
 	s, err := (&Options{PingInterval: quiet}).settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := newConn(s, deflateTerms{}, 0)
 	m, err := c.NextWriter(OpBinary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := m.Write(make([]byte, 2*partBytes)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(m.Close(), c.Write(OpText, []byte("next"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(m.Close(), c.Write(OpText, []byte("next"))))
 	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
 	p := w.client("")
 	w.RunFor(time.Second)
@@ -204,8 +178,7 @@ func TestNextWriterEarly(t *testing.T) {
 		`text "next"`}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the peer read %.100q", got)
 	}
-	p.Close()
-	w.stop()
+	w.finish(p)
 }
 
 // A peer that does not read ends the connection when a part has waited for WriteTimeout; on a loop
@@ -272,9 +245,7 @@ func TestNextWriterCompressed(t *testing.T) {
 			c, _, err := Dial(ctx, "ws://"+listen(t, e, Handler(o)),
 				&DialOptions{Options: Options{Engine: e, Compression: k, Pull: true, MaxMessage: 4 << 20,
 					WriteTimeout: time.Hour}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer c.Abort(nil)
 			for i, n := range []int{10, 100_000, 1000, 500_000, partBytes, partBytes + 1, large, 0, 40_000} {
 				want := text(n)
@@ -283,9 +254,7 @@ func TestNextWriterCompressed(t *testing.T) {
 				} else {
 					err = c.WriteContext(ctx, OpText, []byte(want))
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if _, got, err := c.Read(ctx); err != nil || string(got) != want {
 					t.Fatalf("%d bytes came back as %d, %v", n, len(got), err)
 				}
@@ -324,18 +293,14 @@ func TestNextWriterTakesTurns(t *testing.T) {
 					if w%2 == 0 {
 						write = func(op Op, p []byte) error { return writeParts(c, op, p) }
 					}
-					if err := write(OpBinary, p); err != nil {
-						t.Error(err)
-					}
+					noError(t, write(OpBinary, p))
 				}
 			})
 		}
 	}}
 	ctx := t.Context()
 	c, _, err := Dial(ctx, "ws://"+listen(t, e, Handler(o)), &DialOptions{Options: Options{Engine: e, Pull: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Abort(nil)
 	counts := map[byte]int{}
 	for range writers * each {

@@ -241,14 +241,14 @@ func (c *Conn) answerAsks() {
 		if what&askCredit != 0 && s.state != closed {
 			c.credit(s, s.owner.Credit())
 		}
+		if what&askOutput != 0 {
+			c.enqueue(s)
+		}
 		if what&askReset != 0 && s.state != closed {
 			c.flush()
 		}
 		if what&askReset != 0 && s.state != closed {
 			s.reset(code, streamError(s.id, code, "cancelled"))
-		}
-		if what&askOutput != 0 {
-			c.enqueue(s)
 		}
 		if what&askRelease != 0 {
 			s.released()

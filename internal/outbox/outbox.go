@@ -32,6 +32,7 @@ package outbox
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -215,22 +216,33 @@ func (o *Outbox[M]) dropAbove(r Rules) {
 }
 
 // replace puts m in the place of the message with its key. It keeps the older message's turn, so
-// that a key that changes often is not sent later than the others.
+// that a key that changes often is not sent later than the others. Another policy may have kept
+// several messages with this key: m replaces all of them, because none may come behind it.
 func (o *Outbox[M]) replace(m M, r Rules) {
 	key, keyed := keyOf(m)
-	for i, other := range o.waiting {
+	replaced := false
+	for i := 0; i < len(o.waiting); i++ {
+		other := o.waiting[i]
 		if k, ok := keyOf(other); k != key || ok != keyed {
 			continue
 		}
-		o.waiting[i] = m
-		o.bytes += m.Len() - other.Len()
+		o.bytes -= other.Len()
+		if replaced {
+			o.waiting = slices.Delete(o.waiting, i, i+1)
+			i--
+		} else {
+			o.waiting[i] = m
+			o.bytes += m.Len()
+		}
+		replaced = true
 		if r.Counts != nil {
 			r.Counts.Conflated.Add(1)
 		}
 		o.drop(other, r.Counts)
-		return
 	}
-	o.push(m)
+	if !replaced {
+		o.push(m)
+	}
 }
 
 func keyOf[M Message](m M) (key string, keyed bool) {

@@ -111,6 +111,27 @@ func TestPut(t *testing.T) {
 	}
 }
 
+// When the policy changes to Latest, several messages may wait that one replaces. None of them
+// comes behind it.
+func TestLatestBehindAnotherPolicy(t *testing.T) {
+	var o outbox.Outbox[message]
+	var counts outbox.Counts
+	refs := 5
+	put := func(name string, p outbox.Policy) {
+		o.Put(message{name, &refs}, outbox.Rules{Policy: p, Room: 100, Counts: &counts})
+	}
+	for _, name := range []string{"1", "2", "3"} {
+		put(name, outbox.DropOldest)
+	}
+	put("4", outbox.Latest)
+	if o.Len() != 1 || o.First().name != "4" || o.Bytes() != 10 || o.Dropped() != 3 || refs != 2 ||
+		counts.Conflated.Load() != 3 {
+		t.Errorf("%d messages wait, %d bytes, the first is %q; %d dropped, %d references, %d conflated", o.Len(),
+			o.Bytes(),
+			o.First().name, o.Dropped(), refs, counts.Conflated.Load())
+	}
+}
+
 // A message without a key is not put on the heap to ask it for one.
 func TestLatestAllocates(t *testing.T) {
 	var o outbox.Outbox[message]

@@ -129,14 +129,6 @@ func appendFloat(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'g', -1, 64)
 }
 
-// AppendBigNumber appends an integer of any size, given in digits; in RESP2 as a string.
-func AppendBigNumber(dst []byte, digits string, p Protocol) []byte {
-	if p < RESP3 {
-		return AppendBulk(dst, digits)
-	}
-	return appendLine(dst, BigNumber, digits)
-}
-
 // AppendVerbatim appends a string with its format, which has three letters; in RESP2 without it.
 func AppendVerbatim(dst []byte, format, text string, p Protocol) []byte {
 	if p < RESP3 || len(format) != verbatimFormat-1 {

@@ -2,31 +2,42 @@ package wire
 
 // Match reports whether s matches a pattern of KEYS or PSUBSCRIBE of Redis. In a pattern * is any
 // bytes and ? one byte. [abc] is one of these, [a-c] one of a range, and [^abc] none of these. A
-// backslash takes the next byte as it is. Match takes at most len(pattern) times len(s) steps.
+// backslash takes the next byte as it is. Match looks at len(pattern) times len(s)+1 bytes of a
+// pattern at most, so its callers bound both.
 func Match[P, S string | []byte](pattern P, s S) bool {
+	ok, _ := match(pattern, s)
+	return ok
+}
+
+// match returns how many bytes of the pattern it has looked at, too.
+func match[P, S string | []byte](pattern P, s S) (ok bool, looked int) {
 	p, i := 0, 0
 	star, from := -1, 0 // where to go on if what follows the last star does not match
 	for i < len(s) {
 		if p < len(pattern) && pattern[p] == '*' {
 			star, from = p, i
 			p++
+			looked++
 			continue
 		}
-		if next, ok := matchOne(pattern, p, s[i]); ok {
+		next, ok := matchOne(pattern, p, s[i])
+		looked += max(1, next-p)
+		if ok {
 			p = next
 			i++
 			continue
 		}
 		if star < 0 {
-			return false
+			return false, looked
 		}
 		from++
 		p, i = star+1, from
 	}
 	for p < len(pattern) && pattern[p] == '*' {
 		p++
+		looked++
 	}
-	return p == len(pattern)
+	return p == len(pattern), looked
 }
 
 // matchOne reports whether c matches what stands at p, and where the pattern goes on.

@@ -208,31 +208,14 @@ func (v Value) String() string {
 	return v.Text()
 }
 
-// parseFloat parses the text of a Double. Servers before Redis 7.2 write infinities and what is not
-// a number as their C library does.
+// parseFloat parses the text of a Double. Servers before Redis 7.2 write what is not a number as
+// their C library does: "nan", which a sequence in parentheses may follow, in small or capital
+// letters.
 func parseFloat(p []byte) (float64, bool) {
-	for _, c := range p {
-		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
-			return parseNoNumber(p)
-		}
-	}
 	f, err := strconv.ParseFloat(string(p), 64)
-	return f, err == nil || errors.Is(err, strconv.ErrRange)
-}
-
-// parseNoNumber knows the forms of C99 section 7.19.6.1: "inf" and "infinity", and "nan" that a
-// sequence in parentheses may follow, in small or capital letters.
-func parseNoNumber(p []byte) (float64, bool) {
-	text, sign := strings.ToLower(string(p[:min(len(p), 64)])), 1
-	if text[0] == '-' {
-		sign = -1
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return f, !bytes.ContainsAny(p, "xX_")
 	}
-	text = strings.TrimLeft(text[:1], "+-") + text[1:]
-	switch {
-	case text == "inf", text == "infinity":
-		return math.Inf(sign), true
-	case text == "nan", strings.HasPrefix(text, "nan(") && strings.HasSuffix(text, ")"):
-		return math.NaN(), true
-	}
-	return 0, false
+	text := strings.ToLower(strings.TrimPrefix(string(p), "-"))
+	return math.NaN(), text == "nan" || strings.HasPrefix(text, "nan(") && strings.HasSuffix(text, ")")
 }

@@ -18,8 +18,8 @@ import (
 // sixteen that do keep all clients' commands waiting: raise AtOnce by as many as may, and give what
 // they call a timeout, because their ctx does not end with the client. A hook returns an Error for
 // the client, or a Disconnect; the client gets any other error as 100 "internal server error",
-// which is temporary, and the log has its text. Package push/proxy has hooks that ask a backend by
-// HTTP.
+// which is temporary, and the log has its text. A panic counts as such an error. Package push/proxy
+// has hooks that ask a backend by HTTP.
 type Hooks struct {
 	// Connect says who a client is that connects without a token, by the Centrifuge protocol or
 	// /events. ctx has the values of the client's HTTP request: so a program's own middleware can

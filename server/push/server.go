@@ -175,7 +175,7 @@ func newNode(c Config) (*node, error) {
 		rules: newRuleTable(rules), bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
 		timing: c.Timing.withDefaults(),
 		clock:  c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
-		onRPC: c.RPC, onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil ||
+		onRPC: guardedRPC(c.RPC), hooks: c.Hooks.guarded(), remember: c.Hooks.any() || c.RPC != nil ||
 			c.Message != nil,
 	}
 	n.rates.Store(newRates(c.Rates))
@@ -185,6 +185,7 @@ func newNode(c Config) (*node, error) {
 	if n.log == nil {
 		n.log = slog.Default()
 	}
+	n.onMessage = guardedMessage(c.Message, n.log)
 	if n.version == "" {
 		n.version = "myriad"
 	}

@@ -19,10 +19,16 @@ func (s *Session) Subscribe(name string, w SubscribeCommand, announce func(Welco
 	if err != nil {
 		return err
 	}
+	admitted := false
+	defer func() {
+		if !admitted { // a hook may also have ended the goroutine
+			r.Cancel()
+		}
+	}()
 	if err := s.admit(name, &w); err != nil {
-		r.Cancel()
 		return err
 	}
+	admitted = true
 	r.SubscribeCommand = w
 	return s.Join(r, announce)
 }
@@ -32,8 +38,9 @@ func (s *Session) Subscribe(name string, w SubscribeCommand, announce func(Welco
 // not have.
 func (s *Session) AdmitAll(names []string) (wanted map[string]*Reservation, err error) {
 	wanted = make(map[string]*Reservation)
+	complete := false
 	defer func() {
-		if err != nil {
+		if !complete { // a hook may also have ended the goroutine
 			for _, r := range wanted {
 				r.Cancel()
 			}
@@ -65,6 +72,7 @@ func (s *Session) AdmitAll(names []string) (wanted map[string]*Reservation, err 
 			return wanted, err
 		}
 	}
+	complete = true
 	return wanted, nil
 }
 

@@ -1,0 +1,299 @@
+package push_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/membus"
+)
+
+// A desk is a server whose clients are sessions without a network, and whose time is the test's.
+type desk struct {
+	*push.Server
+	t     *testing.T
+	clock *deskClock
+	bus   *deskBus
+	log   *bytes.Buffer
+}
+
+// deskClock moves only in advance.
+type deskClock struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers map[*deskTimer]bool
+}
+
+type deskTimer struct {
+	at time.Time
+	f  func()
+}
+
+func (c *deskClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *deskClock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	timer := &deskTimer{c.now.Add(d), f}
+	c.timers[timer] = true
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		was := c.timers[timer]
+		delete(c.timers, timer)
+		return was
+	}
+}
+
+// advance moves the clock in steps, and runs the timers that are due.
+func (c *deskClock) advance(d time.Duration) {
+	const step = 250 * time.Millisecond
+	for ; d > 0; d -= step {
+		c.mu.Lock()
+		c.now = c.now.Add(step)
+		var due []func()
+		for timer := range c.timers {
+			if !timer.at.After(c.now) {
+				due = append(due, timer.f)
+				delete(c.timers, timer)
+			}
+		}
+		c.mu.Unlock()
+		for _, f := range due {
+			f()
+		}
+	}
+}
+
+// deskBus knows which channels have receivers.
+type deskBus struct {
+	*membus.Bus
+	mu       sync.Mutex
+	channels []string
+}
+
+func (b *deskBus) Subscribe(ctx context.Context, t bus.Topic, r bus.Receiver) error {
+	b.mu.Lock()
+	b.channels = append(b.channels, t.Name)
+	b.mu.Unlock()
+	return b.Bus.Subscribe(ctx, t, r)
+}
+
+func (b *deskBus) Unsubscribe(channel string, r bus.Receiver) {
+	b.Bus.Unsubscribe(channel, r)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.channels, channel); i >= 0 {
+		b.channels = slices.Delete(b.channels, i, i+1)
+	}
+}
+
+func newDesk(t *testing.T, c push.Config) *desk {
+	t.Helper()
+	d := &desk{t: t, clock: &deskClock{now: time.Unix(1_800_000_000, 0), timers: map[*deskTimer]bool{}},
+		log: new(bytes.Buffer)}
+	d.bus = &deskBus{Bus: membus.New(membus.Config{Clock: d.clock})}
+	if c.Doors == nil {
+		c.Doors = []push.Door{lineDoor{}}
+	}
+	c.Clock, c.Bus, c.Logger = d.clock, d.bus, slog.New(slog.NewTextHandler(d.log, nil))
+	var err error
+	if d.Server, err = push.New(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// A deskTransport records what its client gets. If full is set, it has no room.
+type deskTransport struct {
+	sent   []string
+	queued int
+	closed *push.Disconnect
+}
+
+func (c *deskTransport) Send(m *push.Message) error {
+	c.sent = append(c.sent, string(m.Payload))
+	return nil
+}
+
+func (c *deskTransport) Queued() int { return c.queued }
+
+func (c *deskTransport) Remote() string { return "192.0.2.1:1234" }
+
+func (c *deskTransport) Close(why push.Disconnect) { c.closed = &why }
+
+// start starts a session.
+func (d *desk) start() (*push.Session, *deskTransport) {
+	c := new(deskTransport)
+	s := d.Start(c, lineForm{})
+	s.Introduce(d.Asking(nil), push.Grant{})
+	return s, c
+}
+
+// A hook that panics, or ends its goroutine, is a failure that one client sees. The process goes
+// on, also where the server calls the hook on a timer, and nothing of the client is left.
+func TestHooksThatPanic(t *testing.T) {
+	where := ""
+	do := func(hook string) error {
+		if where == hook {
+			panic("oops")
+		}
+		return nil
+	}
+	in := func(c *desk) int64 { return c.clock.Now().Add(10 * time.Second).Unix() }
+	var d *desk
+	d = newDesk(t, push.Config{
+		Namespaces: []push.Namespace{{SubscribeHook: true, PublishHook: true, SubRefreshHook: true}},
+		RPC: func(context.Context, push.Caller, string, []byte) ([]byte, error) {
+			return nil, do("rpc")
+		},
+		Message: func(context.Context, push.Caller, []byte) { do("message") },
+		Hooks: push.Hooks{
+			Connect: func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
+				return push.ConnectAnswer{User: "ann", ExpireAt: in(d)}, do("connect")
+			},
+			Refresh: func(context.Context, push.Caller) (push.RefreshAnswer, error) {
+				return push.RefreshAnswer{ExpireAt: in(d)}, do("refresh")
+			},
+			Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+				return push.SubscribeAnswer{ExpireAt: in(d)}, do("subscribe")
+			},
+			SubRefresh: func(context.Context, push.Caller, string) (push.SubRefreshAnswer, error) {
+				return push.SubRefreshAnswer{ExpireAt: in(d)}, do("sub_refresh")
+			},
+			Publish: func(context.Context, push.Caller, push.PublishRequest) (push.PublishAnswer, error) {
+				return push.PublishAnswer{}, do("publish")
+			},
+		},
+	})
+	welcome := func(push.Welcome) {}
+	for hook, run := range map[string]func(s *push.Session) error{
+		"connect": nil,
+		"subscribe": func(s *push.Session) error {
+			return s.Subscribe("other", push.SubscribeCommand{}, welcome)
+		},
+		"subscribe at once": func(s *push.Session) error {
+			_, err := s.AdmitAll([]string{"other", "another"})
+			return err
+		},
+		"publish": func(s *push.Session) error {
+			return s.Publish("news", push.Publication{Data: []byte("1")}, false)
+		},
+		"rpc": func(s *push.Session) error {
+			_, err := s.RPC("m", nil)
+			return err
+		},
+		"message": func(s *push.Session) error { return s.Message([]byte("1")) },
+		"refresh": func(s *push.Session) error {
+			d.clock.advance(15 * time.Second)
+			return nil
+		},
+		"sub_refresh": func(s *push.Session) error {
+			d.clock.advance(15 * time.Second)
+			return nil
+		},
+	} {
+		s, c := d.start()
+		if hook == "connect" {
+			where = hook
+		}
+		_, err := s.Connect(push.ConnectRequest{})
+		if hook != "connect" {
+			if err == nil {
+				err = s.Subscribe("news", push.SubscribeCommand{}, welcome)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			where, _, _ = strings.Cut(hook, " ")
+			d.log.Reset()
+			err = run(s)
+		}
+		switch hook {
+		case "refresh", "sub_refresh", "message":
+			if err != nil || c.closed != nil {
+				t.Errorf("%s: %v, closed with %v", hook, err, c.closed)
+			}
+		case "rpc":
+			if err == nil || errors.As(err, new(push.Error)) || errors.As(err, new(push.Disconnect)) {
+				t.Errorf("%s: %v", hook, err)
+			}
+		default:
+			if err != push.ErrInternal {
+				t.Errorf("%s: %v", hook, err)
+			}
+		}
+		if hook != "rpc" && (!strings.Contains(d.log.String(), "panic: oops") ||
+			!strings.Contains(d.log.String(), "hookguard_test.go")) {
+			t.Errorf("%s: the log has %q", hook, d.log)
+		}
+		where = ""
+		s.Ended()
+		if len(d.bus.channels) > 0 {
+			t.Errorf("%s: the bus has receivers of %q behind the end of the only client", hook, d.bus.channels)
+			d.bus.channels = nil
+		}
+	}
+	// nothing is left of the channel either, whose subscription has failed
+	s, _ := d.start()
+	if _, err := s.Connect(push.ConnectRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"other", "another"} {
+		if err := s.Subscribe(name, push.SubscribeCommand{}, welcome); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.Ended()
+	if len(d.bus.channels) > 0 {
+		t.Errorf("the bus still has receivers of %q", d.bus.channels)
+	}
+}
+
+// A hook that ends its goroutine, as a failing test does, leaves no reservation.
+func TestHookEndsItsGoroutine(t *testing.T) {
+	exits := true
+	d := newDesk(t, push.Config{Namespaces: []push.Namespace{{SubscribeHook: true}}, Hooks: push.Hooks{
+		Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+			if exits {
+				runtime.Goexit()
+			}
+			return push.SubscribeAnswer{}, nil
+		}}})
+	s, _ := d.start()
+	if _, err := s.Connect(push.ConnectRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Subscribe("a", push.SubscribeCommand{}, func(push.Welcome) {}) })
+	wg.Go(func() { s.AdmitAll([]string{"b", "c"}) })
+	wg.Wait()
+	exits = false
+	for _, name := range []string{"a", "b", "c"} {
+		if err := s.Subscribe(name, push.SubscribeCommand{}, func(push.Welcome) {}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.Ended()
+	if len(d.bus.channels) > 0 {
+		t.Errorf("behind the end of the only client the bus has receivers of %q", d.bus.channels)
+	}
+}
