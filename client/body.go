@@ -25,19 +25,24 @@ type body struct {
 	call     *Call
 	response *http.Response
 
-	mu       sync.Mutex
-	data     buf.Chain
-	err      error // why no more comes; io.EOF: in order
-	sink     func(p []byte, err error)
-	trailer  http.Header
+	mu      sync.Mutex
+	data    buf.Chain
+	err     error // why no more comes; io.EOF: in order
+	sink    func(p []byte, err error)
+	trailer http.Header
+	throttling
+	closed  bool
+	read    bool // the reader has come to the end, or has closed the body
+	tells   bool // the exchange is to be told of that
+	asked   bool // OnBody was called
+	readers []driver.Parker
+}
+
+// throttling is how the server is held back while the body is not read.
+type throttling struct {
 	throttle bool // the loop has stopped reading
 	credit   int  // HTTP/2: the server is credited when so much has been consumed; HTTP/1: 0
 	owed     int  // consumed since the last credit
-	closed   bool
-	read     bool // the reader has come to the end, or has closed the body
-	tells    bool // the exchange is to be told of that
-	asked    bool // OnBody was called
-	readers  []driver.Parker
 }
 
 // Read implements io.Reader. It waits for bytes. On a loop it fails with myriad.ErrOnLoop where it

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -65,8 +64,8 @@ type attempting struct {
 	gotByte  atomic.Bool   // of a response
 }
 
-// ending is how far the call is on the way to its end. mu guards all of it; but response and err are
-// the caller's when it has been told.
+// ending is how far the call is on the way to its end. mu guards all of it; but response and err
+// are the caller's when it has been told.
 type ending struct {
 	mu       sync.Mutex
 	result   resultState
@@ -530,16 +529,4 @@ func (x *Call) wantsGzip() bool {
 	h := x.req.Header
 	return !x.t.DisableCompression && x.done == nil && first(h["Accept-Encoding"]) == "" && first(h["Range"]) == "" &&
 		x.req.Method != "HEAD"
-}
-
-// upgrades reports whether the request asks for another protocol.
-func upgrades(r *http.Request) bool {
-	for _, v := range r.Header["Connection"] {
-		for option := range strings.SplitSeq(v, ",") {
-			if strings.EqualFold(strings.TrimSpace(option), "upgrade") && len(r.Header["Upgrade"]) > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }

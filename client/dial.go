@@ -34,19 +34,21 @@ type dialing struct {
 	https bool
 	began time.Time
 	pc    *conn // what it makes
-
-	// Guarded by pool.mu.
 	host  *host
+	dialPlace
+
+	mu        sync.Mutex
+	stop      func()       // guarded by mu: ends ctx, or the engine's dial; nil: neither can end
+	c         *myriad.Conn // guarded by mu: once it is connected
+	left      bool         // guarded by mu: end was called
+	handshake *handshaking // guarded by mu: the latest of them
+}
+
+// dialPlace is what the pool keeps of a dial. It is guarded by pool.mu.
+type dialPlace struct {
 	x     *Call  // the call that waits for it and fails with it; nil: there is none
 	spare *spare // then
 	state dialState
-
-	mu   sync.Mutex
-	stop func()       // guarded by mu: ends ctx, or the engine's dial; nil: neither can end
-	c    *myriad.Conn // guarded by mu: once it is connected
-	left bool         // guarded by mu: end was called
-
-	handshake *handshaking // guarded by mu: the latest of them
 }
 
 // A dialState is what the pool knows of a dial.
@@ -81,7 +83,7 @@ func (d *dialing) isOver() bool {
 
 // start dials.
 func (d *dialing) start() {
-	d.pc = &conn{t: d.t, pooled: pooled{host: d.host}, dial: d, inUse: true}
+	d.pc = &conn{t: d.t, pooled: pooled{host: d.host}, dial: d, idling: idling{inUse: true}}
 	at := d.addr
 	if d.proxy != nil {
 		at = canonicalAddr(d.proxy)

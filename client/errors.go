@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -215,5 +214,3 @@ func (f *figures) Figures() myriad.Figures {
 	}
 	return all
 }
-
-var _ http.RoundTripper = (*Transport)(nil)

@@ -21,33 +21,45 @@ const uploadGrace = 50 * time.Millisecond
 // A conn is an HTTP/1 connection: the handler of a myriad.Conn. One call has it at a time. This
 // file follows an exchange in order: Opened, send, the head, the body, its end, and the next one.
 type conn struct {
-	t     *Transport
-	c     *myriad.Conn
-	dial  *dialing // that makes it, until it stands
-	tls   *tls.ConnectionState
-	plain bool   // a proxy is asked for absolute URLs
-	auth  string // Proxy-Authorization for those
+	t    *Transport
+	c    *myriad.Conn
+	dial *dialing // that makes it, until it stands
+	tls  *tls.ConnectionState
 
 	pooled
-	idleSince time.Time // guarded by pool.mu
-	inUse     bool      // guarded by pool.mu: it is not among the idle ones
-	idled     bool      // guarded by pool.mu: it has been idle
+	idling
 
 	x    atomic.Pointer[Call] // the call that has it and has begun to write; what swaps it out ends the exchange
 	gone atomic.Bool          // Closed was called
 
-	// The goroutine's that runs send, until it stores x; then the loop's.
+	plain bool   // a proxy is asked for absolute URLs
+	auth  string // Proxy-Authorization for those
+
+	sending
+	receiving
+}
+
+// idling is what the pool keeps of an HTTP/1 connection. It is guarded by pool.mu; a connection in
+// use is read without, by what has taken it.
+type idling struct {
+	idleSince time.Time
+	inUse     bool // it is not among the idle ones
+	idled     bool // it has been idle
+}
+
+// sending belongs to the goroutine that runs send, until it stores x; then to the loop.
+type sending struct {
 	carried bool // a call before
 	up      *upload
 	size    int // of the request, if it was written at once
 	waits   wait
 	due     int64 // when the wait ends, in nanoseconds since 1970
+}
 
-	// The loop's.
+// receiving belongs to the loop.
+type receiving struct {
 	state   connState
-	last    bool // it is closed behind this response
-	ended   bool // the server's FIN has come
-	stops   bool // the engine shuts down
+	last    bool // the connection carries no further call: it closes behind this response, or has lost its server
 	body    *body
 	left    int64 // of a body with a length
 	chunks  h1.Chunked
@@ -276,7 +288,7 @@ func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	pc.interim = 0
 	r := newResponse(x.original, x.isHead, head)
 	r.TLS = pc.tls
-	pc.last = !head.KeepAlive || x.closes || pc.t.DisableKeepAlives || pc.stops || pc.ended
+	pc.last = pc.last || !head.KeepAlive || x.closes || pc.t.DisableKeepAlives
 	if head.Status == http.StatusSwitchingProtocols {
 		if head.Upgrade {
 			pc.switchProtocols(x, r, rest)
@@ -461,7 +473,7 @@ func (pc *conn) answerComplete(x *Call, b *body) {
 // answerRead is called when the response has been read while the request is under way.
 func (pc *conn) answerRead(x *Call) {
 	switch {
-	case pc.last || pc.stops || pc.ended:
+	case pc.last:
 		pc.exchangeOver(x)
 	case pc.waits != forUpload:
 		pc.waitFor(forUpload, uploadGrace)
@@ -473,7 +485,7 @@ func (pc *conn) exchangeOver(x *Call) {
 	if !pc.x.CompareAndSwap(x, nil) {
 		return // cancelled
 	}
-	reuse := pc.up.wrote.Load() && !pc.last && !pc.stops && !pc.ended
+	reuse := pc.up.wrote.Load() && !pc.last
 	pc.state, pc.up, pc.size, pc.waits = inHead, nil, 0, forNothing
 	x.over(errAbandoned)
 	if !reuse {
@@ -600,13 +612,12 @@ func (pc *conn) Ended(c *myriad.Conn) { pc.end(c, nil) }
 func (pc *conn) Truncated(c *myriad.Conn, err error) { pc.end(c, err) }
 
 func (pc *conn) end(c *myriad.Conn, cut error) {
-	pc.ended = true
+	pc.last = true
 	x := pc.x.Load()
 	switch {
 	case pc.state == connOver:
 		_ = c.Close()
 	case pc.state == untilClose && cut == nil && x != nil && pc.body != nil:
-		pc.last = true
 		pc.complete(nil)
 	case pc.state == answered && x != nil: // the request may still be read
 	default:
@@ -694,7 +705,7 @@ func (pc *conn) Expired(c *myriad.Conn) {
 
 // Stopping is the engine's shutdown: what is under way is completed.
 func (pc *conn) Stopping(*myriad.Conn) {
-	pc.stops = true
+	pc.last = true
 	if taken, _ := pc.t.pool.unkeep(pc, 0); taken {
 		pc.close()
 	}

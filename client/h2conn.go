@@ -39,28 +39,32 @@ type muxConn struct {
 	tls  *tls.ConnectionState
 
 	pooled
-	free    int  // guarded by pool.mu: streams that can be opened now, as far as the pool knows
-	proven  bool // guarded by pool.mu: the server has sent its SETTINGS
-	leaving bool // guarded by pool.mu: it takes no more calls
+	sharing
 
 	busy      atomic.Int32 // calls that have a stream and are not over
 	doubted   atomic.Bool  // a call was cancelled that waited for one
 	suspected atomic.Bool  // another connection of its host was left because its server is silent
 
 	// The loop's.
-	carried   bool             // a call before
-	idleSince time.Time        // with IdleConnTimeout; zero: it carries a call
-	closed    bool             // its dial was given up, or Gone was called
-	listens   bool             // silentTimer is set
-	unheard   bool             // and a request was given up
-	barred    bool             // barredTimer is set
-	waits     [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
+	carried   bool      // a call before
+	idleSince time.Time // with IdleConnTimeout; zero: it carries a call
+	closed    bool      // its dial was given up, or Gone was called
+	watch     watch
+	waits     streamWaits
 }
 
-// A streamWait is one wait of a stream for something that has a limit of its own.
-type streamWait struct {
-	st    *stream // nil: the wait is over
-	until time.Time
+// sharing is what the pool keeps of an HTTP/2 connection. It is guarded by pool.mu.
+type sharing struct {
+	free    int  // streams that can be opened now, as far as the pool knows
+	proven  bool // the server has sent its SETTINGS
+	leaving bool // it takes no more calls
+}
+
+// watch says what the loop of a connection looks for by timers.
+type watch struct {
+	listens bool // a sign of life: silentTimer is set
+	unheard bool // and a request was given up
+	barred  bool // room for a stream: barredTimer is set
 }
 
 // Opened begins HTTP/2, and takes calls that wait.
@@ -163,19 +167,19 @@ func (m *muxConn) Settings() {
 func (m *muxConn) watchLimit() {
 	barred := m.Barred() && !m.closed
 	switch {
-	case barred == m.barred:
+	case barred == m.watch.barred:
 	case barred:
 		m.Timers.Set(m.c, barredTimer, withoutStreams)
 	default:
 		m.Timers.Set(m.c, barredTimer, 0)
 	}
-	m.barred = barred
+	m.watch.barred = barred
 }
 
 // leaveIfBarred is called when the connection has had no stream, and might have none, for
 // withoutStreams. Calls whose heads have waited for that are sent on another one.
 func (m *muxConn) leaveIfBarred() {
-	if !m.barred || m.closed {
+	if !m.watch.barred || m.closed {
 		return
 	}
 	m.t.pool.leave(m, false)
@@ -201,7 +205,7 @@ func (m *muxConn) Idle() {
 // gaveUp is called when a request was cancelled that waited for a stream, or of which nothing has
 // come back: is the server still there?
 func (m *muxConn) gaveUp() {
-	m.unheard = true
+	m.watch.unheard = true
 	m.listen()
 }
 
@@ -211,8 +215,8 @@ func (m *muxConn) listen() {
 		return
 	}
 	m.Probe()
-	if !m.listens {
-		m.listens = true
+	if !m.watch.listens {
+		m.watch.listens = true
 		m.Timers.Set(m.c, silentTimer, silence)
 	}
 }
@@ -222,16 +226,16 @@ func (m *muxConn) listen() {
 // on which no request was given up is left for an unanswered PING only, not for its silence.
 func (m *muxConn) leaveIfSilent() {
 	unanswered, silent := m.Unanswered(), m.Silent()
-	if !m.unheard {
+	if !m.watch.unheard {
 		silent = 0
 	}
-	m.listens = false
+	m.watch.listens = false
 	switch {
 	case m.closed:
 		return
 	case !m.Ready() || unanswered >= silence || silent >= longSilence:
 		m.t.pool.leave(m, true)
-		if m.unheard {
+		if m.watch.unheard {
 			m.t.pool.suspect(m)
 		}
 		m.endIfUnused()
@@ -241,40 +245,24 @@ func (m *muxConn) leaveIfSilent() {
 	case silent > 0:
 		m.Timers.Set(m.c, silentTimer, longSilence-silent)
 	default:
-		m.unheard = false
+		m.watch.unheard = false
 		return
 	}
-	m.listens = true
+	m.watch.listens = true
 }
 
 // wait begins a wait of st, in place of another one.
 func (m *muxConn) wait(st *stream, what wait, d time.Duration) {
 	st.endWait()
-	w := &streamWait{st, m.t.sys.Now().Add(d)}
-	st.wait, st.waits = w, what
-	list := &m.waits[what-1]
-	*list = append(*list, w)
-	if len(*list) == 1 {
-		m.armWaits()
+	st.waits = what
+	if st.wait = m.waits.add(st, what, m.t.sys.Now().Add(d)); st.wait == m.waits[what-1][0] {
+		m.setWaitTimer()
 	}
 }
 
-// armWaits sets the timer to the first wait of all kinds that ends.
-func (m *muxConn) armWaits() {
-	var first time.Time
-	for i := range m.waits {
-		list := &m.waits[i]
-		for len(*list) > 0 && (*list)[0].st == nil {
-			(*list)[0] = nil
-			*list = (*list)[1:]
-		}
-		if len(*list) == 0 {
-			*list = nil
-		} else if until := (*list)[0].until; first.IsZero() || until.Before(first) {
-			first = until
-		}
-	}
-	switch now := m.t.sys.Now(); {
+// setWaitTimer sets the timer to the first wait of all kinds that ends.
+func (m *muxConn) setWaitTimer() {
+	switch first, now := m.waits.first(), m.t.sys.Now(); {
 	case first.IsZero():
 		m.Timers.Set(m.c, waitTimer, 0)
 	case first.After(now):
@@ -284,19 +272,49 @@ func (m *muxConn) armWaits() {
 	}
 }
 
-// expireWaits ends the waits that have lasted long enough.
-func (m *muxConn) expireWaits() {
-	now := m.t.sys.Now()
-	for i := range m.waits {
-		for len(m.waits[i]) > 0 && (m.waits[i][0].st == nil || !m.waits[i][0].until.After(now)) {
-			w := m.waits[i][0]
-			m.waits[i] = m.waits[i][1:]
+// streamWaits are the waits of a connection's streams by kind, in order: each kind lasts the same
+// time for all streams.
+type streamWaits [4][]*streamWait
+
+// A streamWait is one wait of a stream for something that has a limit of its own.
+type streamWait struct {
+	st    *stream // nil: the wait is over
+	until time.Time
+}
+
+func (l *streamWaits) add(st *stream, what wait, until time.Time) *streamWait {
+	w := &streamWait{st, until}
+	l[what-1] = append(l[what-1], w)
+	return w
+}
+
+// first is when the first wait ends; zero: there is none.
+func (l *streamWaits) first() (first time.Time) {
+	for i := range l {
+		for len(l[i]) > 0 && l[i][0].st == nil {
+			l[i][0] = nil
+			l[i] = l[i][1:]
+		}
+		if len(l[i]) == 0 {
+			l[i] = nil
+		} else if until := l[i][0].until; first.IsZero() || until.Before(first) {
+			first = until
+		}
+	}
+	return first
+}
+
+// expire ends the waits that have lasted long enough.
+func (l *streamWaits) expire(now time.Time) {
+	for i := range l {
+		for len(l[i]) > 0 && (l[i][0].st == nil || !l[i][0].until.After(now)) {
+			w := l[i][0]
+			l[i] = l[i][1:]
 			if w.st != nil {
 				w.st.expired()
 			}
 		}
 	}
-	m.armWaits()
 }
 
 // Expired is the end of a timer.
@@ -308,7 +326,8 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 				m.end()
 			}
 		case waitTimer:
-			m.expireWaits()
+			m.waits.expire(m.t.sys.Now())
+			m.setWaitTimer()
 		case silentTimer:
 			m.leaveIfSilent()
 		case barredTimer:

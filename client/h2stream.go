@@ -200,7 +200,8 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		x.finish(r, nil)
 		return h2.NoError
 	}
-	b := &body{exchange: st, call: x, response: r, credit: max(1, min(st.m.t.mux.Window, maxBodyBuffer)/2)}
+	b := &body{exchange: st, call: x, response: r, throttling: throttling{credit: max(1, min(st.m.t.mux.Window,
+		maxBodyBuffer)/2)}}
 	r.Body = b
 	decompress(x, r)
 	if !x.settle(b) {

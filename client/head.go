@@ -136,8 +136,8 @@ func trailerNames(trailer http.Header) string {
 	return strings.Join(names, ",")
 }
 
-// appendFields appends a caller's fields in order of their names. Those of a head are without the ones
-// that the Transport writes itself.
+// appendFields appends a caller's fields in order of their names. Those of a head are without the
+// ones that the Transport writes itself.
 func appendFields(dst []byte, h http.Header, t trace, ofHead bool) []byte {
 	var few [16]string
 	names := few[:0]

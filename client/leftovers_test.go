@@ -18,7 +18,7 @@ func Leftovers(t *Transport) (left []string) {
 	defer t.mu.Unlock()
 	for k, h := range t.pool.hosts {
 		left = append(left, fmt.Sprintf("host %v: %d connections, %d dials, %d waiting", k, h.conns, h.dialling,
-			h.waiting))
+			h.calls.waiting))
 	}
 	if t.pool.queued != 0 || t.pool.idle != 0 || len(t.cancels) != 0 {
 		left = append(left, fmt.Sprintf("%d queued, %d idle, %d with a Cancel channel", t.pool.queued, t.pool.idle,
@@ -33,12 +33,12 @@ func PoolOf(t *Transport) (lines []string) {
 	defer t.pool.mu.Unlock()
 	for k, h := range t.pool.hosts {
 		spares := 0
-		for s := h.spares; s != nil; s = s.newer {
+		for s := h.spares.oldest; s != nil; s = s.newer {
 			spares++
 		}
 		line := fmt.Sprintf("%v: %d wait, %d of them dialled; %d dials, %d spare, %d at once; %d places, %d drain; "+
 			"%d idle", k,
-			h.waiting, h.dialled, h.dialling, spares, h.atOnce, h.conns, h.draining, len(h.idle))
+			h.calls.waiting, h.calls.dialled, h.dialling, spares, h.atOnce, h.conns, h.draining, len(h.idle))
 		for _, m := range h.muxes {
 			line += fmt.Sprintf("; HTTP/2: %d free, proven %v", m.free, m.proven)
 		}

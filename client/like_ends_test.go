@@ -252,7 +252,7 @@ func TestQueueOfAHungDialIsEmpty(t *testing.T) {
 			t.Errorf("%d requests wait", p.queued)
 		}
 		for _, h := range p.hosts {
-			if h.waiting != 0 || h.first != nil || h.conns > 1 {
+			if h.calls.waiting != 0 || h.calls.first != nil || h.conns > 1 {
 				t.Errorf("%+v", h)
 			}
 		}

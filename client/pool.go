@@ -56,28 +56,66 @@ type host struct {
 	mayH2 bool     // its connections may speak HTTP/2
 	spoke protocol // by the latest connection
 
-	first, last *Call // the calls that wait, in order
-	undialled   *Call // no call before it waits without a dial
-	waiting     int   // calls that wait
-	dialled     int   // calls that wait and have a dial of their own
+	calls  callQueue
+	delays *delays // calls that are to be sent again later; nil: there are none
 
-	dialling    int        // dials under way
-	spares      *spare     // of these, the ones without a call, the oldest first
-	newestSpare *spare     // the newest of them
-	idle        []*conn    // HTTP/1 connections without a call; the one that was used last is taken first
-	muxes       []*muxConn // HTTP/2 connections that take calls
-	unproven    int        // of these, the ones whose server has not sent its SETTINGS
+	dialling int // dials under way
+	spares   spares
+	idle     []*conn    // HTTP/1 connections without a call; the one that was used last is taken first
+	muxes    []*muxConn // HTTP/2 connections that take calls
+	unproven int        // of these, the ones whose server has not sent its SETTINGS
 
-	conns    int // places taken of MaxConnsPerHost: dials and connections
-	draining int // connections that take no place, because they carry no further call
-
-	toDrain []*pooled // connections that are to be among them when there are fewer
-
-	delays  *delays   // calls that are to be sent again later; nil: there are none
+	places
 	atOnce  int       // dials that may be under way while HTTP/2 is possible
 	raiseAt time.Time // when there may be one more; zero: no call waits for that
-	due     time.Time // when the clock looks at the host; zero: it does not
-	index   int       // in the clock
+	alarm
+}
+
+// places are those of MaxConnsPerHost.
+type places struct {
+	conns    int       // that are taken, by dials and connections
+	draining int       // connections that take no place, because they carry no further call
+	toDrain  []*pooled // connections that are to be among them when there are fewer
+}
+
+// A callQueue has the calls of a host that wait, in order.
+type callQueue struct {
+	first, last *Call
+	undialled   *Call // no call before it waits without a dial
+	waiting     int   // how many
+	dialled     int   // of these, the ones that have a dial of their own
+}
+
+func (q *callQueue) push(x *Call) {
+	x.waits, x.prev, x.next = true, q.last, nil
+	if q.last != nil {
+		q.last.next = x
+	} else {
+		q.first = x
+	}
+	q.last = x
+	if q.undialled == nil {
+		q.undialled = x
+	}
+	q.waiting++
+}
+
+func (q *callQueue) remove(x *Call) {
+	if q.undialled == x {
+		q.undialled = x.next
+	}
+	if x.prev != nil {
+		x.prev.next = x.next
+	} else {
+		q.first = x.next
+	}
+	if x.next != nil {
+		x.next.prev = x.prev
+	} else {
+		q.last = x.prev
+	}
+	x.waits, x.next, x.prev = false, nil, nil
+	q.waiting--
 }
 
 type protocol uint8
@@ -121,7 +159,8 @@ func (p *pool) hostFor(k hostKey) *host {
 
 // forget drops a host that has nothing.
 func (p *pool) forget(h *host) {
-	used := h.conns > 0 || h.waiting > 0 || h.draining > 0 || h.dialling > 0 || h.delays != nil && h.delays.calls > 0
+	used := h.conns > 0 || h.calls.waiting > 0 || h.draining > 0 || h.dialling > 0 || h.delays != nil &&
+		h.delays.calls > 0
 	if !used && p.hosts[h.key] == h {
 		delete(p.hosts, h.key)
 	}
@@ -197,8 +236,8 @@ func (p *pool) acquire(x *Call, key hostKey) {
 
 // arrange sees to it that something is under way for each call that waits for h.
 func (p *pool) arrange(h *host) (do todo) {
-	left := h.waiting // calls for which no stream is free
-	fixed := false    // another connection would be of no use
+	left := h.calls.waiting // calls for which no stream is free
+	fixed := false          // another connection would be of no use
 	for _, m := range h.muxes {
 		if m.free > 0 && left > 0 {
 			do.notify(m)
@@ -206,14 +245,14 @@ func (p *pool) arrange(h *host) (do todo) {
 		}
 		fixed = fixed || m.proven && p.t.strict()
 	}
-	if h.waiting == 0 {
+	if h.calls.waiting == 0 {
 		h.resetAtOnce()
 	}
-	for h.spares != nil && h.spoke == spokeHTTP2 && left <= 0 { // what they would make is of no use
-		do.cancels = append(do.cancels, p.cancel(h.spares.dialing))
+	for h.spares.oldest != nil && h.spoke == spokeHTTP2 && left <= 0 { // what they would make is of no use
+		do.cancels = append(do.cancels, p.cancel(h.spares.oldest.dialing))
 	}
 	raise, short := false, false
-	for !fixed && !raise && !short && left > h.dialled {
+	for !fixed && !raise && !short && left > h.calls.dialled {
 		switch most := p.t.MaxConnsPerHost; {
 		case most > 0 && h.conns >= most:
 			if d := p.givesWay(h); d != nil {
@@ -221,7 +260,7 @@ func (p *pool) arrange(h *host) (do todo) {
 			} else {
 				short = true
 			}
-		case h.mayH2 && h.spoke != spokeHTTP1 && h.dialled+h.unproven >= h.atOnce:
+		case h.mayH2 && h.spoke != spokeHTTP1 && h.calls.dialled+h.unproven >= h.atOnce:
 			raise = true
 		default:
 			do.dials = append(do.dials, p.dial(h))
@@ -240,18 +279,18 @@ func (p *pool) arrange(h *host) (do todo) {
 
 // resetAtOnce has the next call without a stream wait for hedgeAfter once, however many dials and
 // connections hang.
-func (h *host) resetAtOnce() { h.atOnce = max(1, h.dialled+h.unproven) }
+func (h *host) resetAtOnce() { h.atOnce = max(1, h.calls.dialled+h.unproven) }
 
 // dial begins the dial of the first call that waits without one.
 func (p *pool) dial(h *host) *dialing {
-	x := h.undialled
+	x := h.calls.undialled
 	for x.dial != nil {
 		x = x.next
 	}
-	h.undialled = x.next
+	h.calls.undialled = x.next
 	h.dialling++
 	h.conns++
-	h.dialled++
+	h.calls.dialled++
 	d := newDialing(p.t, h, x)
 	d.x, x.dial = x, d
 	x.setPhase(Dialing)
@@ -262,50 +301,25 @@ func (p *pool) dial(h *host) *dialing {
 func (p *pool) take(d *dialing) {
 	if x := d.x; x != nil {
 		d.x, x.dial = nil, nil
-		d.host.dialled--
+		d.host.calls.dialled--
 	}
 }
 
 // The queue of a host.
 
 func (p *pool) push(h *host, x *Call) {
-	x.waits, x.prev, x.next = true, h.last, nil
-	if h.last != nil {
-		h.last.next = x
-	} else {
-		h.first = x
-	}
-	h.last = x
-	if h.undialled == nil {
-		h.undialled = x
-	}
-	h.waiting++
+	h.calls.push(x)
 	p.queued++
 }
 
 func (p *pool) remove(x *Call) {
-	h := x.host
-	if h.undialled == x {
-		h.undialled = x.next
-	}
-	if x.prev != nil {
-		x.prev.next = x.next
-	} else {
-		h.first = x.next
-	}
-	if x.next != nil {
-		x.next.prev = x.prev
-	} else {
-		h.last = x.prev
-	}
-	x.waits, x.next, x.prev = false, nil, nil
-	h.waiting--
+	x.host.calls.remove(x)
 	p.queued--
 }
 
 // next takes the first call that waits out of the queue, or returns nil. Its dial becomes a spare.
 func (p *pool) next(h *host) *Call {
-	x := h.first
+	x := h.calls.first
 	if x == nil {
 		return nil
 	}
@@ -441,44 +455,43 @@ type spare struct {
 	older, newer *spare
 }
 
-// spare keeps a dial that has no call. For hold it gives its place to none.
-func (p *pool) spare(d *dialing, hold time.Duration) {
-	h, now := d.host, p.t.sys.Now()
-	s := &spare{dialing: d, older: h.newestSpare}
-	s.givesWay, s.until = now.Add(hold), now.Add(spareTimeout)
-	d.spare = s
-	if s.older != nil {
+// spares are those of a host.
+type spares struct{ oldest, newest *spare }
+
+func (l *spares) add(s *spare) {
+	if s.older = l.newest; s.older != nil {
 		s.older.newer = s
 	} else {
-		h.spares = s
+		l.oldest = s
 	}
-	h.newestSpare = s
-	p.schedule(h, false)
+	l.newest = s
 }
 
-// adopt takes d out of the spares, if it is one.
-func (p *pool) adopt(d *dialing) {
-	h, s := d.host, d.spare
-	if s == nil {
-		return
-	}
-	d.spare = nil
+func (l *spares) remove(s *spare) {
 	if s.older != nil {
 		s.older.newer = s.newer
 	} else {
-		h.spares = s.newer
+		l.oldest = s.newer
 	}
 	if s.newer != nil {
 		s.newer.older = s.older
 	} else {
-		h.newestSpare = s.older
+		l.newest = s.older
 	}
+}
+
+// spare keeps a dial that has no call. For hold it gives its place to none.
+func (p *pool) spare(d *dialing, hold time.Duration) {
+	now := p.t.sys.Now()
+	d.spare = &spare{dialing: d, givesWay: now.Add(hold), until: now.Add(spareTimeout)}
+	d.host.spares.add(d.spare)
+	p.schedule(d.host, false)
 }
 
 // givesWay takes the place of a spare that has had its time, for a call that needs it.
 func (p *pool) givesWay(h *host) *dialing {
 	now := p.t.sys.Now()
-	for s := h.spares; s != nil; s = s.newer {
+	for s := h.spares.oldest; s != nil; s = s.newer {
 		if !now.Before(s.givesWay) {
 			return p.cancel(s.dialing)
 		}
@@ -501,7 +514,10 @@ func (p *pool) ends(d *dialing, how dialState) bool {
 	d.state = how
 	d.host.dialling--
 	p.take(d)
-	p.adopt(d)
+	if d.spare != nil {
+		d.host.spares.remove(d.spare)
+		d.spare = nil
+	}
 	return true
 }
 
@@ -806,6 +822,12 @@ func (p *pool) closeIdle() (conns []*conn, muxes []*muxConn) {
 
 // The clock.
 
+// An alarm is when the clock looks at a host.
+type alarm struct {
+	due   time.Time // zero: it does not
+	index int       // in the clock
+}
+
 // A clock is a goroutine that looks at hosts when they are due: to raise atOnce, and to end
 // spares. It runs only while some host is due.
 type clock struct {
@@ -836,7 +858,7 @@ func (p *pool) schedule(h *host, short bool) {
 	if first := h.delays.first(); due.IsZero() || !first.IsZero() && first.Before(due) {
 		due = first
 	}
-	for s := h.spares; s != nil; s = s.newer {
+	for s := h.spares.oldest; s != nil; s = s.newer {
 		if due.IsZero() || s.until.Before(due) {
 			due = s.until
 		}
@@ -902,7 +924,7 @@ func (p *pool) passes(h *host, now time.Time) (do todo) {
 		h.raiseAt = time.Time{} // arrange sets it anew if that is not enough
 	}
 	var ended []*dialing
-	for s := h.spares; s != nil && !s.until.After(now); s = h.spares {
+	for s := h.spares.oldest; s != nil && !s.until.After(now); s = h.spares.oldest {
 		ended = append(ended, p.cancel(s.dialing))
 	}
 	again := h.delays.over(now)

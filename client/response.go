@@ -9,6 +9,9 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
+// maxFields is how many fields a head may have.
+const maxFields = 16_384
+
 // newResponse is the response without its body.
 func newResponse(req *http.Request, isHead bool, head *h1.ResponseHead) *http.Response {
 	r := &http.Response{

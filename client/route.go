@@ -57,3 +57,15 @@ func canonicalAddr(u *url.URL) string {
 	}
 	return net.JoinHostPort(host, port)
 }
+
+// upgrades reports whether the request asks for another protocol.
+func upgrades(r *http.Request) bool {
+	for _, v := range r.Header["Connection"] {
+		for option := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(option), "upgrade") && len(r.Header["Upgrade"]) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

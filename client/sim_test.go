@@ -97,7 +97,7 @@ func simulateClients(t *testing.T, seed uint64, results map[string]int) {
 	w.Run()
 	w.Check(t)
 	for k, h := range tr.pool.hosts {
-		t.Errorf("host %v: %d connections, %d dials, %d waiting", k, h.conns, h.dialling, h.waiting)
+		t.Errorf("host %v: %d connections, %d dials, %d waiting", k, h.conns, h.dialling, h.calls.waiting)
 	}
 }
 

@@ -22,8 +22,6 @@ import (
 const (
 	// defaultHeadBytes is Transport.MaxResponseHeaderBytes for 0, as in net/http.
 	defaultHeadBytes = 10 << 20
-	// maxFields is how many fields a head may have.
-	maxFields = 16_384
 	// blockTimeout bounds an HTTP/2 field block, behind which all of a connection waits, unless
 	// ResponseHeaderTimeout is shorter.
 	blockTimeout = time.Minute
@@ -123,6 +121,8 @@ type Transport struct {
 
 	transportState
 }
+
+var _ http.RoundTripper = (*Transport)(nil)
 
 // transportState is what a Transport has once it has been used.
 type transportState struct {
