@@ -130,21 +130,19 @@ type myriadAddr interface {
 
 // worldOptions are what a seed draws.
 type worldOptions struct {
-	faults     sim.Options
-	config     push.Config
-	tokens     bool
-	tokenLife  time.Duration
-	steps      int
-	sockets    int
-	events     int
-	redis      int
-	protobufs  bool
-	slowHooks  bool
-	badHooks   bool // hooks refuse
-	panics     bool
-	reload     bool
-	looseRates bool
-	two        bool // there are two nodes
+	faults    sim.Options
+	config    push.Config
+	tokens    bool
+	tokenLife time.Duration
+	steps     int
+	sockets   int
+	events    int
+	redis     int
+	slowHooks bool
+	badHooks  bool // hooks refuse
+	panics    bool
+	reload    bool
+	two       bool // there are two nodes
 }
 
 const worldSecret = "a secret that is long enough for HS256"

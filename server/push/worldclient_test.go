@@ -182,7 +182,6 @@ type socketClient struct {
 	gone     bool   // stays away
 	closed   string // why the server has closed the last connection
 	opened   time.Time
-	acked    map[string]bool // by channel: subscriptions that ended since the last judge
 }
 
 // A command is one whose reply has not come.

@@ -53,7 +53,7 @@ func TestConfigurationOrder(t *testing.T) {
 		"*string": {"one", "two", "three"}, "*[]string": {"one", "two", "three"}, "*int": {"11", "12", "13"},
 		"*time.Duration": {"11s", "12s", "13s"}, "*bool": {"true", "true", "true"},
 		"*slog.Level":     {"debug", "warn", "error"},
-		"*main.logFormat": {"json", "json", "json"}, "*[]push.Namespace": {"name=one", "name=two", "name=three"},
+		"*main.logFormat": {"json", "json", "json"}, "*[]policy.Namespace": {"name=one", "name=two", "name=three"},
 		"*main.fileMode": {"0600", "0660", "666"}, "*[]netip.Prefix": {"10.0.0.0/8", "fd00::/8", "192.0.2.1"},
 		"*push.Rate": {"11/1s", "12/1m", "13/1h"},
 	}
