@@ -127,14 +127,6 @@ func (f *fakeTransport) Send(m *hub.Message) error {
 	return nil
 }
 
-// readOn has a stuck peer read what has been queued for it.
-func (f *fakeTransport) readOn() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.sent = append(f.sent, f.unread...)
-	f.stuck, f.bytes, f.unread = false, 0, nil
-}
-
 // frame is a message from the peer.
 func (f *fakeTransport) frame(p []byte) { runMessage(f.s, p) }
 
@@ -182,12 +174,6 @@ func (f *fakeTransport) want(t *testing.T, what string, messages ...string) {
 	if !slices.Equal(got, messages) {
 		t.Errorf("%s: received\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(messages, "\n  "))
 	}
-}
-
-func (f *fakeTransport) isClosed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closed != nil
 }
 
 // wantClosed checks that the server has closed the connection with d.

@@ -93,7 +93,6 @@ type world struct {
 	accepted  map[int]string // the channels of publications that the server has accepted, by id
 	refused   map[int]string // likewise for those that it must not have made
 	forgotten map[string]int // by channel: how much of its log RemoveHistory has dropped
-	usedKeys  []string       // of idempotent publications
 	stopping  bool
 	trace     []string // what has happened, for a failed test
 }
