@@ -35,6 +35,8 @@ type calmWorld struct {
 
 func newCalmWorld(t *testing.T) *calmWorld {
 	t.Helper()
+	procs := runtime.GOMAXPROCS(1) // see simContext.end
+	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
 	x := &calmWorld{t: t, w: sim.New(1, sim.Calm())}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: x.w, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
