@@ -136,7 +136,8 @@ func TestDownloadLeavesRoom(t *testing.T) {
 		{name: "put into the background", download: []string{"priority", "u=0"}, update: "u=7"},
 		{name: "one after the other", download: []string{"priority", "u=3"}, small: []string{"priority", "u=3"},
 			first: true},
-		{name: "download urgent", download: []string{"priority", "u=0"}, small: []string{"priority", "u=7"}, first: true},
+		{name: "download urgent", download: []string{"priority", "u=0"}, small: []string{"priority", "u=7"},
+			first: true},
 		{name: "made incremental", download: []string{"priority", "u=3"}, small: []string{"priority", "u=3"},
 			update: "u=3, i"},
 	} {
