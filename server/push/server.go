@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/myriad-go/myriad/server/push/hub"
 
@@ -169,7 +168,6 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
 		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
-		Tick: func(now time.Time) { s.sampler.tick(now) },
 	})
 	if err != nil {
 		if own {
@@ -191,6 +189,7 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 	}
 	s.handler = guard(s.routeClients, s.routeAdmin)
 	s.clients, s.admin = guard(s.routeClients), guard(s.routeAdmin)
+	s.hub.StartClock(s.sampler.tick)
 	return s, nil
 }
 

@@ -55,7 +55,7 @@ func TestConfigurationOrder(t *testing.T) {
 		"*slog.Level":     {"debug", "warn", "error"},
 		"*main.logFormat": {"json", "json", "json"}, "*[]policy.Namespace": {"name=one", "name=two", "name=three"},
 		"*main.fileMode": {"0600", "0660", "666"}, "*[]netip.Prefix": {"10.0.0.0/8", "fd00::/8", "192.0.2.1"},
-		"*push.Rate": {"11/1s", "12/1m", "13/1h"},
+		"*policy.Rate": {"11/1s", "12/1m", "13/1h"},
 	}
 	for _, o := range options {
 		kind := fmt.Sprintf("%T", o.field(new(settings)))

@@ -36,6 +36,7 @@ func benchNode(b *testing.B) *Hub {
 	if err != nil {
 		b.Fatal(err)
 	}
+	n.StartClock(nil)
 	b.Cleanup(func() { n.close() })
 	return n
 }

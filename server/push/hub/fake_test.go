@@ -123,6 +123,7 @@ func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
 		f(n)
 	}
 	n.open(testDoors())
+	n.StartClock(nil)
 	t.Cleanup(func() {
 		for _, s := range n.wheel.all() {
 			s.t.(*fakeTransport).hangUp()

@@ -78,10 +78,8 @@ type Config struct {
 	// web.Detached.
 	OpenStream func(w http.ResponseWriter) (ResponseStream, error)
 	Logger     *slog.Logger
-	// Console says that there is a console, which shows the latest refusals. Tick is called about
-	// every 250 ms, one call at a time; nil: nothing is.
+	// Console says that there is a console, which shows the latest refusals.
 	Console bool
-	Tick    func(now time.Time)
 }
 
 // A Hub is one node of a push server, without the calls of programs: sessions, channels, bus and
@@ -115,9 +113,8 @@ type Hub struct {
 	openStream func(w http.ResponseWriter) (ResponseStream, error)
 
 	console  bool
-	onTick   func(now time.Time) // or nil
-	slowest  slowLog             // disconnected clients
-	droppers slowLog             // clients that missed publications under a policy that drops
+	slowest  slowLog // disconnected clients
+	droppers slowLog // clients that missed publications under a policy that drops
 	refusals refusals
 
 	random random
@@ -141,8 +138,8 @@ type Hub struct {
 	goneOnce sync.Once     // closes lastGone
 }
 
-// New returns a hub whose clock runs. The caller opens the doors with it. It returns an error
-// if the doors have more forms than Door allows.
+// New returns a hub whose clock stands still. The caller opens the doors with it, and then calls
+// StartClock. It returns an error if the doors have more forms than Door allows.
 func New(c Config) (*Hub, error) {
 	if err := errors.Join(checkForms(c.Doors), c.Rates.Check()); err != nil {
 		return nil, err
@@ -152,7 +149,7 @@ func New(c Config) (*Hub, error) {
 		timing: c.Timing.withDefaults(), clock: c.Clock, log: c.Logger, version: c.Version, onRPC: guardedRPC(c.RPC),
 		onMessage: guardedMessage(c.Message, c.Logger), hooks: c.Hooks.guarded(), remember: c.Hooks.any() ||
 			c.RPC != nil || c.Message != nil,
-		keys: c.Keys, origins: c.Origins, console: c.Console, onTick: c.Tick, random: random{c.Random},
+		keys: c.Keys, origins: c.Origins, console: c.Console, random: random{c.Random},
 	}
 	h.id = h.random.newClientID()
 	h.pool = workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
@@ -165,18 +162,17 @@ func New(c Config) (*Hub, error) {
 	return h, nil
 }
 
-// open starts the hub's clock. close stops it.
 func (h *Hub) open(doors []Door) {
 	h.local, _ = h.bus.(bus.Local)
 	h.channels = newChannels(h)
 	h.wheel = newWheel(h.clock.Now())
 	h.forms = newForms(doors)
 	h.lastGone = make(chan struct{})
-	h.schedule()
 }
 
-// schedule sweeps the wheel after one slot, and again until the node is closed.
-func (h *Hub) schedule() {
+// StartClock lets the hub's time run, until Shutdown: sessions have their pings and deadlines. tick
+// is called about every 250 ms, one call at a time; nil: nothing is. It is called once.
+func (h *Hub) StartClock(tick func(now time.Time)) {
 	h.timerMu.Lock()
 	defer h.timerMu.Unlock()
 	if h.closed {
@@ -184,10 +180,10 @@ func (h *Hub) schedule() {
 	}
 	h.stopTimer = h.clock.AfterFunc(wheelSlot, func() {
 		h.wheel.sweep(h.clock.Now())
-		if h.onTick != nil {
-			h.onTick(h.clock.Now())
+		if tick != nil {
+			tick(h.clock.Now())
 		}
-		h.schedule()
+		h.StartClock(tick)
 	})
 }
 
@@ -392,7 +388,9 @@ func (h *Hub) close() error {
 		return nil
 	}
 	h.closed = true
-	h.stopTimer()
+	if h.stopTimer != nil {
+		h.stopTimer()
+	}
 	h.timerMu.Unlock()
 	h.wheel.sweeping.Lock() // waits for a running sweep
 	defer h.wheel.sweeping.Unlock()
