@@ -47,7 +47,7 @@ func AppendField(dst []byte, name, value string) []byte {
 	dst = append(dst, name...)
 	dst = append(dst, ": "...)
 	start := len(dst)
-	if dst = append(dst, trimString(value)...); text(dst, start) < len(dst) {
+	if dst = append(dst, trim(value)...); text(dst, start) < len(dst) {
 		dst = appendClean(dst[:start], value)
 	}
 	return append(dst, "\r\n"...)
@@ -94,14 +94,4 @@ func appendClean(dst []byte, value string) []byte {
 		}
 	}
 	return append(dst, trim(clean)...)
-}
-
-func trimString(s string) string {
-	for len(s) > 0 && isSpace(s[0]) {
-		s = s[1:]
-	}
-	for len(s) > 0 && isSpace(s[len(s)-1]) {
-		s = s[:len(s)-1]
-	}
-	return s
 }

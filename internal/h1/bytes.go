@@ -126,7 +126,7 @@ func fold(p []byte, lower string) bool {
 }
 
 // trim cuts optional whitespace (RFC 9110 section 5.6.3) from both ends.
-func trim(p []byte) []byte {
+func trim[T ~string | ~[]byte](p T) T {
 	for len(p) > 0 && isSpace(p[0]) {
 		p = p[1:]
 	}

@@ -2,38 +2,6 @@ package h1
 
 import "strconv"
 
-// Limits bounds one head or one trailer section. The zero value means the defaults; a negative
-// value counts as zero. Beyond HeadBytes or Fields a head is refused with 431, beyond LineBytes
-// with 414, as soon as that is certain.
-type Limits struct {
-	HeadBytes int // all of the head with its final CRLF; default DefaultHeadBytes, at most MaxHeadBytes
-	LineBytes int // the request or status line without CRLF; default DefaultLineBytes
-	Fields    int // field lines; default DefaultFields
-}
-
-const (
-	DefaultHeadBytes = 64 << 10
-	DefaultLineBytes = 16 << 10 // RFC 9112 section 3 asks for 8,000 at least
-	DefaultFields    = 256
-	MaxHeadBytes     = 64 << 20 // what a larger Limits.HeadBytes is cut to
-
-	MaxEmptyLines = 4 // before a request line; the fifth is refused with ErrEmptyLines
-)
-
-func (l Limits) orDefaults() Limits {
-	if l.HeadBytes <= 0 {
-		l.HeadBytes = DefaultHeadBytes
-	}
-	if l.LineBytes <= 0 {
-		l.LineBytes = DefaultLineBytes
-	}
-	if l.Fields <= 0 {
-		l.Fields = DefaultFields
-	}
-	l.HeadBytes = min(l.HeadBytes, MaxHeadBytes)
-	return l
-}
-
 // An Error says why a message was refused. After one the connection cannot be trusted to be in
 // step: answer with Status (when the message was a request) and close.
 type Error struct {
