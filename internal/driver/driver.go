@@ -104,6 +104,9 @@ func (id ID) Loop() uint8        { return uint8(id >> 56) }
 func (id ID) Slot() uint32       { return uint32(id>>32) & (MaxSlots - 1) }
 func (id ID) Generation() uint32 { return uint32(id) }
 
+// Split is Slot and Generation.
+func (id ID) Split() (slot, generation uint32) { return id.Slot(), id.Generation() }
+
 // Events is what a driver tells its owner, from inside Poll only.
 type Events interface {
 	Accepted(listener ID, s Socket)

@@ -435,8 +435,9 @@ type view struct {
 
 // live finds the slot of an id, or nil if the id is stale or on its way out.
 func (d *Driver) live(id driver.ID) *slot {
-	s := d.slots.Row(id.Slot())
-	if s == nil || s.generation != id.Generation() || s.kind == kindFree || s.kind == kindClosing {
+	i, generation := id.Split()
+	s := d.slots.Row(i)
+	if s == nil || s.generation != generation || s.kind == kindFree || s.kind == kindClosing {
 		return nil
 	}
 	return s
@@ -614,18 +615,19 @@ func (d *Driver) Send(id driver.ID, c *buf.Chain) (queued int64) {
 		c.Release()
 		return 0
 	}
-	queued = int64(c.Len())
 	if s.out == nil {
-		if errno := d.write(s, c); errno != 0 {
+		left, errno := d.write(s, c)
+		if errno != 0 {
 			c.Release()
 			d.sendFailed(id, s, errno)
 			return 0
 		}
-		if queued = int64(c.Len()); queued == 0 {
+		if left == 0 {
 			return 0
 		}
 		d.startBacklog(id, s)
 	}
+	queued = int64(c.Len())
 	c.Pack(&s.out.chain)
 	return queued
 }
@@ -635,35 +637,35 @@ func (d *Driver) startBacklog(id driver.ID, s *slot) {
 	d.touch(id, s)
 }
 
-// write hands the chain to the kernel until it is empty or the kernel takes no more.
-func (d *Driver) write(s *slot, c *buf.Chain) unix.Errno {
-	for c.Len() > 0 {
-		n, asked, errno := d.writeOnce(int(s.fd), c)
+// write hands the chain to the kernel until it is empty or the kernel takes no more. It returns how
+// many bytes are left.
+func (d *Driver) write(s *slot, c *buf.Chain) (left int, errno unix.Errno) {
+	left = c.Len()
+	for left > 0 {
+		var n, asked int
+		if p := c.First(); len(p) == left {
+			asked = left
+			n, errno = rawWrite(int(s.fd), p)
+		} else {
+			d.vectors = c.Vectors(d.vectors[:0], vectorsPerWrite)
+			for _, p := range d.vectors {
+				asked += len(p)
+			}
+			n, errno = rawWritev(int(s.fd), d.vectors, &d.iovecs)
+			clear(d.vectors)
+		}
 		if n > 0 {
 			c.Discard(n)
+			left -= n
 		}
 		switch {
 		case errno == unix.EAGAIN || errno == 0 && n < asked:
-			return 0
+			return left, 0
 		case errno != 0 && errno != unix.EINTR:
-			return errno
+			return left, errno
 		}
 	}
-	return 0
-}
-
-func (d *Driver) writeOnce(fd int, c *buf.Chain) (n, asked int, errno unix.Errno) {
-	if p := c.First(); len(p) == c.Len() {
-		n, errno = rawWrite(fd, p)
-		return n, len(p), errno
-	}
-	d.vectors = c.Vectors(d.vectors[:0], vectorsPerWrite)
-	for _, p := range d.vectors {
-		asked += len(p)
-	}
-	n, errno = rawWritev(fd, d.vectors, &d.iovecs)
-	clear(d.vectors)
-	return n, asked, errno
+	return 0, 0
 }
 
 // sendFailed notes that the peer has gone. What it had sent before is still delivered, and reading
@@ -714,10 +716,9 @@ func (d *Driver) flushBacklog(id driver.ID, s *slot, ev driver.Events) {
 
 func (d *Driver) continueSending(s *slot) error {
 	b := s.out
-	if errno := d.write(s, &b.chain); errno != 0 {
+	if left, errno := d.write(s, &b.chain); errno != 0 {
 		return errno
-	}
-	if b.chain.Len() > 0 || b.file == nil {
+	} else if left > 0 || b.file == nil {
 		return nil
 	}
 	if err := b.sendFile(int(s.fd)); err != nil || b.left > 0 {
