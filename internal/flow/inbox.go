@@ -231,36 +231,21 @@ func (in *Inbox) Move(dst *buf.Chain) (tell bool) {
 	return in.tell()
 }
 
-// Full reports whether Put has said so, and neither Read nor Discard has told the loop to go on
-// since. L.
-func (in *Inbox) Full() bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.state&full != 0
+// A State is how an Inbox stands at one moment.
+type State struct {
+	Unread int   // bytes that Read has not taken
+	Err    error // why no more bytes come: io.EOF at the end in order, nil as long as more may come
+	Late   bool  // Interrupt was called last with an error
+	Full   bool  // Put has said so, and neither Read nor Discard has told the loop to go on since
 }
 
-// Interrupted reports whether Interrupt was called last with an error. L or H.
-func (in *Inbox) Interrupted() bool {
+// State returns how the Inbox stands. L or H.
+func (in *Inbox) State() State {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.late != nil
-}
-
-// Len returns the number of bytes that Read has not taken. L or H.
-func (in *Inbox) Len() int {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.data.Len()
+	return State{Unread: in.data.Len(), Err: in.err, Late: in.late != nil, Full: in.state&full != 0}
 }
 
 // Complete reports whether the last bytes have come in order, read or not. It takes no lock. L or
 // H.
 func (in *Inbox) Complete() bool { return in.complete.Load() }
-
-// Err returns why no more bytes come: io.EOF at the end in order, nil as long as more may come. L
-// or H.
-func (in *Inbox) Err() error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.err
-}

@@ -114,13 +114,9 @@ func TestInboxModel(t *testing.T) {
 					}
 				}
 			}
-			if in.Full() != m.full || in.Interrupted() != (m.late != nil) {
-				t.Fatalf("seed %d: full %v, interrupted %v; want %v, %v", seed, in.Full(), in.Interrupted(), m.full,
-					m.late)
-			}
-			if in.Len() != len(m.data) || in.Complete() != (m.err == io.EOF) || in.Err() != m.err {
-				t.Fatalf("seed %d: %d bytes, complete %v, %v; want %d, %v", seed, in.Len(), in.Complete(), in.Err(),
-					len(m.data), m.err)
+			want := State{Unread: len(m.data), Err: m.err, Late: m.late != nil, Full: m.full}
+			if got := in.State(); got != want || in.Complete() != (m.err == io.EOF) {
+				t.Fatalf("seed %d: %+v, complete %v; want %+v", seed, got, in.Complete(), want)
 			}
 		}
 		in.Discard()
@@ -175,7 +171,7 @@ func TestInboxBetweenGoroutines(t *testing.T) {
 				window += in.Credit()
 				full = window == 0
 			}
-			if n := in.Len(); n > high+300 {
+			if n := in.State().Unread; n > high+300 {
 				t.Fatalf("%d bytes are held", n)
 			}
 		}
@@ -274,7 +270,7 @@ func TestInboxMoveAndReset(t *testing.T) {
 	}
 	in.Put([]byte("x"), true)
 	in.Reset(8, true)
-	if in.Len() != 0 || in.Complete() || in.Err() != nil || in.Credit() != 0 {
+	if in.State() != (State{}) || in.Complete() || in.Credit() != 0 {
 		t.Error("Reset left something")
 	}
 }

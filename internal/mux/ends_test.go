@@ -57,7 +57,7 @@ func TestIncompleteFramesTakeWhatHasCome(t *testing.T) {
 	}
 	r.write([]byte(strings.Repeat("x", 1<<14)))
 	r.settle()
-	if n := r.conn.streams[1].in.Len(); n != 1<<14 {
+	if n := r.conn.streams[1].in.State().Unread; n != 1<<14 {
 		t.Errorf("%d bytes have come", n)
 	}
 }

@@ -361,8 +361,9 @@ func TestDribble(t *testing.T) {
 	}
 	r.settle()
 	s := r.conn.streams[1]
-	if s.in.Len() != 1<<15 || !s.in.Complete() || r.conn.act.partial != nil {
-		t.Errorf("%d bytes have come, complete: %v; %v is kept", s.in.Len(), s.in.Complete(), r.conn.act.partial)
+	if s.in.State().Unread != 1<<15 || !s.in.Complete() || r.conn.act.partial != nil {
+		t.Errorf("%d bytes have come, complete: %v; %v is kept", s.in.State().Unread, s.in.Complete(),
+			r.conn.act.partial)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestReadFrame(t *testing.T) {
 	}
 	r.write([]byte(strings.Repeat("x", 49_990)))
 	r.settle()
-	if n := r.conn.streams[1].in.Len(); n != 50_000 {
+	if n := r.conn.streams[1].in.State().Unread; n != 50_000 {
 		t.Errorf("%d bytes have come", n)
 	}
 	r.write(h2.AppendHeader(nil, 50_001, h2.Data, 0, 1))

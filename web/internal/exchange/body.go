@@ -133,7 +133,10 @@ func (b *Body) take(p []byte) (n int, tell bool, err error) {
 }
 
 // atEnd reports whether all has come and been read.
-func (b *Body) atEnd() bool { return b.In.Complete() && b.In.Len() == 0 }
+func (b *Body) atEnd() bool {
+	in := b.In.State()
+	return in.Err == io.EOF && in.Unread == 0
+}
 
 // Credit returns how many bytes have been read or dropped since the last call. On the loop.
 func (b *Body) Credit() int {
@@ -276,16 +279,17 @@ func (b *Body) Unread() []byte {
 func (b *Body) AwaitEnd() {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if b.In.Err() != nil || b.reading == readLate || b.expects() || b.isLong() || !b.x.HandOff() {
+	in := b.In.State()
+	if in.Err != nil || b.reading == readLate || b.expects() || b.isLong() || !b.x.HandOff() {
 		return
 	}
 	b.releaseLocked()
-	if b.In.Interrupted() {
+	if in.Late {
 		return
 	}
 	b.ReadBy = b.ReadBy.OrEarlier(b.x.Lane.Server.Now().After(StopTimeout))
 	b.x.Demand(DemandInput | DemandDeadline)
-	for b.In.Err() == nil && !b.In.Interrupted() {
+	for ; in.Err == nil && !in.Late; in = b.In.State() {
 		b.wait(true)
 	}
 }
@@ -296,19 +300,16 @@ func (b *Body) AwaitEnd() {
 // after the head of its answer. As with net/http, a body whose client expects 100 Continue must
 // have been read to its end.
 func (b *Body) BlocksReuse(over, duplex bool) bool {
-	if b == nil {
-		return false
-	}
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	switch {
+	switch in := b.In.State(); {
 	case b.expects():
 		return b.reading != readToEnd
 	case b.reading == readLate:
 		return true
-	case b.In.Complete():
+	case in.Err == io.EOF:
 		return false
-	case b.In.Err() != nil || b.In.Interrupted():
+	case in.Err != nil || in.Late:
 		return true
 	case !over && (b.reading != readNothing || duplex):
 		return b.Closed && b.isLong()
@@ -345,7 +346,7 @@ func (b *Body) HalfRead() bool {
 func (b *Body) Complete() bool { return b == nil || b.In.Complete() }
 
 // Full reports whether the loop should stop reading.
-func (b *Body) Full() bool { return b.In.Full() }
+func (b *Body) Full() bool { return b.In.State().Full }
 
 var errTooMuchLeft = errors.New("too much of the body was left unread")
 
@@ -363,7 +364,7 @@ func (b *Body) setReadBy(by Moment) {
 func (b *Body) Bound() Moment {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if b.In.Interrupted() {
+	if b.In.State().Late {
 		return Never
 	}
 	return b.ReadBy
@@ -374,7 +375,7 @@ func (b *Body) Bound() Moment {
 func (b *Body) Expire(now Moment) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if b.In.Interrupted() || !b.ReadBy.Passed(now) {
+	if b.In.State().Late || !b.ReadBy.Passed(now) {
 		return false
 	}
 	b.In.Interrupt(os.ErrDeadlineExceeded)
@@ -383,9 +384,7 @@ func (b *Body) Expire(now Moment) bool {
 
 // IsLate reports whether the time of the body has passed before it has come, and has not been moved
 // since.
-func (b *Body) IsLate() bool {
-	return b != nil && b.In.Interrupted()
-}
+func (b *Body) IsLate() bool { return b != nil && b.In.State().Late }
 
 var (
 	ErrTrailerEOF  = errors.New("http: unexpected EOF reading trailer")
@@ -407,7 +406,7 @@ func (b *Body) FailThen(err, then error) {
 }
 
 func (b *Body) failLocked(err, then error) {
-	if b.In.Err() == nil && b.reading != readLate {
+	if b.In.State().Err == nil && b.reading != readLate {
 		b.then = then
 		b.In.Fail(err)
 	}

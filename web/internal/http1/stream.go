@@ -204,11 +204,12 @@ func (x *Stream) OwnField(name string, values []string) (skip bool) {
 // SendHead implements exchange.Carrier.
 func (x *Stream) SendHead(next []byte, last bool) error {
 	w, e := &x.Out, &x.enc
-	if last && !x.Body.Complete() && !w.Said.Duplex && !x.ends() {
+	if last && x.Body != nil && !x.Body.Complete() && !w.Said.Duplex && !x.ends() {
 		x.Body.AwaitEnd()
 	}
 	// Content-Length, chunks, or the end of the connection (RFC 9112 section 6)
-	e.closeAfter = x.ends() || x.Body.BlocksReuse(x.Progress() == exchange.Finishing, w.Said.Duplex)
+	e.closeAfter = x.ends() ||
+		x.Body != nil && x.Body.BlocksReuse(x.Progress() == exchange.Finishing, w.Said.Duplex)
 	switch {
 	case !w.NeedsFrame():
 	case e.minor == 1 && w.Said.Coding != exchange.CodingIdentity:
