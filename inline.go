@@ -97,7 +97,11 @@ type connTask struct {
 // another goroutine now.
 func (t *tasks) run() bool {
 	l := t.loop
-	t.unsettled.since = t.look()
+	u := &t.unsettled
+	if u.tasks, u.looked = 0, l.clock; l.slept {
+		t.look()
+	}
+	u.since = u.looked
 	l.owner.NoteThread(len(t.list))
 	// The tasks that these lead to run in the next poll cycle, after other events: a peer that asks
 	// for a thousand things at once does not keep the others waiting for all of them. A loop that

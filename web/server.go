@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -332,7 +333,7 @@ func (s *Server) newState() (*state, error) {
 		MaxQueued: inlineQueue,
 		MaxAway:   most,
 		AllBack:   st.WakeWaiters,
-		NoRoom:    func(t dispatch.Task) { st.NoRoom(t.(exchange.Task).Base()) },
+		NoRoom:    st.NoRoom,
 	})
 	p := s.protocols()
 	st.http2.Init(&st.Server, s.HTTP2, head, s.Tunnels)
@@ -361,7 +362,7 @@ func (s *Server) settings() exchange.Settings {
 	}
 	return exchange.Settings{
 		ReadTimeout: s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
-		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout,
+		WriteTimeout: s.WriteTimeout, IdleTimeout: cmp.Or(s.IdleTimeout, s.ReadTimeout),
 		MaxBodyBytes: s.MaxBodyBytes, PipelineDepth: s.PipelineDepth, Queue: s.Queue,
 		ReuseRequests: s.ReuseRequests, Dispatch: s.Dispatch, ConnState: s.ConnState,
 		HasValues: s.BaseContext != nil || s.ConnContext != nil, MostAwake: awake,

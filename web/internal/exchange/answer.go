@@ -150,11 +150,15 @@ func (w *Response) WriteHeader(status int) {
 	case status < 200 && (status != http.StatusSwitchingProtocols || w.Framing == FramingStream):
 		w.informational(status)
 	default:
-		w.RefuseContinue()
-		w.Status = status
-		w.Head = headFixed
-		w.X.Carrier.Snapshot()
+		w.fix(status)
 	}
+}
+
+// fix fixes the head of the answer itself, with the header as it is now.
+func (w *Response) fix(status int) {
+	w.RefuseContinue()
+	w.Status, w.Head = status, headFixed
+	w.X.Carrier.Snapshot()
 }
 
 func (w *Response) setLastState(s *LastState) {
@@ -254,7 +258,7 @@ func (w *Response) Flush() error {
 		return http.ErrHijacked
 	}
 	if w.Head == HeadOpen {
-		w.WriteHeader(http.StatusOK)
+		w.fix(http.StatusOK)
 	}
 	var err error
 	switch {
@@ -538,7 +542,7 @@ func (w *Response) mayWrite(n int) error {
 		return w.failed
 	}
 	if w.Head == HeadOpen {
-		w.WriteHeader(http.StatusOK)
+		w.fix(http.StatusOK)
 	}
 	switch {
 	case n == 0:
@@ -638,7 +642,7 @@ func (w *Response) sendPieces(p []byte) (int, error) {
 // finish completes the answer when the handler has returned.
 func (w *Response) finish() error {
 	if w.Head == HeadOpen {
-		w.WriteHeader(http.StatusOK)
+		w.fix(http.StatusOK)
 	}
 	var err error
 	if w.Head == HeadSent {

@@ -1,15 +1,16 @@
 // Package exchange is one request and its answer: what net/http promises, whatever the version of
 // HTTP. Packages http1 and http2 above it are the versions; each of them carries exchanges.
 //
-// A loop makes an exchange of a head, and dispatches its handler (Lane.Dispatch). The handler gets
-// a Given for a ResponseWriter and a Body, which the loop feeds. What it writes is gathered and
-// framed by a Response, and sent by the Carrier. At its end the exchange goes back to the loop by
-// one step and one call (Exchange.Next). The table follows has all steps.
+// A loop makes an exchange of a head, and dispatches its handler (Exchange.Dispatch). The handler
+// gets a Given for a ResponseWriter and a Body, which the loop feeds. What it writes is gathered
+// and framed by a Response, and sent by the Carrier. At its end the exchange goes back to the loop
+// by one step and one call (Exchange.Next). The table follows has all steps.
 package exchange
 
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -26,6 +27,7 @@ import (
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/workers"
 )
 
 const (
@@ -120,6 +122,9 @@ func (s progress) Taken() bool { return s >= Upgrading }
 // A Carrier carries an exchange in one version of HTTP: *http1.Stream, *http2.Stream. What net/http
 // promises of an answer is decided above it, in response; a carrier only encodes it and sends it.
 type Carrier interface {
+	dispatch.Task // by the Exchange in it
+	exchange() *Exchange
+
 	// These run on the handler's goroutine. What they send they send by Response.SendWhenRoom,
 	// which waits where the handler may.
 
@@ -204,13 +209,39 @@ func (x *Exchange) Attach(c Carrier, k *Link) {
 	x.Out.X, x.Out.Said = x, &saidNothing
 }
 
-// A Task is a carrier as what is dispatched.
-type Task interface {
-	dispatch.Task
-	Base() *Exchange
+// Dispatch has the handler run: as an inline task, or with the others of this poll cycle on the
+// pool. complete: all of the body has come. On the loop.
+func (x *Exchange) Dispatch(complete bool) {
+	ln := x.Lane
+	x.Enter(Handling)
+	if complete && ln.Tasks.TryInline(x.Conn(), x.Carrier, x.Record()) {
+		x.Inlined = true
+		return
+	}
+	if !ln.Server.Load.begin() {
+		x.Decline(503, fmt.Sprintf("%d requests are being served", ln.Server.Load.most))
+		return
+	}
+	ln.Tasks.ToPool(x.Carrier)
 }
 
-func (x *Exchange) Base() *Exchange { return x }
+// Record is what is known of the route; nil: nothing, or it makes no difference. On the loop.
+func (x *Exchange) Record() *dispatch.Record {
+	if x.Lane.Server.Dispatch != dispatch.Auto {
+		return nil
+	}
+	if r := x.Lane.Routes.of(&x.Given.Request); r != nil {
+		return &r.Record
+	}
+	return nil
+}
+
+// NoRoom answers a request for which the pool's queue has no room. On the loop.
+func (s *Server) NoRoom(t dispatch.Task) {
+	s.Load.end()
+	t.(Carrier).exchange().Decline(503,
+		fmt.Sprintf("%d requests are waiting", OrDefault(s.Queue, workers.DefaultQueue)))
+}
 
 // Begin reports whether the handler is to run. It does not if its client has disconnected or, with
 // HTTP/2, reset the stream. Else a client could make the server work for nothing, as fast as it can
@@ -315,6 +346,8 @@ func (x *Exchange) date() string {
 	}
 	return x.Lane.Server.clock.at(x.Lane.Server.Engine.System().Now()).text
 }
+
+func (x *Exchange) exchange() *Exchange { return x }
 
 func (x *Exchange) Conn() *myriad.Conn { return x.Given.Ctx.Link.C }
 

@@ -3,7 +3,6 @@ package exchange
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -15,13 +14,14 @@ import (
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/tlsloop"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // Settings are those fields of a Server that exchanges and their connections need, whatever the
 // version of HTTP.
 type Settings struct {
-	ReadTimeout, ReadHeaderTimeout, WriteTimeout, IdleTimeout time.Duration
+	ReadTimeout, ReadHeaderTimeout, WriteTimeout time.Duration
+
+	IdleTimeout time.Duration // ReadTimeout, if the server has no other
 
 	MaxBodyBytes  int64
 	PipelineDepth int
@@ -67,14 +67,14 @@ type Lane struct {
 	Loop     *myriad.Loop
 	Tasks    *dispatch.Local // runs handlers
 	Routes   Routes
-	Begun    []Task   // what is to be dispatched when this read is over
-	Awake    []Served // the lane's connections, without those that hibernate
-	scratch  []byte   // where texts are put together
-	Asked    *Link    // whose request was the last; nil: it has gone
-	Address  string   // of its client, if that has been asked for again; else empty
-	Drained  bool     // Shutdown was called, or Close
-	Aborted  bool     // Close was called: what is opened yet is reset
-	Stopping bool     // the engine shuts down
+	Begun    []*Exchange // what is to be dispatched when this read is over
+	Awake    []Served    // the lane's connections, without those that hibernate
+	scratch  []byte      // where texts are put together
+	Asked    *Link       // whose request was the last; nil: it has gone
+	Address  string      // of its client, if that has been asked for again; else empty
+	Drained  bool        // Shutdown was called, or Close
+	Aborted  bool        // Close was called: what is opened yet is reset
+	Stopping bool        // the engine shuts down
 	// arrived is called for a connection that has come to HTTP, and counts as such.
 	Arrived func(c *myriad.Conn)
 }
@@ -158,11 +158,8 @@ func (k *Link) seen() net.Conn {
 	return k.C
 }
 
-// tlsState is what a request's TLS field points to, nil without TLS.
+// TLSState is what a request's TLS field points to, of a connection that is Secure.
 func (k *Link) TLSState() *tls.ConnectionState {
-	if !k.Secure {
-		return nil
-	}
 	if state := tlsloop.SharedState(k.C); state != nil {
 		return state
 	}
@@ -223,39 +220,6 @@ func (ln *Lane) Depart(k *Link) {
 
 // Crowded reports whether more are awake than may be.
 func (ln *Lane) Crowded() bool { return len(ln.Awake) > ln.Server.MostAwake }
-
-// Dispatch runs the exchange of t as an inline task, or with the others of this poll cycle on the
-// pool.
-func (ln *Lane) Dispatch(t Task, complete bool) {
-	x := t.Base()
-	x.Enter(Handling)
-	if complete && ln.Tasks.TryInline(x.Conn(), t, ln.RecordOf(x)) {
-		x.Inlined = true
-		return
-	}
-	if !ln.Server.Load.begin() {
-		x.Decline(503, fmt.Sprintf("%d requests are being served", ln.Server.Load.most))
-		return
-	}
-	ln.Tasks.ToPool(t)
-}
-
-// RecordOf is what is known of the route of x; nil: nothing, or it makes no difference.
-func (ln *Lane) RecordOf(x *Exchange) *dispatch.Record {
-	if ln.Server.Dispatch != dispatch.Auto {
-		return nil
-	}
-	if r := ln.Routes.of(&x.Given.Request); r != nil {
-		return &r.Record
-	}
-	return nil
-}
-
-// NoRoom answers a request for which the pool's queue has no room. On the loop.
-func (s *Server) NoRoom(x *Exchange) {
-	s.Load.end()
-	x.Decline(503, fmt.Sprintf("%d requests are waiting", OrDefault(s.Queue, workers.DefaultQueue)))
-}
 
 // An Overload is what happens to requests while as many handlers run as may: see web.Overload.
 type Overload uint8

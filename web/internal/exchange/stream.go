@@ -21,9 +21,9 @@ import (
 type Stream struct {
 	sink   Sink
 	noBody bool
-	cut    bool   // the answer has failed: nothing may follow it on an HTTP/1 connection
-	beat   uint32 // guarded by mu: an EventStream's keep-alive in milliseconds; 0: none
-	behind Task   // whose answer it is, if requests have lined up behind it; the loop's
+	cut    bool    // the answer has failed: nothing may follow it on an HTTP/1 connection
+	beat   uint32  // guarded by mu: an EventStream's keep-alive in milliseconds; 0: none
+	behind Carrier // whose answer it is, if requests have lined up behind it; the loop's
 
 	mu        sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
 	owed      bool       // the last chunk waits for room
@@ -183,10 +183,10 @@ func (s *Stream) Abort(err error) {
 func (s *Stream) Failed() bool { return s.cut }
 
 // LineUp notes whose answer s is, for requests that have lined up behind it. On the loop.
-func (s *Stream) LineUp(t Task) { s.behind = t }
+func (s *Stream) LineUp(x Carrier) { s.behind = x }
 
 // Behind is what LineUp was given, nil if no requests have lined up behind s. On the loop.
-func (s *Stream) Behind() Task { return s.behind }
+func (s *Stream) Behind() Carrier { return s.behind }
 
 // Look is the loop's after notify. It reports whether Close was called, and whether the end of the
 // body waits for room. If the keep-alive has changed, it sets the timer for that.

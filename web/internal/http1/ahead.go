@@ -295,7 +295,7 @@ func (h *Conn) lineUp(tail, x *Stream) {
 	tail.behind = x
 	if h.Lane.Server.PipelineDepth <= 1 {
 		tail.Chain, x.follows = x, true
-		h.Lane.Tasks.Follow(x, h.Lane.RecordOf(&x.Exchange))
+		h.Lane.Tasks.Follow(x, x.Record())
 		return
 	}
 	x.hold = new(hold)

@@ -314,7 +314,7 @@ func (h *Conn) bodyFailed(x *Stream, err error) {
 
 // dispatch runs the handler of x.
 func (h *Conn) dispatch(x *Stream, complete bool) {
-	if h.Lane.Dispatch(x, complete); x.Inlined {
+	if x.Dispatch(complete); x.Inlined {
 		x.Chain = nil // an inline task runs alone: those behind are dispatched when it has returned
 	}
 }
@@ -396,10 +396,11 @@ func (h *Conn) goOnBeside(x *Stream) {
 
 // answered goes on when the answer is complete and queued.
 func (h *Conn) answered(x *Stream) {
+	complete, late := x.Body.Complete(), x.Body.IsLate()
 	switch {
-	case x.enc.closeAfter || x.Body.IsLate():
+	case x.enc.closeAfter || late:
 		h.last = true
-	case h.FIN && !x.Body.Complete(): // the rest of it will not come
+	case h.FIN && !complete: // the rest of it will not come
 		h.last = true
 	case x.behind == nil && (h.Leaving() || h.Lane.Server.NoAlive.Load()):
 		h.last = true
@@ -407,7 +408,7 @@ func (h *Conn) answered(x *Stream) {
 	switch {
 	case h.last:
 		h.close()
-	case x.Body.Complete():
+	case complete:
 		h.finished()
 	case x.dec.remaining > exchange.MaxDiscard:
 		h.close()
@@ -445,9 +446,11 @@ func (h *Conn) goOn(x *Stream, by exchange.Moment) {
 	h.phase = phaseIdle
 	h.C.SetTimer(h.idleTime(by))
 	h.resume(h.paused)
-	h.takeAhead()
-	if h.aheadIsFull() {
-		h.pause(pauseAhead)
+	if h.Ahead != nil {
+		h.takeAhead()
+		if h.aheadIsFull() {
+			h.pause(pauseAhead)
+		}
 	}
 	switch {
 	case h.FIN && h.X == nil && h.phase != phaseClosing:

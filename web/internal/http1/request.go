@@ -39,7 +39,9 @@ func newStream(h *Conn, raw []byte, head *h1.Head) (x *Stream, status int, reaso
 	if head.Form == h1.Absolute || head.Form == h1.Authority {
 		req.Host = req.URL.Host // without percent-encoding
 	}
-	req.TLS = h.TLSState()
+	if h.Secure {
+		req.TLS = h.TLSState()
+	}
 	switch {
 	case !head.KeepAlive:
 		x.sequel = sequelNone

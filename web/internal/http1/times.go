@@ -91,7 +91,7 @@ func (h *Conn) idleTime(by exchange.Moment) time.Duration {
 	if h.sending = by != exchange.Never && h.C.QueuedTotal() > 0; h.sending {
 		return h.Until(by)
 	}
-	d := exchange.FirstOf(h.Lane.Server.IdleTimeout, h.Lane.Server.ReadTimeout)
+	d := max(0, h.Lane.Server.IdleTimeout)
 	if h.lately {
 		d = min(d, max(d/goneLooks, time.Second))
 	}

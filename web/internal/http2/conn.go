@@ -66,12 +66,12 @@ type Conn struct {
 	exchange.Link
 	mux.Conn
 	server   *Server
-	last     *exchange.LastState         // while the connection is lost; nil: no state function
-	timed    map[*Stream]exchange.Moment // streams that have a deadline, and when
-	detached map[*Stream]struct{}        // streams that a Stream or a Pipe has
-	due      exchange.Moment             // of streamTimer; never: it is not set
-	open     bool                        // there are streams
-	moved    bool                        // an HTTP/1 connection before, until the preface came
+	last     *exchange.LastState  // while the connection is lost; nil: no state function
+	timed    map[*Stream]struct{} // streams that have a deadline: Stream.until
+	detached map[*Stream]struct{} // streams that a Stream or a Pipe has
+	due      exchange.Moment      // of streamTimer; never: it is not set
+	open     bool                 // there are streams
+	moved    bool                 // an HTTP/1 connection before, until the preface came
 }
 
 // The timers besides those of mux.
@@ -126,9 +126,9 @@ func tooWeak(state *tls.ConnectionState) bool {
 func (h *Conn) Received(c *myriad.Conn, p []byte) {
 	h.Conn.Received(c, p)
 	ln := h.Lane
-	for _, t := range ln.Begun {
-		if x := t.Base(); x.Progress() == exchange.Waiting {
-			ln.Dispatch(t, x.Body.Complete())
+	for _, x := range ln.Begun {
+		if x.Progress() == exchange.Waiting {
+			x.Dispatch(x.Body.Complete())
 		}
 	}
 	clear(ln.Begun)
@@ -164,8 +164,7 @@ func (h *Conn) Idle() {
 
 // awaitRequest begins the time that a connection may be idle.
 func (h *Conn) awaitRequest() {
-	s := h.Lane.Server
-	h.Timers.Set(h.C, idleTimer, exchange.FirstOf(s.IdleTimeout, s.ReadTimeout))
+	h.Timers.Set(h.C, idleTimer, max(0, h.Lane.Server.IdleTimeout))
 }
 
 // Settings implements mux.Owner. As with net/http, the preface makes a connection idle, by way of
@@ -245,14 +244,18 @@ func (h *Conn) Expired(c *myriad.Conn) {
 
 // watch has x looked at when by has come; never: no more.
 func (h *Conn) watch(x *Stream, by exchange.Moment) {
+	if x.until == by {
+		return
+	}
+	x.until = by
 	if by == exchange.Never {
 		delete(h.timed, x)
 		return
 	}
 	if h.timed == nil {
-		h.timed = map[*Stream]exchange.Moment{}
+		h.timed = map[*Stream]struct{}{}
 	}
-	h.timed[x] = by
+	h.timed[x] = struct{}{}
 	if h.due == exchange.Never || by < h.due {
 		h.setDue(by)
 	}
@@ -268,13 +271,13 @@ func (h *Conn) lookAtStreams() {
 	now := h.Now()
 	h.due = exchange.Never
 	for _, x := range inOrder(h.timed) {
-		if h.timed[x].Passed(now) {
+		if x.until.Passed(now) {
 			x.deadlinePassed(now)
 		}
 	}
 	first := exchange.Never
-	for _, by := range h.timed {
-		first = first.OrEarlier(by)
+	for x := range h.timed {
+		first = first.OrEarlier(x.until)
 	}
 	if first != exchange.Never {
 		h.setDue(first)

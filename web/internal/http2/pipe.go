@@ -302,9 +302,6 @@ func (p *Pipe) tellEnd() {
 
 // serve does what was asked for.
 func (p *Pipe) serve() {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	phase, asked := p.phase, p.asked
 	if phase != pipeOffered {
@@ -377,7 +374,7 @@ func (p *Pipe) drained() {
 	switch {
 	case p.lives():
 		p.handler.Drained(p)
-	case p != nil && p.is(pipeOpen):
+	case p.is(pipeOpen):
 		p.ask(pipeDrained)
 	}
 }
@@ -425,7 +422,7 @@ func (p *Pipe) stopping() {
 // credit is how much has been taken since the last call. Until Tunnel has been called, what arrives
 // is the body's.
 func (p *Pipe) credit() int {
-	if p == nil || p.is(pipeOffered) {
+	if p.is(pipeOffered) {
 		return 0
 	}
 	n := max(0, p.consumed)
@@ -435,9 +432,6 @@ func (p *Pipe) credit() int {
 
 // end is the end of the stream. It reports whether it was a Pipe's.
 func (p *Pipe) end(err error) bool {
-	if p == nil {
-		return false
-	}
 	p.mu.Lock()
 	was := p.phase
 	p.phase = pipeOver

@@ -31,6 +31,7 @@ type Stream struct {
 	begun bool            // there is a request
 	apart bool            // the loop is done with the stream, which a Stream had kept
 	beat  exchange.Moment // of the Stream's next keep-alive; never: none
+	until exchange.Moment // when the connection looks at x, which is in Conn.timed then; never: not
 
 	parted atomic.Bool // one of loop and handler is done with a stream that a Stream or a Pipe has
 }
@@ -60,7 +61,7 @@ func (x *Stream) Head(head *h2.Head, last bool) h2.Code {
 	case limit > 0 && head.Length > limit:
 		x.Exchange.Decline(http.StatusRequestEntityTooLarge, "")
 	}
-	ln.Begun = append(ln.Begun, x)
+	ln.Begun = append(ln.Begun, &x.Exchange)
 	return h2.NoError
 }
 
@@ -81,7 +82,7 @@ func (x *Stream) Data(p []byte, last bool) {
 func (x *Stream) feed(p []byte, last bool) {
 	_ = x.Body.Add(p, last) // too much of it fails the Read
 	if last {
-		x.arm()
+		x.bodyComplete()
 	}
 }
 
@@ -98,7 +99,14 @@ func (x *Stream) Trailers(fields []hpack.Field) {
 		trailer.Add(f.Name, f.Value)
 	}
 	x.Body.End(trailer)
-	x.arm()
+	x.bodyComplete()
+}
+
+// bodyComplete ends the time that the body had.
+func (x *Stream) bodyComplete() {
+	if x.until != exchange.Never {
+		x.arm()
+	}
 }
 
 // Credit serves what the exchange wants, and returns how much of the body has been consumed.
@@ -107,7 +115,11 @@ func (x *Stream) Credit() int {
 		return 0
 	}
 	x.serve()
-	return x.Body.Credit() + x.pipe.credit()
+	n := x.Body.Credit()
+	if x.pipe != nil {
+		n += x.pipe.credit()
+	}
+	return n
 }
 
 // Room lets a handler that waits for room go on.
@@ -116,14 +128,16 @@ func (x *Stream) Room() {
 	if s := x.Stream(); s != nil {
 		s.Drained()
 	}
-	x.pipe.drained()
+	if x.pipe != nil {
+		x.pipe.drained()
+	}
 }
 
 // Ended is the end of the stream. If it did not come in order, the handler learns from its context,
 // its body and its writes.
 func (x *Stream) Ended(_ h2.Code, err error) {
 	x.h.watch(x, exchange.Never)
-	piped := x.pipe.end(err)
+	piped := x.pipe != nil && x.pipe.end(err)
 	switch {
 	case !x.begun:
 		x.s.Release()
@@ -158,7 +172,9 @@ func (x *Stream) serve() {
 	if s := x.Stream(); s != nil && !x.apart {
 		x.look(s)
 	}
-	x.pipe.serve()
+	if x.pipe != nil {
+		x.pipe.serve()
+	}
 }
 
 // look goes on with a Stream: when it has been closed, or its keep-alive has changed.
@@ -294,7 +310,9 @@ func (x *Stream) fill(head *h2.Head, last bool) bool {
 	}
 	req.Trailer = exchange.AnnouncedTrailer(req.Header)
 	req.RemoteAddr = x.Lane.AddressOf(&x.h.Link)
-	req.TLS = x.h.TLSState()
+	if x.h.Secure {
+		req.TLS = x.h.TLSState()
+	}
 	x.Out.Framing = exchange.FramingStream
 	x.Out.NoBody = req.Method == http.MethodHead
 	x.setBody(head, last, expects)
@@ -347,7 +365,9 @@ func (x *Stream) setDeadlines() {
 	if d := s.ReadTimeout; d > 0 && x.Body != nil {
 		x.Body.ReadBy = x.h.Now().After(d)
 	}
-	x.arm()
+	if s.WriteTimeout > 0 || s.ReadTimeout > 0 {
+		x.arm()
+	}
 }
 
 // arm has the connection look at x at the earliest of its deadlines.
