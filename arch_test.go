@@ -547,6 +547,46 @@ func TestArchitecturePage(t *testing.T) {
 	}
 }
 
+// The life of a request, on the same page, is told with functions that there are.
+func TestLifeOfARequest(t *testing.T) {
+	functions := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, decl := range s.file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || s.test() {
+				continue
+			}
+			name := s.file.Name.Name + "."
+			if f.Recv != nil {
+				ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
+					if id, is := n.(*ast.Ident); is {
+						name += id.Name + "."
+					}
+					return true
+				})
+			}
+			functions[name+f.Name.Name] = true
+		}
+	}
+	page, err := os.ReadFile("docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, life, _ := strings.Cut(string(page), "\n## The life of a request\n")
+	life, _, _ = strings.Cut(life, "\n## ")
+	told := toldFunction.FindAllStringSubmatch(life, -1)
+	for _, name := range told {
+		if !functions[name[1]] {
+			t.Errorf("docs/ARCHITECTURE.md: there is no function %s", name[1])
+		}
+	}
+	if len(told) < 80 {
+		t.Errorf("docs/ARCHITECTURE.md tells the life of a request with %d functions", len(told))
+	}
+}
+
+var toldFunction = regexp.MustCompile("`([a-z0-9]+(?:\\.[A-Za-z0-9]+)+)`")
+
 var requirement = regexp.MustCompile(`(?m)^(?:require )?\s*([a-z0-9.]+\.[a-z]+/\S+) v\S+(.*)$`)
 
 // requirements are the modules that a go.mod names; foreign modules that only other modules need
