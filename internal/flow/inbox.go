@@ -126,14 +126,15 @@ func (in *Inbox) Read(p []byte) (n int, tell bool, err error) {
 	n = in.data.CopyTo(p)
 	in.data.Discard(n)
 	in.owed += int32(n)
+	left := in.data.Len()
 	switch {
-	case in.data.Len() > 0:
+	case left > 0:
 	case n == 0 && in.err == nil:
 		err = in.late
 	case n == 0 || in.err == io.EOF:
 		err = in.err
 	}
-	return n, in.tell(), err
+	return n, in.tell(left), err
 }
 
 // creditShare is the part of the high mark that a crediting Inbox keeps to itself. What is consumed
@@ -141,18 +142,18 @@ func (in *Inbox) Read(p []byte) (n int, tell bool, err error) {
 // small part: all bodies together must not stop each other.
 const creditShare = 16
 
-// tell reports whether the loop has something to do, once each time. A crediting Inbox waits for
-// its share. After the end it waits until all has been read: this body needs no more window, but
-// the connection does.
-func (in *Inbox) tell() bool {
-	if in.state&full != 0 && in.data.Len() <= int(in.high)/2 {
+// tell reports whether the loop has something to do, once each time. left bytes are unread. A
+// crediting Inbox waits for its share. After the end it waits until all has been read: this body
+// needs no more window, but the connection does.
+func (in *Inbox) tell(left int) bool {
+	if in.state&full != 0 && left <= int(in.high)/2 {
 		in.state &^= full
 		return true
 	}
 	if in.state&(crediting|told) != crediting || in.owed == 0 {
 		return false
 	}
-	if in.owed < in.high/creditShare && (in.err == nil || in.data.Len() > 0) {
+	if in.owed < in.high/creditShare && (in.err == nil || left > 0) {
 		return false
 	}
 	in.state |= told
@@ -216,7 +217,7 @@ func (in *Inbox) Discard() (tell bool) {
 	in.data.Release()
 	in.state |= discarding
 	in.wake()
-	return in.tell()
+	return in.tell(0)
 }
 
 // Move is Discard for a caller that wants the unread bytes: it appends them to dst. They count as
@@ -228,7 +229,7 @@ func (in *Inbox) Move(dst *buf.Chain) (tell bool) {
 	in.data.Move(dst)
 	in.state |= discarding
 	in.wake()
-	return in.tell()
+	return in.tell(0)
 }
 
 // A State is how an Inbox stands at one moment.

@@ -166,7 +166,8 @@ func (o *Outbox) NextHead(dst []byte) (head []byte, ok, end, room bool) {
 	n := int(binary.BigEndian.Uint32(o.heads))
 	dst = append(dst, next[:n]...)
 	o.heads = append(o.heads[:0], next[n:]...)
-	return dst, true, o.takeEnd(), o.hasRoom()
+	end, room = o.took()
+	return dst, true, end, room
 }
 
 // Cut moves data to p, as much as there is and fits. end: the message ends with it. room: Put was
@@ -176,7 +177,8 @@ func (o *Outbox) Cut(p []byte) (n int, end, room bool) {
 	defer o.mu.Unlock()
 	n = o.data.CopyTo(p)
 	o.data.Discard(n)
-	return n, o.takeEnd(), o.hasRoom()
+	end, room = o.took()
+	return n, end, room
 }
 
 // Tail takes the trailers when everything before them has been taken; the message ends with them.
@@ -193,17 +195,17 @@ func (o *Outbox) Tail() []byte {
 	return tail
 }
 
-// takeEnd reports whether what was just taken was the last of a message without trailers.
-func (o *Outbox) takeEnd() bool {
-	if o.state&(ended|taken) != ended || o.tail != nil || len(o.heads) > 0 || o.data.Len() > 0 {
-		return false
+// took says what it means that something was taken. end: it was the last of a message without
+// trailers. room is as with Cut.
+func (o *Outbox) took() (end, room bool) {
+	queued := len(o.heads) + o.data.Len()
+	if end = queued == 0 && o.tail == nil && o.state&(ended|taken) == ended; end {
+		o.state |= taken
 	}
-	o.state |= taken
-	return true
+	return end, o.hasRoom(queued)
 }
 
-func (o *Outbox) hasRoom() bool {
-	queued := len(o.heads) + o.data.Len()
+func (o *Outbox) hasRoom(queued int) bool {
 	if o.state&refused == 0 || queued > int(o.limit)/2 || o.state&wantEmpty != 0 && queued > 0 {
 		return false
 	}
@@ -222,7 +224,7 @@ func (o *Outbox) Fail(err error) (room bool) {
 	o.heads = o.heads[:0]
 	o.data.Release()
 	o.tail = nil
-	return o.hasRoom()
+	return o.hasRoom(0)
 }
 
 // Queued returns the number of bytes of heads and data that are there. L or H.

@@ -3,6 +3,7 @@ package h2
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"testing"
@@ -120,13 +121,15 @@ func TestPairs(t *testing.T) {
 			t.Errorf("the list exceeds %d: %v", limit, got)
 		}
 	}
-	name, value, sensitive, p := NextPair(p)
-	if string(name) != ":status" || string(value) != "200" || sensitive {
-		t.Errorf("%s %s %v", name, value, sensitive)
+	var got []string
+	for f := range Pairs(p) {
+		got = append(got, fmt.Sprintf("%s %s %v", f.Name, f.Value, f.Sensitive))
 	}
-	name, value, sensitive, p = NextPair(p)
-	if string(name) != "set-cookie" || string(value) != "secret" || !sensitive || len(p) != 0 {
-		t.Errorf("%s %s %v", name, value, sensitive)
+	if want := []string{":status 200 false", "set-cookie secret true"}; !slices.Equal(got, want) {
+		t.Errorf("fields %q, want %q", got, want)
+	}
+	for range Pairs(p) {
+		break
 	}
 }
 

@@ -2,6 +2,7 @@ package h2
 
 import (
 	"encoding/binary"
+	"iter"
 	"slices"
 )
 
@@ -21,14 +22,25 @@ func AppendPair(dst []byte, name, value string, sensitive bool) []byte {
 	return append(dst, value...)
 }
 
-// NextPair takes off the first field of what AppendPair has made.
-func NextPair(p []byte) (name, value []byte, sensitive bool, rest []byte) {
-	n, k := binary.Uvarint(p)
-	sensitive = n&1 != 0
-	p = p[k:]
-	name, p = p[:n>>1], p[n>>1:]
-	n, k = binary.Uvarint(p)
-	return name, p[k : k+int(n)], sensitive, p[k+int(n):]
+// A Pair is a field that AppendPair has made. Name and Value are views.
+type Pair struct {
+	Name, Value []byte
+	Sensitive   bool
+}
+
+// Pairs are the fields of what AppendPair has made, in order.
+func Pairs(p []byte) iter.Seq[Pair] {
+	return func(yield func(Pair) bool) {
+		for rest := p; len(rest) > 0; {
+			n, k := binary.Uvarint(rest)
+			name, value := rest[k:k+int(n>>1)], rest[k+int(n>>1):]
+			size, k := binary.Uvarint(value)
+			value, rest = value[k:k+int(size)], value[k+int(size):]
+			if !yield(Pair{name, value, n&1 != 0}) {
+				return
+			}
+		}
+	}
 }
 
 // fieldOverhead is what each field counts beside its name and value (section 6.5.2).
@@ -38,10 +50,8 @@ const fieldOverhead = 32
 // SETTINGS_MAX_HEADER_LIST_SIZE counts it (section 6.5.2): before compression, and 32 bytes more
 // for each field.
 func ListSize(pairs []byte) (size int64) {
-	for len(pairs) > 0 {
-		name, value, _, rest := NextPair(pairs)
-		size += int64(len(name) + len(value) + fieldOverhead)
-		pairs = rest
+	for f := range Pairs(pairs) {
+		size += int64(len(f.Name) + len(f.Value) + fieldOverhead)
 	}
 	return size
 }

@@ -1,11 +1,13 @@
 package mux
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -113,60 +115,6 @@ func (w *window) grant(worth int) (n int) {
 	w.recv += w.owed
 	w.owed = 0
 	return n
-}
-
-// asks are the streams that have asked for something, in order. Any goroutine may add one.
-type asks struct {
-	mu   sync.Mutex // innermost; guards what follows, and what each stream asks for
-	last *Stream    // its nextAsks is the first one; nil: there is none
-	over bool       // Closed was called: streams that ask are not kept
-}
-
-// add notes what s asks for. It reports whether the loop has to be notified.
-func (q *asks) add(s *Stream, what asked, code h2.Code) (notify bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.over {
-		return false
-	}
-	if what == askReset && s.asked&askReset == 0 {
-		s.code = code
-	}
-	notify = s.asked == 0
-	s.asked |= what
-	if notify {
-		s.nextAsks = s
-		if q.last != nil {
-			s.nextAsks, q.last.nextAsks = q.last.nextAsks, s
-		}
-		q.last = s
-	}
-	return notify
-}
-
-// next takes the first stream and what it has asked for; nil: there is none.
-func (q *asks) next() (s *Stream, what asked, code h2.Code) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.last == nil {
-		return nil, 0, 0
-	}
-	s = q.last.nextAsks
-	if s == q.last {
-		q.last = nil
-	} else {
-		q.last.nextAsks = s.nextAsks
-	}
-	what, code = s.asked, s.code
-	s.asked, s.nextAsks = 0, nil
-	return s, what, code
-}
-
-// close drops what is asked, now and later.
-func (q *asks) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.over, q.last = true, nil
 }
 
 // drainPing is the data of the PING of Shutdown.
@@ -714,4 +662,48 @@ func (c *Conn) Silent() time.Duration {
 		return 0
 	}
 	return c.health.silent(c.cfg)
+}
+
+// Below is how a peer is found gone although its connection is not: Config.SendPing and Conn.Probe.
+// Without them nothing is set and nothing is kept.
+
+var (
+	errSilent  = errors.New("mux: the peer has not answered a PING in time")
+	errStalled = fmt.Errorf("mux: the peer takes no output: %w", os.ErrDeadlineExceeded)
+)
+
+// healthPing is the data of a PING of Config.SendPing, and of Probe.
+var healthPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 2}
+
+// health is what a connection knows of its peer's life.
+type health struct {
+	heard     uint32 // when the peer has sent something, in ms; with Config.SendPing, or behind mostProbes
+	ping      pingState
+	probes    uint8 // PINGs of Probe since HEADERS or DATA came
+	heardMore bool  // something has come behind SETTINGS since handshakeTimer was set
+}
+
+// A pingState is the PING that is out. Whatever the peer sends ends it.
+type pingState uint8
+
+const (
+	noPing    pingState = iota
+	probeOut            // by Probe, when none was out
+	healthOut           // by Config.SendPing, whether or not one of Probe was out
+)
+
+// mostProbes is how many PINGs Probe sends while no HEADERS or DATA comes.
+const mostProbes = 2
+
+// heardNow notes that the peer has sent something.
+func (h *health) heardNow(cfg *Config) {
+	h.ping, h.heardMore = noPing, true
+	if cfg.SendPing > 0 || h.probes == mostProbes {
+		h.heard = uint32(cfg.Now().UnixMilli())
+	}
+}
+
+// silent is how long the peer has sent nothing.
+func (h *health) silent(cfg *Config) time.Duration {
+	return time.Duration(uint32(cfg.Now().UnixMilli())-h.heard) * time.Millisecond
 }

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/flow"
@@ -281,4 +282,58 @@ func (s *Stream) free() {
 	if c.places.count--; c.places.count == 0 {
 		c.owner.Idle()
 	}
+}
+
+// asks are the streams that have asked for something, in order. Any goroutine may add one.
+type asks struct {
+	mu   sync.Mutex // innermost; guards what follows, and what each stream asks for
+	last *Stream    // its nextAsks is the first one; nil: there is none
+	over bool       // Closed was called: streams that ask are not kept
+}
+
+// add notes what s asks for. It reports whether the loop has to be notified.
+func (q *asks) add(s *Stream, what asked, code h2.Code) (notify bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.over {
+		return false
+	}
+	if what == askReset && s.asked&askReset == 0 {
+		s.code = code
+	}
+	notify = s.asked == 0
+	s.asked |= what
+	if notify {
+		s.nextAsks = s
+		if q.last != nil {
+			s.nextAsks, q.last.nextAsks = q.last.nextAsks, s
+		}
+		q.last = s
+	}
+	return notify
+}
+
+// next takes the first stream and what it has asked for; nil: there is none.
+func (q *asks) next() (s *Stream, what asked, code h2.Code) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.last == nil {
+		return nil, 0, 0
+	}
+	s = q.last.nextAsks
+	if s == q.last {
+		q.last = nil
+	} else {
+		q.last.nextAsks = s.nextAsks
+	}
+	what, code = s.asked, s.code
+	s.asked, s.nextAsks = 0, nil
+	return s, what, code
+}
+
+// close drops what is asked, now and later.
+func (q *asks) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.over, q.last = true, nil
 }

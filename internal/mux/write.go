@@ -239,10 +239,8 @@ func (c *Conn) appendBlock(id uint32, pairs []byte, end bool) {
 		c.peer.forgets = false
 		block = hpack.AppendForget(block)
 	}
-	for len(pairs) > 0 {
-		name, value, sensitive, rest := h2.NextPair(pairs)
-		block = hpack.AppendField(block, name, value, sensitive)
-		pairs = rest
+	for f := range h2.Pairs(pairs) {
+		block = hpack.AppendField(block, f.Name, f.Value, f.Sensitive)
 	}
 	a.scratch = h2.AppendHeaders(a.scratch[:0], id, block, end, blockSize)
 	a.appendFrame(a.scratch)
