@@ -106,7 +106,9 @@ type call struct {
 }
 
 // begin is for the call of one of c's handler's methods that comes next.
-func (k *callbacks) begin(c *Conn) call { return call{began: k.calling(reflect.TypeOf(c.handler))} }
+func (k *callbacks) begin(c *Conn) call {
+	return call{began: k.loop.calling(reflect.TypeOf(c.handler))}
+}
 
 // returned ends a call, and books its time if it was timed. A panic, or the end of the goroutine
 // (runtime.Goexit), turns into the end of the conn. In the second case only the deferred calls
@@ -122,7 +124,7 @@ func (k *callbacks) returned(c *Conn, call *call) {
 		k.loop.settler.revisit(c)
 	}
 	if call.began != untimed {
-		k.called(reflect.TypeOf(c.handler), call.began)
+		k.loop.called(reflect.TypeOf(c.handler), call.began)
 	}
 }
 
@@ -168,24 +170,6 @@ func (k *callbacks) resume() {
 	if l.failure == nil {
 		l.turn(0)
 	}
-}
-
-// calling notes that a method of a value of type t is about to be called, and says when that began,
-// or untimed.
-func (k *callbacks) calling(t reflect.Type) time.Duration {
-	s := &k.loop.stats
-	if t != s.last {
-		s.meet(t)
-	}
-	if s.until--; s.until > 0 {
-		return untimed
-	}
-	return k.loop.elapsed()
-}
-
-// called books a call that was timed.
-func (k *callbacks) called(t reflect.Type, began time.Duration) {
-	k.loop.stats.timed(t, k.loop.elapsed()-began)
 }
 
 func (k *callbacks) opened(c *Conn) {
@@ -312,11 +296,11 @@ func (k *callbacks) detached(c *Conn, nc net.Conn, unread []byte, err error) {
 // connection.
 func (k *callbacks) function(f func()) {
 	t := reflect.TypeOf(f)
-	began, returned := k.calling(t), false
+	began, returned := k.loop.calling(t), false
 	defer func() {
 		v := recover()
 		if began != untimed {
-			k.called(t, began)
+			k.loop.called(t, began)
 		}
 		if returned {
 			return

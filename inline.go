@@ -196,7 +196,7 @@ func (t *tasks) settle() {
 func (t *tasks) runOne(v connTask) bool {
 	l := t.loop
 	kind := reflect.TypeOf(v.t)
-	began := l.calls.calling(kind)
+	began := l.calling(kind)
 	t.running = v
 	if l.calls.current.Load() != v.c {
 		l.calls.current.Store(v.c)
@@ -208,7 +208,7 @@ func (t *tasks) runOne(v connTask) bool {
 		return false
 	}
 	if began != untimed {
-		l.calls.called(kind, began)
+		l.called(kind, began)
 	}
 	l.calls.taskReturned(v)
 	l.calls.switchHandlers()

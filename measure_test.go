@@ -20,8 +20,8 @@ func BenchmarkMeasuring(b *testing.B) {
 	h := Handler(&streamHandler{})
 	b.Run("call", func(b *testing.B) {
 		for b.Loop() {
-			if began := l.calls.calling(reflect.TypeOf(h)); began != untimed {
-				l.calls.called(reflect.TypeOf(h), began)
+			if began := l.calling(reflect.TypeOf(h)); began != untimed {
+				l.called(reflect.TypeOf(h), began)
 			}
 		}
 	})
@@ -77,8 +77,8 @@ func TestSamplesStandForAllCalls(t *testing.T) {
 		return 0
 	}
 	for calls := 1; calls <= 5000; calls++ {
-		if began := l.calls.calling(kind); began != untimed {
-			l.calls.called(kind, began)
+		if began := l.calling(kind); began != untimed {
+			l.called(kind, began)
 		}
 		if calls%777 == 0 {
 			l.stats.timeEach()
@@ -97,10 +97,10 @@ func TestLongTurnsDoNotTimeAllCalls(t *testing.T) {
 	timed := 0
 	for range calls {
 		l.stats.timeEach()
-		began := l.calls.calling(kind)
+		began := l.calling(kind)
 		if began != untimed {
 			timed++
-			l.calls.called(kind, began)
+			l.called(kind, began)
 		}
 	}
 	if least, most := calls/burstEvery*burstCalls, calls/burstEvery*burstCalls+calls/samplePeriod; timed < least ||

@@ -242,10 +242,11 @@ func (s *settler) inputEnded(c *Conn) {
 // done. A handler that asks for more from within its callbacks is served in the next turn, so that
 // no conn can hold the loop.
 func (s *settler) settle(c *Conn) {
-	if s := c.state(); s < open || s == closed {
+	at := c.state()
+	if at < open || at == closed {
 		return // not attached yet, or past everything
 	}
-	asked, x := c.flush(), c.cold.Load()
+	asked, x := c.flush(at), c.cold.Load()
 	held := x != nil && c.hasHeld(x)
 	if held || asked&(wantNotify|wantRoom) != 0 {
 		s.serve(c, asked, held)
@@ -274,7 +275,7 @@ func (s *settler) serve(c *Conn, asked request, held bool) {
 	}
 	l.calls.switchHandlers()
 	l.calls.current.Store(nil)
-	again := c.flush()
+	again := c.flush(c.state())
 	if again&wantNotify != 0 {
 		s.renew(c, wantNotify)
 	}

@@ -261,6 +261,23 @@ func (s *sampler) timeEach() {
 	}
 }
 
+// calling notes that a method of a value of type t is about to be called, and says when that began,
+// or untimed.
+func (l *Loop) calling(t reflect.Type) time.Duration {
+	s := &l.stats
+	if t != s.last {
+		s.meet(t)
+	}
+	if s.until--; s.until > 0 {
+		return untimed
+	}
+	return l.elapsed()
+}
+
+// called books a call that was timed.
+func (l *Loop) called(t reflect.Type, began time.Duration) { l.stats.timed(t, l.elapsed()-began) }
+
+// meet notes another type that is called in this turn.
 func (s *sampler) meet(t reflect.Type) {
 	s.last = t
 	if s.met < maxTurnTypes && !slices.Contains(s.types[:s.met], t) {

@@ -241,12 +241,12 @@ func (c *Conn) Abort(err error) {
 	_ = c.unlockAndWake(nil)
 }
 
-// flush gives the driver what is queued and carries out what was asked. It returns the requests
-// that it found.
-func (c *Conn) flush() request {
+// flush gives the driver what is queued and carries out what was asked of a conn in this state. It
+// returns the requests that it found.
+func (c *Conn) flush(at state) request {
 	c.mu.Lock()
 	asked := c.asked
-	if asked&gone != 0 || c.state() == closed {
+	if asked&gone != 0 || at == closed {
 		c.mu.Unlock()
 		return 0
 	}
@@ -268,7 +268,7 @@ func (c *Conn) flush() request {
 	if further {
 		c.sendWaiting(x)
 	}
-	if asked&(wantFIN|wantClose) != 0 || c.state() == detaching {
+	if asked&(wantFIN|wantClose) != 0 || at == detaching {
 		c.pursueEnd(asked)
 	}
 	return asked

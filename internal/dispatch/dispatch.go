@@ -204,7 +204,7 @@ func (d *Dispatcher) find(loop *myriad.Loop) *Local {
 
 // add is called under mu.
 func (d *Dispatcher) add(loop *myriad.Loop) *Local {
-	l := &Local{d: d, loop: loop, system: loop.Engine().System()}
+	l := &Local{d: d, loop: loop, bound: loop.ThreadBound(), system: loop.Engine().System()}
 	l.submits = l.submit
 	if d.config.Learned {
 		l.Record.inline.Store(true)

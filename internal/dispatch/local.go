@@ -24,6 +24,7 @@ type Local struct {
 	d       *Dispatcher
 	loop    *myriad.Loop
 	system  driver.System
+	bound   bool      // the loop, to its thread
 	other   *Local    // of a loop with the same index, of another engine
 	resting time.Time // until then everything runs on the pool; zero: no
 	submits func()    // submit, for the loop
@@ -51,7 +52,7 @@ func (l *Local) TryInline(c Conn, t Task, r *Record) bool {
 	case Pool:
 		return false
 	case Auto:
-		if r == nil || l.loop.ThreadBound() || l.rests() {
+		if r == nil || l.bound || l.rests() {
 			return false
 		}
 		var inline bool
