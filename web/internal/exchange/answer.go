@@ -237,7 +237,7 @@ func (w *Response) tryContinue() (err error) {
 
 // RefuseContinue keeps an interim answer from coming behind the final one.
 func (w *Response) RefuseContinue() {
-	if w.X.Body.mayContinue() {
+	if b := w.X.Body; b != nil && b.mayContinue() {
 		w.Mu.Lock()
 		defer w.Mu.Unlock()
 		w.settleContinue()

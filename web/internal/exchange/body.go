@@ -138,14 +138,6 @@ func (b *Body) atEnd() bool {
 	return in.Err == io.EOF && in.Unread == 0
 }
 
-// Credit returns how many bytes have been read or dropped since the last call. On the loop.
-func (b *Body) Credit() int {
-	if b == nil {
-		return 0
-	}
-	return b.In.Credit()
-}
-
 // invite sends 100 Continue once to a client that expects it, as net/http does: also if a part of
 // the body has come, and for a Read of zero bytes.
 func (b *Body) invite() {

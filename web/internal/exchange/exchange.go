@@ -301,8 +301,12 @@ func (x *Exchange) over() {
 	if x.Given.Ctx.connGone {
 		defer x.connGone()
 	}
-	x.Out.drop()
-	x.Body.Release()
+	if x.Progress() != Completed { // else nothing is left
+		x.Out.drop()
+	}
+	if x.Body != nil {
+		x.Body.Release()
+	}
 	switch {
 	case x.Inlined:
 	case x.Excused():

@@ -115,7 +115,10 @@ func (x *Stream) Credit() int {
 		return 0
 	}
 	x.serve()
-	n := x.Body.Credit()
+	n := 0
+	if x.Body != nil {
+		n = x.Body.In.Credit()
+	}
 	if x.pipe != nil {
 		n += x.pipe.credit()
 	}
@@ -142,7 +145,9 @@ func (x *Stream) Ended(_ h2.Code, err error) {
 	case !x.begun:
 		x.s.Release()
 	case err == nil && !piped:
-		x.Body.Fail(http.ErrBodyReadAfterClose)    // of which the answer had no need
+		if !x.Body.Complete() {
+			x.Body.Fail(http.ErrBodyReadAfterClose) // the answer had no need of it
+		}
 		if s := x.Stream(); s != nil && !x.apart { // Close was called, and its notify comes too late
 			s.Lost(nil)
 			x.leave()
