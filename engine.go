@@ -3,10 +3,7 @@ package myriad
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -116,56 +113,6 @@ func (e *Engine) Shared(key any, create func() any) any {
 
 // Loops are the engine's loops, by their Index; they are the same until its end. Any goroutine.
 func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
-
-// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
-// Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
-// connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it
-// keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
-// shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
-func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
-	inner, err := e.sys.Listen(context.Background(), network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("myriad: Listen: %w", err)
-	}
-	ln := &Listener{engine: e, inner: inner, handler: h}
-	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
-		ln.shared = inner.Addr()
-	}
-	ln.loop = e.loops[(e.admission.listenTurn.Add(1)-1)%uint32(len(e.loops))]
-	started := e.sys.NewParker()
-	if ln.loop.Post(func() { err = ln.start(); started.Unpark() }) {
-		started.Park()
-	} else {
-		err = errShutDown
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("myriad: Listen on %v: %w", inner.Addr(), err), inner.Close())
-	}
-	return ln, nil
-}
-
-// Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
-// also on error. The returned Conn may be written to at once. A *tls.Conn of tlsloop.NewListener
-// becomes a conn with a layer, without goroutines. Any other *tls.Conn has two that copy, and 64
-// KiB, while there is something to copy, and none while it is silent (docs/adr/0013). A *tls.Conn
-// that allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
-// net.Pipe, a wrapper) has them for life; on the driver std each nc has. A panic in nc costs its
-// connection, except on the driver std, which calls nc itself. If LocalAddr or RemoteAddr panics,
-// the conn's has no name ("@"). If nc has no CloseWrite, ending our side closes it. Neither a *Conn
-// nor Stream's net.Conn can be adopted: they are in an engine already, use Conn.SetHandler. Nor can
-// a *net.UnixConn of messages (unixpacket, unixgram): it is no stream, and the kernel drops the
-// rest of a message that is not read at once. It fails with ErrTooMany at Config.MaxConns and with
-// ErrBusy when the intake of every loop is full. Any goroutine.
-func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
-	return e.admission.adopt(nc, unread, h, e.admission.reserve)
-}
-
-// AdoptWait is Adopt for goroutines that accept. While the intake of every loop is full it waits,
-// and meanwhile further peers wait in the listener's backlog. Any goroutine but a loop's, which
-// would wait for itself.
-func (e *Engine) AdoptWait(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
-	return e.admission.adopt(nc, unread, h, e.admission.reserveWaiting)
-}
 
 // HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs
 // an inline task of one of the engine's loops, that loop continues on another goroutine. It returns

@@ -107,7 +107,11 @@ type call struct {
 
 // begin is for the call of one of c's handler's methods that comes next.
 func (k *callbacks) begin(c *Conn) call {
-	return call{began: k.loop.calling(reflect.TypeOf(c.handler))}
+	call := call{began: untimed}
+	if k.loop.stats.calling(reflect.TypeOf(c.handler)) {
+		call.began = k.loop.elapsed()
+	}
+	return call
 }
 
 // returned ends a call, and books its time if it was timed. A panic, or the end of the goroutine
@@ -124,7 +128,7 @@ func (k *callbacks) returned(c *Conn, call *call) {
 		k.loop.settler.revisit(c)
 	}
 	if call.began != untimed {
-		k.loop.called(reflect.TypeOf(c.handler), call.began)
+		k.loop.stats.timed(reflect.TypeOf(c.handler), k.loop.elapsed()-call.began)
 	}
 }
 
@@ -296,11 +300,14 @@ func (k *callbacks) detached(c *Conn, nc net.Conn, unread []byte, err error) {
 // connection.
 func (k *callbacks) function(f func()) {
 	t := reflect.TypeOf(f)
-	began, returned := k.loop.calling(t), false
+	began, returned := time.Duration(untimed), false
+	if k.loop.stats.calling(t) {
+		began = k.loop.elapsed()
+	}
 	defer func() {
 		v := recover()
 		if began != untimed {
-			k.loop.called(t, began)
+			k.loop.stats.timed(t, k.loop.elapsed()-began)
 		}
 		if returned {
 			return

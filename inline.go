@@ -196,7 +196,10 @@ func (t *tasks) settle() {
 func (t *tasks) runOne(v connTask) bool {
 	l := t.loop
 	kind := reflect.TypeOf(v.t)
-	began := l.calling(kind)
+	began := time.Duration(untimed)
+	if l.stats.calling(kind) {
+		began = l.elapsed()
+	}
 	t.running = v
 	if l.calls.current.Load() != v.c {
 		l.calls.current.Store(v.c)
@@ -208,7 +211,7 @@ func (t *tasks) runOne(v connTask) bool {
 		return false
 	}
 	if began != untimed {
-		l.called(kind, began)
+		l.stats.timed(kind, l.elapsed()-began)
 	}
 	l.calls.taskReturned(v)
 	l.calls.switchHandlers()

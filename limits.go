@@ -12,7 +12,7 @@ import (
 
 // This file is what bounds an engine's connections: how many (Config.MaxConns), how fast they come
 // (Config.AcceptRate), and the descriptor that is kept for a lack of them. What a listener does at
-// a bound is in listener.go. docs/adr/0008 says why.
+// a bound is in incoming.go. docs/adr/0008 says why.
 
 // Limits says how close an engine is to its limits, and how often it has been at them since its
 // start. The counters only grow.

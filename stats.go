@@ -261,21 +261,15 @@ func (s *sampler) timeEach() {
 	}
 }
 
-// calling notes that a method of a value of type t is about to be called, and says when that began,
-// or untimed.
-func (l *Loop) calling(t reflect.Type) time.Duration {
-	s := &l.stats
+// calling notes that a method of a value of type t is about to be called, and reports whether that
+// call is to be timed.
+func (s *sampler) calling(t reflect.Type) (timed bool) {
 	if t != s.last {
 		s.meet(t)
 	}
-	if s.until--; s.until > 0 {
-		return untimed
-	}
-	return l.elapsed()
+	s.until--
+	return s.until <= 0
 }
-
-// called books a call that was timed.
-func (l *Loop) called(t reflect.Type, began time.Duration) { l.stats.timed(t, l.elapsed()-began) }
 
 // meet notes another type that is called in this turn.
 func (s *sampler) meet(t reflect.Type) {
