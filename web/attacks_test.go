@@ -20,7 +20,6 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/httpscript"
 	"github.com/myriad-go/myriad/internal/leaktest"
-	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // An attack is what a hostile client does, as testdata says it.
@@ -314,9 +313,9 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 					mustRead(t, c, large, "")
 				}
 			}
-			for deadline := time.Now().Add(hangs); f.state.Load.N.Load() != 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(hangs); f.state.Load.Handlers() != 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatalf("%d handlers count when none runs", f.state.Load.N.Load())
+					t.Fatalf("%d handlers count when none runs", f.state.Load.Handlers())
 				}
 			}
 		})
@@ -326,10 +325,9 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 // awaitParked waits until no handler counts any more.
 func awaitParked(t *testing.T, f *fixture) {
 	t.Helper()
-	for deadline := time.Now().Add(hangs); f.state.Load.Policy != exchange.OverloadQueue &&
-		f.state.Load.N.Load() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(hangs); f.state.Load.Handlers() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d handlers count, although all wait for their clients", f.state.Load.N.Load())
+			t.Fatalf("%d handlers count, although all wait for their clients", f.state.Load.Handlers())
 		}
 	}
 }

@@ -39,37 +39,6 @@ func TestDerivedContextsCostNoGoroutine(t *testing.T) {
 	}
 }
 
-// A context that is asked only after its end has ended, and keeps the values of its connection's.
-func TestContextAskedAfterItsEnd(t *testing.T) {
-	base, end := context.WithCancel(context.WithValue(t.Context(), userKey{}, "ann"))
-	defer end()
-	c := &exchange.RequestContext{Link: &exchange.Link{From: &exchange.Origin{Base: base}}}
-	if c.End(); c.Err() != context.Canceled {
-		t.Errorf("the error is %v", c.Err())
-	}
-	if <-c.Done(); c.Err() != context.Canceled || c.Value(userKey{}) != "ann" {
-		t.Errorf("afterwards the error is %v, the value %v", c.Err(), c.Value(userKey{}))
-	}
-}
-
-// A context ends with the error of its base, whether it is asked before or after.
-func TestContextHasTheErrorOfItsBase(t *testing.T) {
-	for _, asked := range []bool{false, true} {
-		base, end := context.WithTimeout(t.Context(), -1)
-		defer end()
-		c := &exchange.RequestContext{Link: &exchange.Link{From: &exchange.Origin{Base: base}}}
-		if asked {
-			<-c.Done()
-		}
-		if c.End(); c.Err() != context.DeadlineExceeded {
-			t.Errorf("asked for its end before: %t: the error is %v", asked, c.Err())
-		}
-		if <-c.Done(); c.Err() != context.DeadlineExceeded {
-			t.Errorf("asked for its end before: %t: then the error is %v", asked, c.Err())
-		}
-	}
-}
-
 // A Stream's context that is asked for while the stream ends has ended afterwards, with OnClose's
 // error, and is the only one.
 func TestStreamContextAskedBesideTheEnd(t *testing.T) {

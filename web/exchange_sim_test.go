@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // This file is what an exchange does around its handler, in fake time.
@@ -42,7 +43,7 @@ func TestErrorsHaveTheFormOfNet(t *testing.T) {
 			{"read", http.ErrServerClosed, is(net.ErrClosed)},
 			{"read", foreign, is(foreign)},
 		} {
-			e, ok := x.NetError(tc.op, tc.err).(*net.OpError)
+			e, ok := exchange.NetError(x.Conn(), tc.op, tc.err).(*net.OpError)
 			if !ok || e.Op != tc.op || !tc.want(e.Err) || e.Net != "tcp" || e.Addr.String() != r.RemoteAddr ||
 				e.Source.String() != x.Conn().LocalAddr().String() {
 				t.Errorf("%s, %v: got %#v", tc.op, tc.err, e)

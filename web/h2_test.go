@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
 // plainHTTP2 are HTTP/1 and, for clients that know, HTTP/2 without TLS.
@@ -71,7 +69,7 @@ func TestHTTP2Request(t *testing.T) {
 		got := mustBody(t, resp, err)
 		want := fmt.Sprintf(`HTTP/2.0 GET %s /path?q=1 0 ["a" "b"] 1`, f.addr)
 		if got != want || resp.ProtoMajor != 2 || resp.ContentLength != int64(len(want)) ||
-			resp.Header.Get("Content-Type") != exchange.PlainText || resp.Header.Get("Date") == "" {
+			resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" || resp.Header.Get("Date") == "" {
 			t.Errorf("got %q, want %q; %v", got, want, resp)
 		}
 	})

@@ -160,7 +160,7 @@ func TestOverloadRefuse(t *testing.T) {
 		}
 	}
 	io.ReadAll(hijacked.r)
-	for f.state.Load.N.Load() > 0 {
+	for f.state.Load.Handlers() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if got := send(t, f, "/slow").answer(); got != "/slow" {
@@ -198,9 +198,7 @@ func TestOverloadPause(t *testing.T) {
 			b.await(t, 1)
 			io.WriteString(two.c, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
 			for paused := false; !paused; time.Sleep(time.Millisecond) {
-				f.state.Load.Mu.Lock()
-				paused = f.state.Load.Paused
-				f.state.Load.Mu.Unlock()
+				paused = f.state.Load.Paused()
 			}
 			onLoop(t, f, func() {}) // the loop has come to the pause
 			before := f.state.Conns.Load()

@@ -160,11 +160,7 @@ func TestContinueWaitsForRoom(t *testing.T) {
 				if answered {
 					refusedTwice(x)
 					w.WriteHeader(http.StatusOK)
-					within(t, "the body itself is waited for", func() bool {
-						x.Body.Mu.Lock()
-						defer x.Body.Mu.Unlock()
-						return x.Body.Away != nil
-					})
+					within(t, "the body itself is waited for", x.Body.Awaited)
 					close(settled)
 				}
 				io.WriteString(w, <-read)

@@ -187,7 +187,7 @@ func checkSiege(t *testing.T, seed uint64, s *Server, healthy []*besieged, block
 		t.Errorf("seed %d: %d connections of the server, %d of the engine, for %d healthy clients", seed, n,
 			stats.Conns, len(healthy))
 	}
-	if n, lent := st.Load.N.Load(), st.Tasks.Away(); n != 0 || lent != 0 {
+	if n, lent := st.Load.Handlers(), st.Tasks.Away(); n != 0 || lent != 0 {
 		t.Errorf("seed %d: %d handlers still run, %d beside their loops", seed, n, lent)
 	}
 	if n := buf.InUse(); n > blocks {

@@ -66,7 +66,7 @@ func TestSlowBodiesLeaveNothing(t *testing.T) {
 	pool := poolOf(st)
 	await("something is still there", hangs, func() bool {
 		s := pool.Stats()
-		return st.Conns.Load() == 0 && st.Load.N.Load() == 0 && s.Running == 0 && s.Stuck == 0 && s.Workers == s.Idle
+		return st.Conns.Load() == 0 && st.Load.Handlers() == 0 && s.Running == 0 && s.Stuck == 0 && s.Workers == s.Idle
 	})
 	t.Logf("after %v %d goroutines wait for work", time.Since(left).Round(time.Millisecond), pool.Stats().Idle)
 	if !soak.On(t) {

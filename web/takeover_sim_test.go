@@ -68,7 +68,7 @@ func (k *taker) hijack(w http.ResponseWriter) {
 		return
 	}
 	defer nc.Close()
-	if n := exchangeOf(w).Lane.Server.Load.N.Load(); n != 0 {
+	if n := exchangeOf(w).Lane.Server.Load.Handlers(); n != 0 {
 		k.t.Errorf("%d handlers count when the only one has hijacked its connection", n)
 	}
 	io.WriteString(nc, switching)

@@ -135,9 +135,9 @@ const (
 	CodingOther           // sent as it is, inside chunks
 )
 
-// WriteHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or
+// writeHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or
 // panics with is said in its words, because programs look for them.
-func (w *Response) WriteHeader(status int) {
+func (w *Response) writeHeader(status int) {
 	switch at := w.X.Progress(); {
 	case at == Hijacked:
 		w.X.Lane.Server.Logf("http: response.WriteHeader on hijacked connection from %s", caller())
@@ -268,7 +268,7 @@ func (w *Response) Flush() error {
 		err = w.sendPending(false)
 	default:
 		if err = w.LostErr(); err != nil { // the queue may still hold something
-			err = w.X.NetError("write", err)
+			err = w.X.netError("write", err)
 		}
 	}
 	w.X.HandOff() // the loop sends nothing before its task returns, and the handler may go on for long
@@ -509,11 +509,11 @@ func (w *Response) AppendTrailer(p []byte, code *FieldCoder) []byte {
 const (
 	// bodyBuffer is how much of an answer is gathered before it is sent: small writes leave
 	// together, and an answer that fits gets a Content-Length. The same as net/http.
-	BodyBuffer  = 2 << 10
+	bodyBuffer  = 2 << 10
 	firstBuffer = 256 // what is taken for it at first
 	// pieceBytes is how a large Write is cut, so that waiting for room makes progress: as a chunk
 	// of HTTP/1 it just fits a block.
-	PieceBytes = 32<<10 - ChunkRoom
+	pieceBytes = 32<<10 - ChunkRoom
 )
 
 func writeBody[T []byte | string](w *Response, p T) (int, error) {
@@ -567,14 +567,14 @@ func (w *Response) gather(n int) []byte {
 	}
 	first := w.Gathered()
 	switch {
-	case len(first)+n > BodyBuffer || len(first) == 0 && w.Head == HeadSent && w.NoBody:
+	case len(first)+n > bodyBuffer || len(first) == 0 && w.Head == HeadSent && w.NoBody:
 		return nil
 	case w.pending == nil:
 		w.pending = buf.Get(max(len(first)+n, firstBuffer))
 		w.pending.Append(first)
 		w.Near = nil
 	case w.pending.Free() < n:
-		larger := buf.Get(BodyBuffer)
+		larger := buf.Get(bodyBuffer)
 		larger.Append(first)
 		w.pending.Release()
 		w.pending = larger
@@ -630,7 +630,7 @@ func (w *Response) dropPending() {
 func (w *Response) sendPieces(p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {
-		piece := p[sent:min(len(p), sent+PieceBytes)]
+		piece := p[sent:min(len(p), sent+pieceBytes)]
 		if err := w.X.Carrier.SendData(piece, false); err != nil {
 			return sent, err
 		}
@@ -708,7 +708,7 @@ func (w *Response) sendFailed() {
 	if cause := w.LostErr(); cause != nil {
 		w.failed = cause // of which the carrier need not know
 	}
-	w.failed = w.X.NetError("write", w.failed)
+	w.failed = w.X.netError("write", w.failed)
 	w.X.Given.Ctx.Depart()
 }
 
@@ -829,7 +829,7 @@ func writeHeaderNow(w http.ResponseWriter) {
 // sniffLen is how much of a body http.DetectContentType looks at.
 const sniffLen = 512
 
-const PlainText = "text/plain; charset=utf-8"
+const plainText = "text/plain; charset=utf-8"
 
 // sniff finds the Content-Type of a body that begins with first and goes on with next.
 func sniff(first, next []byte) string {
@@ -838,7 +838,7 @@ func sniff(first, next []byte) string {
 	}
 	first = first[:min(len(first), sniffLen)]
 	if startsPlain(first) && !hasBinary(first) {
-		return PlainText
+		return plainText
 	}
 	return http.DetectContentType(first)
 }

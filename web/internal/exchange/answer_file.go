@@ -22,7 +22,7 @@ func (w *Response) readFrom(src io.Reader) (int64, error) {
 	if err != nil {
 		return first + n, err
 	}
-	b := buf.Get(PieceBytes)
+	b := buf.Get(pieceBytes)
 	defer b.Release()
 	rest, err := io.CopyBuffer(writerOnly{w.X.Given}, src, b.Extend())
 	return first + n + rest, err

@@ -28,7 +28,7 @@ type Body struct {
 	In     flow.Inbox
 	expect atomic.Uint32 // an expectation
 
-	Mu      sync.Mutex // taken before that of the Inbox
+	mu      sync.Mutex // taken before that of the Inbox
 	Closed  bool       // the handler wants no more
 	reading reading
 	then    error  // what a Read fails with after the first that has failed
@@ -36,7 +36,7 @@ type Body struct {
 	total   int64  // bytes that have come
 	most    int64  // how many may come, as they are not read; 0: they are, or a window bounds them
 	trailer http.Header
-	Away    driver.Parker // of the goroutine in awaitClient, nil without one; others only park
+	away    driver.Parker // of the goroutine in awaitClient, nil without one; others only park
 	parker  driver.Parker // of a goroutine that has waited, for the next one
 }
 
@@ -100,8 +100,8 @@ func (b *Body) Read(p []byte) (int, error) {
 }
 
 func (b *Body) readOrWait(p []byte) (n int, tell bool, err error) {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if len(p) == 0 && !b.Closed && !b.atEnd() {
 		return 0, false, nil
 	}
@@ -141,9 +141,9 @@ func (b *Body) atEnd() bool {
 // invite sends 100 Continue once to a client that expects it, as net/http does: also if a part of
 // the body has come, and for a Read of zero bytes.
 func (b *Body) invite() {
-	b.Mu.Lock()
+	b.mu.Lock()
 	closed := b.Closed
-	b.Mu.Unlock()
+	b.mu.Unlock()
 	if !closed {
 		b.x.Out.sendContinue()
 	}
@@ -183,24 +183,31 @@ func (b *Body) wait(forEnd bool) {
 	b.parker = p
 }
 
+// Awaited reports whether a Read waits for the client.
+func (b *Body) Awaited() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.away != nil
+}
+
 func (b *Body) park(p driver.Parker) {
-	if b.Away != nil { // the handler already counts as waiting
-		b.Mu.Unlock()
+	if b.away != nil { // the handler already counts as waiting
+		b.mu.Unlock()
 		p.Park()
-		b.Mu.Lock()
+		b.mu.Lock()
 		return
 	}
-	b.Away = p
-	b.Mu.Unlock()
+	b.away = p
+	b.mu.Unlock()
 	b.x.awaitClient(p)
-	b.Mu.Lock()
-	b.Away = nil
+	b.mu.Lock()
+	b.away = nil
 }
 
 // Close says that the handler wants no more. The loop reads the rest away after the answer.
 func (b *Body) Close() error {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.Closed = true
 	b.In.Wake()
 	return nil
@@ -208,8 +215,8 @@ func (b *Body) Close() error {
 
 // Add takes decoded bytes from the loop, which may be the last. Too many of them fail the body.
 func (b *Body) Add(p []byte, last bool) error {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.total += int64(len(p))
 	if limit := b.x.Lane.Server.MaxBodyBytes; limit > 0 && b.total > limit {
 		err := &http.MaxBytesError{Limit: limit}
@@ -226,8 +233,8 @@ func (b *Body) Add(p []byte, last bool) error {
 
 // End is the orderly end of a chunked body.
 func (b *Body) End(trailer http.Header) {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.trailer = trailer
 	b.In.Put(nil, true)
 }
@@ -238,8 +245,8 @@ func (b *Body) Release() {
 	if b == nil {
 		return
 	}
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.releaseLocked()
 }
 
@@ -257,8 +264,8 @@ func (b *Body) Unread() []byte {
 	if b == nil {
 		return nil
 	}
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var rest buf.Chain
 	b.In.Move(&rest)
 	defer rest.Release()
@@ -269,8 +276,8 @@ func (b *Body) Unread() []byte {
 // that sends its whole request first is not interrupted, and the head of the answer can say whether
 // the connection stays. On the handler's goroutine.
 func (b *Body) AwaitEnd() {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	in := b.In.State()
 	if in.Err != nil || b.reading == readLate || b.expects() || b.isLong() || !b.x.HandOff() {
 		return
@@ -292,8 +299,8 @@ func (b *Body) AwaitEnd() {
 // after the head of its answer. As with net/http, a body whose client expects 100 Continue must
 // have been read to its end.
 func (b *Body) BlocksReuse(over, duplex bool) bool {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch in := b.In.State(); {
 	case b.expects():
 		return b.reading != readToEnd
@@ -319,8 +326,8 @@ func (b *Body) Got() bool {
 	if b == nil {
 		return true
 	}
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.reading == readToEnd || b.Closed
 }
 
@@ -329,8 +336,8 @@ func (b *Body) HalfRead() bool {
 	if b == nil {
 		return false
 	}
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.reading != readNothing && b.reading != readToEnd
 }
 
@@ -345,17 +352,17 @@ var errTooMuchLeft = errors.New("too much of the body was left unread")
 // setReadBy moves the deadline of the body. Reads go on, also if it had passed. On the handler's
 // goroutine.
 func (b *Body) setReadBy(by Moment) {
-	b.Mu.Lock()
+	b.mu.Lock()
 	b.ReadBy = by
 	b.In.Interrupt(nil)
-	b.Mu.Unlock()
+	b.mu.Unlock()
 	b.x.Demand(DemandDeadline)
 }
 
 // Bound is until when the loop is to wait for the body.
 func (b *Body) Bound() Moment {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.In.State().Late {
 		return Never
 	}
@@ -365,8 +372,8 @@ func (b *Body) Bound() Moment {
 // Expire has reads fail that find nothing, if the time of the body has just passed, and reports
 // that.
 func (b *Body) Expire(now Moment) bool {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.In.State().Late || !b.ReadBy.Passed(now) {
 		return false
 	}
@@ -392,8 +399,8 @@ func (b *Body) FailThen(err, then error) {
 	if b == nil {
 		return
 	}
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.failLocked(err, then)
 }
 
@@ -435,7 +442,7 @@ func (b *Body) afterMove() error {
 // tooLate is what a Read fails with for its deadline. As with net/http, a reader of chunks does not
 // continue after it, and neither does one of HTTP/2.
 func (b *Body) tooLate() error {
-	err := b.x.NetError("read", os.ErrDeadlineExceeded)
+	err := b.x.netError("read", os.ErrDeadlineExceeded)
 	if b.Length < 0 || b.windowed() {
 		b.reading, b.then = readLate, err
 	}

@@ -151,8 +151,6 @@ type Carrier interface {
 	// Outlive prepares the answer for a Stream, and Sink is by what that sends behind the head.
 	Outlive() error
 	Sink() Sink
-	// Writer is what the handler is given.
-	Writer() http.ResponseWriter
 	// Upgrade and Hijack take the connection over, where the version of HTTP has that.
 	Upgrade(head []byte, h myriad.Handler) error
 	Hijack() (net.Conn, *bufio.ReadWriter, error)
@@ -292,7 +290,11 @@ func (x *Exchange) callHandler() (ok bool) {
 			_ = form.RemoveAll() // its files are the handler's only while it runs
 		}
 	}()
-	x.Lane.Server.HandlerOf(r).ServeHTTP(x.Carrier.Writer(), r)
+	var w http.ResponseWriter = x.Given
+	if x.Out.Framing == FramingStream {
+		w = (*given2)(x.Given) // which has no Hijack
+	}
+	x.Lane.Server.HandlerOf(r).ServeHTTP(w, r)
 	return true
 }
 
@@ -463,7 +465,7 @@ func (x *Exchange) Lose(err error, end *LastState, drop func()) {
 	}
 	x.Out.Lose(err) // first: a goroutine woken by its body may write
 	if x.Body != nil {
-		x.Body.Fail(x.NetError("read", err))
+		x.Body.Fail(x.netError("read", err))
 	}
 	drop()
 	if end != nil {
@@ -507,10 +509,10 @@ func (e *LastState) Release() {
 	}
 }
 
+func (x *Exchange) netError(op string, err error) error { return NetError(x.Conn(), op, err) }
+
 // NetError is err as a net.Conn returns it: handlers, and frameworks, look for what is inside of a
 // *net.OpError.
-func (x *Exchange) NetError(op string, err error) error { return NetError(x.Conn(), op, err) }
-
 func NetError(c *myriad.Conn, op string, err error) error {
 	var number syscall.Errno
 	switch {

@@ -25,7 +25,7 @@ import (
 type giving struct {
 	Request http.Request
 	URL     url.URL
-	Ctx     RequestContext
+	Ctx     requestContext
 	Out     atomic.Pointer[Response] // nil: it is used for another request
 	header  http.Header              // of the answer: it can be read still
 }
@@ -34,14 +34,14 @@ type giving struct {
 // They differ in their methods alone, so that one can be converted into the other.
 type (
 	Given  struct{ giving }
-	Given2 struct{ giving }
+	given2 struct{ giving }
 )
 
 var _ interface {
 	http.Flusher
 	io.ReaderFrom
 	io.StringWriter
-} = (*Given2)(nil)
+} = (*given2)(nil)
 
 var _ http.Hijacker = (*Given)(nil)
 
@@ -57,7 +57,7 @@ func (g *giving) adopt() { g.Request = *empty.WithContext(&g.Ctx) }
 
 // Again empties what is used for another request of the same exchange.
 func (g *giving) Again() {
-	g.URL, g.Ctx, g.header = url.URL{}, RequestContext{}, Emptied(g.header)
+	g.URL, g.Ctx, g.header = url.URL{}, requestContext{}, Emptied(g.header)
 	g.adopt()
 }
 
@@ -82,7 +82,7 @@ func (g *giving) Header() http.Header {
 // WriteHeader implements http.ResponseWriter.
 func (g *giving) WriteHeader(status int) {
 	if w := g.Out.Load(); w != nil {
-		w.WriteHeader(status)
+		w.writeHeader(status)
 		return
 	}
 	g.Ctx.Link.Lane.Server.logSuperfluous()
@@ -178,9 +178,9 @@ func (g *giving) EnableFullDuplex() error {
 	return nil
 }
 
-// RequestContext is the context of one request, part of its exchange. It ends when the handler
+// requestContext is the context of one request, part of its exchange. It ends when the handler
 // returns, the client goes away or the base context ends.
-type RequestContext struct {
+type requestContext struct {
 	Link *Link // whose base context is its parent
 
 	watchers atomic.Pointer[watchers] // nil: there have been none; written under mu
@@ -205,11 +205,11 @@ type watchers struct {
 	gone            chan bool // of CloseNotify, guarded by mu; nil: not called
 }
 
-var _ context.Context = (*RequestContext)(nil)
+var _ context.Context = (*requestContext)(nil)
 
-func (c *RequestContext) Deadline() (time.Time, bool) { return c.Link.From.Base.Deadline() }
+func (c *requestContext) Deadline() (time.Time, bool) { return c.Link.From.Base.Deadline() }
 
-func (c *RequestContext) Value(key any) any {
+func (c *requestContext) Value(key any) any {
 	switch key {
 	case http.LocalAddrContextKey:
 		return c.Link.C.LocalAddr()
@@ -224,15 +224,15 @@ func (c *RequestContext) Value(key any) any {
 
 // String is what net/http's contexts say of themselves. Without it, printing a context would read
 // what the loop may be changing.
-func (c *RequestContext) String() string {
+func (c *requestContext) String() string {
 	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.Link.From.Base,
 		c.Link.C.LocalAddr())
 }
 
-func (c *RequestContext) Done() <-chan struct{} { return c.watch().Done() }
+func (c *requestContext) Done() <-chan struct{} { return c.watch().Done() }
 
 // watch returns the watchers.
-func (c *RequestContext) watch() *watchers {
+func (c *requestContext) watch() *watchers {
 	if w := c.watchers.Load(); w != nil {
 		return w
 	}
@@ -254,7 +254,7 @@ func (c *RequestContext) watch() *watchers {
 	return w
 }
 
-func (c *RequestContext) Err() error {
+func (c *requestContext) Err() error {
 	if w := c.watchers.Load(); w != nil {
 		return w.Err()
 	}
@@ -267,14 +267,14 @@ func (c *RequestContext) Err() error {
 }
 
 // Depart is cancel because the client has gone.
-func (c *RequestContext) Depart() {
+func (c *requestContext) Depart() {
 	c.mu.Lock()
 	c.sayGone()
 	c.cancelAndUnlock()
 }
 
 // sayGone has CloseNotify tell of it, unless the handler has ended. mu is held.
-func (c *RequestContext) sayGone() {
+func (c *requestContext) sayGone() {
 	if c.away || c.over {
 		return
 	}
@@ -285,7 +285,7 @@ func (c *RequestContext) sayGone() {
 }
 
 // CloseNotify is the channel of http.CloseNotifier, always the same.
-func (c *RequestContext) CloseNotify() <-chan bool {
+func (c *requestContext) CloseNotify() <-chan bool {
 	w := c.watch()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -300,21 +300,21 @@ func (c *RequestContext) CloseNotify() <-chan bool {
 
 // Begin is called before a handler, for those of a chain twice. It reports false if the connection
 // had gone before.
-func (c *RequestContext) Begin() bool {
+func (c *requestContext) Begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun = c.begun || !c.lost
 	return c.begun
 }
 
-func (c *RequestContext) HasBegun() bool {
+func (c *requestContext) HasBegun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.begun
 }
 
 // End is cancel when the handler has ended.
-func (c *RequestContext) End() {
+func (c *requestContext) End() {
 	c.mu.Lock()
 	c.over = true
 	c.cancelAndUnlock()
@@ -322,7 +322,7 @@ func (c *RequestContext) End() {
 
 // LoseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
 // without it: it has begun or is due, and has not ended.
-func (c *RequestContext) LoseConn(due bool) (connGone bool) {
+func (c *requestContext) LoseConn(due bool) (connGone bool) {
 	c.mu.Lock()
 	if connGone = !c.lost && (due || c.begun) && !c.over; connGone {
 		c.connGone = true
@@ -334,14 +334,14 @@ func (c *RequestContext) LoseConn(due bool) (connGone bool) {
 }
 
 // IsLost reports whether the connection has gone.
-func (c *RequestContext) IsLost() bool {
+func (c *requestContext) IsLost() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
 }
 
 // cancelAndUnlock ends the context, unless it has ended.
-func (c *RequestContext) cancelAndUnlock() {
+func (c *requestContext) cancelAndUnlock() {
 	if c.err == nil {
 		c.err = cmp.Or(c.Link.From.Base.Err(), context.Canceled)
 	}
@@ -354,7 +354,7 @@ func (c *RequestContext) cancelAndUnlock() {
 
 // Unwatched reports whether the context has ended without a watcher. None can follow. A watcher may
 // still copy the request, as http.TimeoutHandler does.
-func (c *RequestContext) Unwatched() bool { return c.watchers.Load() == nil }
+func (c *requestContext) Unwatched() bool { return c.watchers.Load() == nil }
 
 // ownContextKey finds a requestContext behind the contexts that middleware has derived from it.
 type ownContextKey struct{}
@@ -362,7 +362,7 @@ type ownContextKey struct{}
 // ValuesOf is the context of r without its end: see web.ValuesOf.
 func ValuesOf(r *http.Request) context.Context {
 	ctx := r.Context()
-	own, ours := ctx.Value(ownContextKey{}).(*RequestContext)
+	own, ours := ctx.Value(ownContextKey{}).(*requestContext)
 	switch {
 	case !ours && ctx == context.Background():
 		return nil
@@ -384,7 +384,7 @@ func ResponseOf(w http.ResponseWriter) (*Response, error) {
 		switch v := w.(type) {
 		case *Given:
 			return v.response()
-		case *Given2:
+		case *given2:
 			return v.response()
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = v.Unwrap()

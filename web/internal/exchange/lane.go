@@ -225,7 +225,7 @@ func (ln *Lane) Crowded() bool { return len(ln.Awake) > ln.Server.MostAwake }
 type Overload uint8
 
 const (
-	OverloadQueue Overload = iota
+	overloadQueue Overload = iota
 	overloadRefuse
 	overloadPause
 )
@@ -233,31 +233,31 @@ const (
 // A load is how many handlers run on the pool or wait for it. It is counted where something depends
 // on it.
 type load struct {
-	Policy Overload
+	policy Overload
 	most   int64 // Workers
-	N      atomic.Int64
+	n      atomic.Int64
 
-	Mu      sync.Mutex
-	Paused  bool                // guarded by mu
+	mu      sync.Mutex
+	paused  bool                // guarded by mu
 	pausers map[Pauser]struct{} // guarded by mu
 }
 
 func (o *load) Init(policy Overload, most int) {
-	o.Policy, o.most, o.pausers = policy, int64(most), map[Pauser]struct{}{}
+	o.policy, o.most, o.pausers = policy, int64(most), map[Pauser]struct{}{}
 }
 
 // begin counts a request that goes to the pool, or reports false if it is to be refused. On a loop.
 func (o *load) begin() bool {
-	switch o.Policy {
-	case OverloadQueue:
+	switch o.policy {
+	case overloadQueue:
 		return true
 	case overloadRefuse:
-		if o.N.Add(1) > o.most {
-			o.N.Add(-1)
+		if o.n.Add(1) > o.most {
+			o.n.Add(-1)
 			return false
 		}
 	case overloadPause:
-		if o.N.Add(1) == o.most+1 {
+		if o.n.Add(1) == o.most+1 {
 			o.look()
 		}
 	}
@@ -266,14 +266,14 @@ func (o *load) begin() bool {
 
 // end counts one that is over, or does not count any more. Any goroutine.
 func (o *load) end() {
-	if o.Policy != OverloadQueue && o.N.Add(-1) == o.most && o.Policy == overloadPause {
+	if o.policy != overloadQueue && o.n.Add(-1) == o.most && o.policy == overloadPause {
 		o.look()
 	}
 }
 
 // GoOn counts a handler again that did not count for a while.
 func (o *load) GoOn() {
-	if o.Policy != OverloadQueue && o.N.Add(1) == o.most+1 && o.Policy == overloadPause {
+	if o.policy != overloadQueue && o.n.Add(1) == o.most+1 && o.policy == overloadPause {
 		o.look()
 	}
 }
@@ -281,13 +281,13 @@ func (o *load) GoOn() {
 // look has listeners do what the count asks for now: it may have changed again since the caller has
 // seen it.
 func (o *load) look() {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
-	over := o.N.Load() > o.most
-	if over == o.Paused {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	over := o.n.Load() > o.most
+	if over == o.paused {
 		return
 	}
-	o.Paused = over
+	o.paused = over
 	for p := range o.pausers {
 		if over {
 			p.Pause()
@@ -298,17 +298,27 @@ func (o *load) look() {
 }
 
 func (o *load) Add(p Pauser) {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
-	if o.pausers[p] = struct{}{}; o.Paused {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.pausers[p] = struct{}{}; o.paused {
 		p.Pause()
 	}
 }
 
 func (o *load) Remove(p Pauser) {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	delete(o.pausers, p)
+}
+
+// Handlers is how many handlers run on the pool or wait for it, 0 where that is not counted.
+func (o *load) Handlers() int64 { return o.n.Load() }
+
+// Paused reports whether listeners are.
+func (o *load) Paused() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.paused
 }
 
 // A Pauser is a listener that can stop accepting for a while.

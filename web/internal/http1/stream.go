@@ -89,9 +89,6 @@ func (x *Stream) awaitTurn() error {
 	})
 }
 
-// Writer implements exchange.Carrier.
-func (x *Stream) Writer() http.ResponseWriter { return x.Given }
-
 // KeptByLoop implements exchange.Carrier: the loop goes on at once, so that the answers to
 // pipelined requests leave together.
 func (x *Stream) KeptByLoop() {

@@ -245,9 +245,6 @@ func (x *Stream) Fail() { x.s.Cancel(h2.InternalError) }
 
 func (x *Stream) HasTurn() bool { return true }
 
-// Writer implements exchange.Carrier.
-func (x *Stream) Writer() http.ResponseWriter { return (*exchange.Given2)(x.Given) }
-
 // Upgrade implements exchange.Carrier. HTTP/2 has no upgrade (RFC 9113 section 8.6).
 func (x *Stream) Upgrade([]byte, myriad.Handler) error {
 	return ErrNoUpgrade
