@@ -15,10 +15,9 @@ import (
 	"github.com/myriad-go/myriad/internal/wheel"
 )
 
-// This file brings connections into their loops: those that listeners accept, with what a listener
-// does with peers while the engine is at a limit (docs/adr/0008), and adopted ones. A connection
-// comes in by three steps. Room is reserved for it, its socket is sent to a loop, and the loop
-// attaches it.
+// This file brings connections into their loops: those that listeners accept, and adopted ones. A
+// connection comes in by three steps. Room is reserved for it, its socket is sent to a loop, and the
+// loop attaches it. At a limit of the engine, listeners keep peers waiting (docs/adr/0008).
 
 // Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
 // Opened may exchange itself for a handler of the conn's own. One loop accepts and hands

@@ -207,8 +207,8 @@ func (x *Exchange) Attach(c Carrier, k *Link) {
 	x.Out.X, x.Out.Said = x, &saidNothing
 }
 
-// Dispatch has the handler run: as an inline task, or with the others of this poll cycle on the
-// pool. complete: all of the body has come. On the loop.
+// Dispatch has the handler run: as an inline task, or on the pool, with the others of this poll
+// cycle. complete says that all of the body has come. On the loop.
 func (x *Exchange) Dispatch(complete bool) {
 	ln := x.Lane
 	x.Enter(Handling)
