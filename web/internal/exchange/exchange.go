@@ -123,7 +123,7 @@ func (s progress) Taken() bool { return s >= Upgrading }
 // promises of an answer is decided above it, in response; a carrier only encodes it and sends it.
 type Carrier interface {
 	dispatch.Task // by the Exchange in it
-	exchange() *Exchange
+	Base() *Exchange
 
 	// These run on the handler's goroutine. What they send they send by Response.SendWhenRoom,
 	// which waits where the handler may.
@@ -237,7 +237,7 @@ func (x *Exchange) Record() *dispatch.Record {
 // NoRoom answers a request for which the pool's queue has no room. On the loop.
 func (s *Server) NoRoom(t dispatch.Task) {
 	s.Load.end()
-	t.(Carrier).exchange().Decline(503,
+	t.(Carrier).Base().Decline(503,
 		fmt.Sprintf("%d requests are waiting", OrDefault(s.Queue, workers.DefaultQueue)))
 }
 
@@ -353,7 +353,8 @@ func (x *Exchange) date() string {
 	return x.Lane.Server.clock.at(x.Lane.Server.Engine.System().Now()).text
 }
 
-func (x *Exchange) exchange() *Exchange { return x }
+// Base implements Carrier.
+func (x *Exchange) Base() *Exchange { return x }
 
 func (x *Exchange) Conn() *myriad.Conn { return x.Given.Ctx.Link.C }
 
