@@ -2,7 +2,6 @@ package mux
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -230,90 +229,6 @@ func TestHPACKBomb(t *testing.T) {
 	}
 	if n := r.cfg.Counters.TooLarge.Load(); n != 1 {
 		t.Errorf("%d lists that are too large", n)
-	}
-}
-
-// A stream that has ended in order makes room for another one before its handler has returned. The
-// number of such handlers is bounded, too.
-func TestEndedStreamsGiveTheirPlace(t *testing.T) {
-	r := newRig(t, Config{Streams: 2})
-	r.greet()
-	for i := range 4 {
-		r.write(headers(id(i), getBlock, true))
-		r.settle()
-		r.conn.streams[id(i)].Put(pairs(":status", "200"), nil, true)
-		r.want(fmt.Sprintf("HEADERS %d :status=200 END", id(i)))
-	}
-	r.write(headers(9, getBlock, true))
-	r.want("RST_STREAM 9 REFUSED_STREAM")
-	for i := range 3 {
-		r.conn.streams[id(i)].Release()
-	}
-	r.settle()
-	r.write(headers(11, getBlock, true), headers(13, getBlock, true), headers(15, getBlock, true))
-	r.want("RST_STREAM 15 REFUSED_STREAM")
-	if n := r.conn.Streams(); n != 3 {
-		t.Errorf("%d streams", n)
-	}
-	r.conn.streams[7].Release()
-	reply(r.conn.streams[11], "")
-	reply(r.conn.streams[13], "")
-	r.want("HEADERS 11 :status=200 END")
-	r.want("HEADERS 13 :status=200 END")
-	if n := r.conn.Streams(); n != 0 || r.conn.idle != 1 {
-		t.Errorf("%d streams, idle %d times", n, r.conn.idle)
-	}
-}
-
-// A stream that was reset counts among those that have ended until its handler is done.
-func TestResetStreamsCount(t *testing.T) {
-	r := newRig(t, Config{Streams: 2})
-	r.greet()
-	for i := range 6 {
-		r.write(headers(id(i), getBlock, true), h2.AppendReset(nil, id(i), h2.Cancel))
-	}
-	r.want("RST_STREAM 9 REFUSED_STREAM")
-	r.want("RST_STREAM 11 REFUSED_STREAM")
-	if n := len(r.conn.streams); n != 4 || r.conn.Streams() != 4 {
-		t.Errorf("%d handlers, %d streams", n, r.conn.Streams())
-	}
-	for _, s := range r.conn.streams {
-		s.Release()
-	}
-	r.settle()
-	if r.conn.Streams() != 0 || r.conn.idle != 1 {
-		t.Errorf("%d streams, idle %d times", r.conn.Streams(), r.conn.idle)
-	}
-}
-
-// Slow heads: a field block that does not come in time ends the connection, however its bytes
-// dribble in; one that is complete in time does not.
-func TestSlowHeads(t *testing.T) {
-	const limit = 5 * time.Second
-	whole := append(frame(h2.Headers, h2.EndStream, 1, string(getBlock[:2])),
-		frame(h2.Continuation, h2.EndHeaders, 1, string(getBlock[2:]))...)
-	for _, tt := range []struct {
-		name   string
-		sent   int
-		closed bool
-	}{
-		{"a part of HEADERS", 10, true}, {"HEADERS without its end", 11, true}, {"a part of CONTINUATION", 15, true},
-		{"all of it", len(whole), false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, Config{HeadTimeout: limit})
-			r.greet()
-			r.write(whole[:tt.sent])
-			r.RunFor(limit / 2)
-			r.write(whole[tt.sent:min(tt.sent+1, len(whole))])
-			r.wantNothing()
-			r.RunFor(limit / 2)
-			if tt.closed {
-				r.want("GOAWAY 0 ENHANCE_YOUR_CALM")
-			} else {
-				r.wantNothing()
-			}
-		})
 	}
 }
 

@@ -91,48 +91,6 @@ func TestHeaderTable(t *testing.T) {
 	r.want("GOAWAY 0 COMPRESSION_ERROR")
 }
 
-// SendPingTimeout: a silent peer gets a PING, and remains connected as long as it answers. Between
-// the PINGs the connection dozes.
-func TestSendPing(t *testing.T) {
-	r := newRig(t, taken(http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 10 * time.Second}))
-	r.greet()
-	for range 3 {
-		r.RunFor(30 * time.Second)
-		r.write(frame(h2.Ping, 0, 0, "12345678"))
-		r.want("PING ACK 12345678")
-		r.RunFor(59 * time.Second)
-		r.wantNothing()
-		r.RunFor(time.Second)
-		r.want("PING")
-		r.write(frame(h2.Ping, h2.Ack, 0, string(healthPing[:])))
-		r.RunFor(20 * time.Second)
-		if r.conn.gone || r.conn.act != nil {
-			t.Fatalf("gone %v, active %v", r.conn.gone, r.conn.act != nil)
-		}
-	}
-	r.RunFor(41 * time.Second)
-	r.want("PING")
-	r.RunFor(8 * time.Second)
-	if r.conn.gone {
-		t.Error("the connection ends too early")
-	}
-	r.RunFor(3 * time.Second)
-	if !r.conn.gone || r.conn.err == nil || r.cfg.Counters.Stalled.Load() != 1 {
-		t.Errorf("gone %v, %v, counted %d", r.conn.gone, r.conn.err, r.cfg.Counters.Stalled.Load())
-	}
-}
-
-// Without SendPingTimeout no PING is sent, however long the peer is silent.
-func TestNoPing(t *testing.T) {
-	r := newRig(t, Config{})
-	r.greet()
-	r.RunFor(10 * time.Hour)
-	r.wantNothing()
-	if r.conn.act != nil {
-		t.Errorf("active %v", r.conn.act != nil)
-	}
-}
-
 // WriteByteTimeout ends a connection that takes no output, not one that takes it slowly.
 func TestWriteStall(t *testing.T) {
 	r := newRig(t, taken(http.HTTP2Config{WriteByteTimeout: 10 * time.Second}))
