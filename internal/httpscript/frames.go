@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -138,6 +139,15 @@ var settingNames = map[string]h2.SettingID{"HEADER_TABLE_SIZE": h2.HeaderTableSi
 	"MAX_CONCURRENT_STREAMS": h2.MaxConcurrentStreams, "INITIAL_WINDOW_SIZE": h2.InitialWindowSize,
 	"MAX_FRAME_SIZE": h2.MaxFrameSizeSetting, "MAX_HEADER_LIST_SIZE": h2.MaxHeaderListSize,
 	"ENABLE_CONNECT_PROTOCOL": h2.EnableConnectProtocol, "NO_RFC7540_PRIORITIES": h2.NoRFC7540Priorities}
+
+func settingName(id h2.SettingID) string {
+	for name, known := range settingNames {
+		if known == id {
+			return name
+		}
+	}
+	return fmt.Sprint(uint16(id))
+}
 
 // FrameSettings are those of words NAME=N.
 func FrameSettings(words []string) (all []h2.Setting, err error) {
@@ -291,7 +301,11 @@ func (r *FrameReader) describe(f *h2.Frame) (string, error) {
 		if f.Has(h2.Ack) {
 			return "SETTINGS ACK", nil
 		}
-		return "SETTINGS", nil
+		text := "SETTINGS"
+		for s := range f.Settings {
+			text += fmt.Sprintf(" %s=%d", settingName(s.ID), s.Value)
+		}
+		return text, nil
 	case h2.Ping:
 		if f.Has(h2.Ack) {
 			return "PING ACK " + strings.TrimRight(string(f.Data), "\x00"), nil
@@ -323,4 +337,44 @@ func FieldWords(fields []hpack.Field) string {
 		all = append(all, f.Name+"="+value)
 	}
 	return strings.Join(all, " ")
+}
+
+// Repeat does the commands of words, between which is ";", so often as the first word says: 3, or
+// 2..4 for the third to the fifth time. $id is the stream of that time, of 1, 3, 5 and so on, and
+// $id+40 another one.
+func Repeat(words []string, do func(verb string, args []string) ([]string, error)) (lines []string, err error) {
+	first, last, found := strings.Cut(words[0], "..")
+	from, err := strconv.Atoi(first)
+	if err != nil {
+		return nil, err
+	}
+	to := from - 1
+	if !found {
+		from = 0
+	} else if to, err = strconv.Atoi(last); err != nil {
+		return nil, err
+	}
+	for i := from; i <= to; i++ {
+		for rest := words[1:]; len(rest) > 0; {
+			one := rest
+			if n := slices.Index(rest, ";"); n >= 0 {
+				one, rest = rest[:n], rest[n+1:]
+			} else {
+				rest = nil
+			}
+			var args []string
+			for _, word := range one[1:] {
+				if by, of := strings.CutPrefix(word, "$id"); of {
+					n, _ := strconv.Atoi(by)
+					word = fmt.Sprint(2*i + 1 + n)
+				}
+				args = append(args, word)
+			}
+			more, err := do(one[0], args)
+			if lines = append(lines, more...); err != nil {
+				return lines, err
+			}
+		}
+	}
+	return lines, nil
 }

@@ -139,22 +139,7 @@ func (x *session) do(verb string, args []string) (lines []string, err error) {
 			x.write(data(1, strings.Repeat("x", min(n, 1<<13)), false))
 		}
 	case "repeat":
-		n, err := strconv.Atoi(arg(0))
-		for range n {
-			for rest := args[1:]; len(rest) > 0; {
-				one := rest
-				if i := slices.Index(rest, ";"); i >= 0 {
-					one, rest = rest[:i], rest[i+1:]
-				} else {
-					rest = nil
-				}
-				more, err := x.do(one[0], one[1:])
-				if lines = append(lines, more...); err != nil {
-					return lines, err
-				}
-			}
-		}
-		return lines, err
+		return httpscript.Repeat(args, x.do)
 	case "fin":
 		x.peer.CloseWrite()
 	case "reset":
