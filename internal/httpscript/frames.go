@@ -364,9 +364,9 @@ func Repeat(words []string, do func(verb string, args []string) ([]string, error
 			}
 			var args []string
 			for _, word := range one[1:] {
-				if by, of := strings.CutPrefix(word, "$id"); of {
+				if before, by, of := strings.Cut(word, "$id"); of {
 					n, _ := strconv.Atoi(by)
-					word = fmt.Sprint(2*i + 1 + n)
+					word = fmt.Sprint(before, 2*i+1+n)
 				}
 				args = append(args, word)
 			}

@@ -2,8 +2,6 @@ package mux
 
 import (
 	"testing"
-
-	"github.com/myriad-go/myriad/internal/h2"
 )
 
 // free holds Free and GoingAway against Open, which begins as many streams as Free says.
@@ -32,25 +30,6 @@ func (r *rig) openAll(n int, then error) (all []*testStream) {
 		}
 	})
 	return all
-}
-
-// Section 6.5.2: a server that does not say how many streams it allows has no limit. Before its
-// SETTINGS nothing is known of that. Later ones that do not say leave what was.
-func TestFreeStreamsWithoutSetting(t *testing.T) {
-	r := newRig(t, Config{Client: true})
-	r.free(firstStreams)
-	r.greet()
-	r.free(usualStreams)
-	for _, s := range r.openAll(usualStreams, ErrStreams) {
-		s.Cancel(h2.Cancel)
-		s.Release()
-	}
-	r.write(h2.AppendSettings(nil, h2.Setting{ID: h2.MaxConcurrentStreams, Value: 5000}))
-	r.settle()
-	r.free(5000)
-	r.write(h2.AppendSettings(nil))
-	r.settle()
-	r.free(5000)
 }
 
 // A client that has no more numbers for streams takes another connection (section 5.1.1).

@@ -25,30 +25,6 @@ func TestSlowPreface(t *testing.T) {
 	}
 }
 
-// Section 6.5.2: what each role says of itself.
-func TestOurSettings(t *testing.T) {
-	for _, client := range []bool{false, true} {
-		r := newRig(t, Config{Client: client, Connect: true})
-		r.greet()
-		has := map[h2.SettingID]uint32{}
-		for _, s := range r.cfg.settings() {
-			has[s.ID] = s.Value
-		}
-		push, sets := has[h2.EnablePush]
-		if sets != client || push != 0 { // a server must not say 1
-			t.Errorf("client %v: ENABLE_PUSH %d, said: %v", client, push, sets)
-		}
-		for _, id := range []h2.SettingID{h2.MaxConcurrentStreams, h2.NoRFC7540Priorities, h2.EnableConnectProtocol} {
-			if _, sets := has[id]; sets == client {
-				t.Errorf("client %v: setting %d, said: %v", client, id, sets)
-			}
-		}
-		if has[h2.InitialWindowSize] == 0 || has[h2.MaxHeaderListSize] == 0 {
-			t.Errorf("client %v: %v", client, has)
-		}
-	}
-}
-
 // sender has a stream that sends size bytes of a body: an answer, at a client an upload.
 func (r *rig) sender(size int) *testStream {
 	r.t.Helper()

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/httpscript"
 )
@@ -23,13 +25,16 @@ import (
 //	run [D]              lets D pass, or what happens at once, and shows what our end has sent, what
 //	                     its owner was called with, and what the connection has become
 //	take                 is run, unseen
+//	tally                is run, but counts what differs in the stream alone
 //	sum                  is run, but shows how many bytes of DATA have come, and whether they end
 //	fill [N]             sends N bytes of DATA on stream 1, or the connection's window
-//	repeat N COMMAND ; COMMAND...
+//	repeat N COMMAND ; COMMAND...   as httpscript.Repeat
+//	flood ROUNDS BYTES FRAME ; FRAME...   repeats them until the connection ends: within about so
+//	                     many rounds, for each of which our end may send so many bytes
 //	fin, reset, close, stop, resume   the peer's side of the connection; stop stops reading
 //
-// Streams have their numbers, a client's also the names a, b and so on in the order of opening. A
-// HEAD is fields, "body" and TEXT, and END, as far as they are there. What streams do:
+// Streams have their numbers, a client's also the names a, b or #1, #3 and so on in the order of
+// opening. A HEAD is fields, "body" and TEXT, and END, as far as they are there. What streams do:
 //
 //	get, post            a client's request, the second without its end; its head is unseen
 //	begin                post at a client, so that the peer says stream 1 in both roles; $head is
@@ -45,6 +50,7 @@ import (
 //
 //	on COMMAND           as soon as a head has come, for its stream S: "on reply S hello"
 //	refuse, accept       streams of the peer
+//	return               releases the streams that have ended
 //	code CODE            what Head returns from now on
 //	watch                the owner is a FailureOwner
 //	probe
@@ -62,8 +68,15 @@ type session struct {
 func playSessions(t *testing.T, file string) {
 	httpscript.Run(t, "testdata/"+file, func(t *testing.T, _ string, s httpscript.Settings,
 		_ *httpscript.Handler) httpscript.Player {
+		x := new(session)
+		countError := s["CountError"] == "noted"
+		delete(s, "CountError")
 		cfg, lines := logged(configure(t, s))
-		return &session{rig: newRig(t, cfg), lines: lines}
+		if countError {
+			cfg.CountError = func(kind string) { x.note("CountError %s", kind) }
+		}
+		x.rig, x.lines = newRig(t, cfg), lines
+		return x
 	})
 }
 
@@ -130,6 +143,9 @@ func (x *session) do(verb string, args []string) (lines []string, err error) {
 	case "take":
 		x.settle()
 		x.news()
+	case "tally":
+		x.settle()
+		return tally(x.news()), nil
 	case "sum":
 		n, end := x.dataSent()
 		return []string{fmt.Sprintf("%d bytes, END: %t", n, end)}, nil
@@ -138,6 +154,8 @@ func (x *session) do(verb string, args []string) (lines []string, err error) {
 		for n = cmp.Or(n, x.cfg.ConnWindow); n > 0; n -= 1 << 13 {
 			x.write(data(1, strings.Repeat("x", min(n, 1<<13)), false))
 		}
+	case "flood":
+		return x.flood(args)
 	case "repeat":
 		return httpscript.Repeat(args, x.do)
 	case "fin":
@@ -172,6 +190,8 @@ func (x *session) do(verb string, args []string) (lines []string, err error) {
 				x.t.Error(err)
 			}
 		}
+	case "return":
+		x.returnHandlers()
 	case "refuse", "accept":
 		x.refuse = verb == "refuse"
 	case "code":
@@ -204,6 +224,73 @@ func (x *session) do(verb string, args []string) (lines []string, err error) {
 	return nil, err
 }
 
+// flood ends with what the connection is ended with.
+func (x *session) flood(args []string) (lines []string, err error) {
+	most, _ := strconv.Atoi(args[0])
+	answers, _ := strconv.Atoi(args[1])
+	before, rounds := buf.InUse(), 0
+	for ; x.conn.state != failed && rounds <= most+1000; rounds += 50 {
+		batch := append([]string{fmt.Sprint(rounds, "..", rounds+49)}, args[2:]...)
+		if _, err := httpscript.Repeat(batch, x.do); err != nil {
+			return nil, err
+		}
+		x.RunFor(5 * time.Millisecond)
+		x.returnHandlers() // they end when their streams do
+		if n := len(x.conn.streams); n > 2*x.cfg.Streams {
+			return nil, fmt.Errorf("%d handlers", n)
+		}
+		if n := buf.InUse() - before; n > 200 {
+			return nil, fmt.Errorf("%d blocks", n)
+		}
+	}
+	if rounds > most*21/20+200 { // the passing time gives some back
+		x.t.Errorf("%d rounds, want at most %d", rounds, most)
+	}
+	sent := x.sent()
+	if len(sent) == 0 {
+		return nil, errors.New("no GOAWAY")
+	}
+	last, size := sent[len(sent)-1], 0
+	for _, f := range sent[:len(sent)-1] {
+		switch {
+		case strings.HasPrefix(f, "PING"):
+			size += 17
+		case strings.HasPrefix(f, "SETTINGS"):
+			size += 9
+		default:
+			size += 13
+		}
+	}
+	if size > answers*(rounds+1) {
+		x.t.Errorf("%d bytes in answer to %d rounds", size, rounds)
+	}
+	goAway, code, _ := strings.Cut(last, " ")
+	_, code, _ = strings.Cut(code, " ") // which stream was the last depends on time
+	return []string{goAway + " " + code}, nil
+}
+
+var firstNumber = regexp.MustCompile(`^[^0-9]*\b([0-9]+)\b`)
+
+// tally counts lines that are the same but for their first number, and tells the first and the last.
+func tally(lines []string) (all []string) {
+	kinds, numbers := []string{}, map[string][]string{}
+	for _, line := range lines {
+		kind, n := line, ""
+		if m := firstNumber.FindStringSubmatchIndex(line); m != nil {
+			kind, n = line[:m[2]]+"#"+line[m[3]:], line[m[2]:m[3]]
+		}
+		if numbers[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+		numbers[kind] = append(numbers[kind], n)
+	}
+	for _, kind := range kinds {
+		n := numbers[kind]
+		all = append(all, fmt.Sprintf("%d times: %s, %s to %s", len(n), kind, n[0], n[len(n)-1]))
+	}
+	return all
+}
+
 // word is one of a command; "": there are less.
 func word(args []string, i int) string {
 	if i < len(args) {
@@ -221,6 +308,9 @@ func (x *session) stream(name string) *testStream {
 			}
 		}
 		return x.conn.streams[uint32(n)]
+	}
+	if n, err := strconv.Atoi(strings.TrimPrefix(name, "#")); err == nil && n/2 < len(x.opened) {
+		return x.opened[n/2]
 	}
 	if len(name) == 1 && int(name[0]-'a') < len(x.opened) {
 		return x.opened[name[0]-'a']
@@ -318,6 +408,8 @@ func (s *testStream) show(word string) string {
 	case "error":
 		return fmt.Sprintf("%v, unexpected: %t, too large: %t", s.err, errors.Is(s.err, io.ErrUnexpectedEOF),
 			errors.Is(s.err, ErrHeaderList))
+	case "received":
+		return fmt.Sprint("received: ", s.in.Len())
 	case "room":
 		return fmt.Sprint("Room was called: ", s.room)
 	case "queued":
@@ -344,7 +436,11 @@ func (x *session) look(word string) string {
 	case "table":
 		return fmt.Sprint("bytes of the packed table: ", len(c.table))
 	case "partial":
-		return fmt.Sprint("a partial frame: ", c.act != nil && c.act.partial != nil)
+		p := c.act.partial
+		return fmt.Sprintf("a partial frame: %t, takes at most 32 KiB: %t", p != nil, p == nil ||
+			p.Len()+p.Free() <= 32<<10)
+	case "resets":
+		return fmt.Sprint("resets that are known: ", len(c.act.resets))
 	case "unanswered":
 		return "unanswered: " + seconds(x.unanswered())
 	case "silent":

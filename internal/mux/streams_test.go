@@ -9,29 +9,6 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 )
 
-// Of many streams that were reset, only the last are known; the others are ignored, too.
-func TestManyResets(t *testing.T) {
-	r := newRig(t, Config{Streams: 100})
-	r.greet()
-	for i := range 2 * keptResets {
-		r.write(headers(id(i), getBlock, false))
-	}
-	r.settle()
-	for i := range 2 * keptResets {
-		r.conn.streams[id(i)].Cancel(h2.Cancel)
-	}
-	if n := len(r.sent()); n != 2*keptResets {
-		t.Fatalf("%d frames", n)
-	}
-	for i := range 2 * keptResets {
-		r.write(headers(id(i), block("a", "b"), true))
-	}
-	r.wantNothing()
-	if n := len(r.conn.act.resets); n > keptResets {
-		t.Errorf("%d are kept", n)
-	}
-}
-
 // Padding is consumed at once: a peer that pads does not run out of window (section 6.9.1).
 func TestPaddingIsCredited(t *testing.T) {
 	r := newRig(t, Config{Window: 1 << 16, Streams: 1})
