@@ -207,21 +207,6 @@ func TestHTTP2Deadlines(t *testing.T) {
 	})
 }
 
-// ConnState is called as with net/http.
-func TestHTTP2ConnState(t *testing.T) {
-	states := make(chan http.ConnState, 10)
-	f, clients := serveHTTP2(t, &Server{Handler: http.HandlerFunc(hello),
-		ConnState: func(_ net.Conn, s http.ConnState) { states <- s }})
-	c := clients["x/net"]
-	resp, err := c.Get(f.url("/"))
-	mustBody(t, resp, err)
-	got := fmt.Sprint(<-states, <-states, <-states, <-states, <-states)
-	c.CloseIdleConnections()
-	if got += fmt.Sprint(" ", <-states); got != "new active idle active idle closed" {
-		t.Errorf("states %q", got)
-	}
-}
-
 // The preface is recognised however it comes, HTTP/1 beside it; and without HTTP1 nothing else is
 // served.
 func TestHTTP2PriorKnowledge(t *testing.T) {

@@ -53,6 +53,7 @@ import (
 //	queued         what the server's queue for the client holds
 //	keep, kept STEP   a later request does a step with what an earlier one has kept
 //	keepalives     switches them off
+//	fieldsofconnection   sets those of HTTP/1, and X-Own, as fields and trailers
 
 // A session is a case that is being played.
 type session struct {
@@ -421,6 +422,14 @@ func (x *session) verbs() map[string]httpscript.Verb {
 			c.Note("%s", x.worker())
 			return nil
 		},
+		"fieldsofconnection": func(c *httpscript.Call, _ []string) error {
+			h := c.W.Header()
+			for _, name := range []string{"Connection", "connection", "Keep-Alive", "KEEP-ALIVE", "Proxy-Connection",
+				"Transfer-Encoding", "transfer-encoding", "Upgrade", "upgrade", "Te", "te", "X-Own"} {
+				h[name], h[http.TrailerPrefix+name] = []string{"trailers"}, []string{"trailers"}
+			}
+			return nil
+		},
 		"queued": func(c *httpscript.Call, _ []string) error {
 			c.Note("%d bytes are queued", x.conn.Queued())
 			return nil
@@ -467,9 +476,10 @@ func (u nextProtocol) Received(_ *myriad.Conn, p []byte) {
 }
 func (u nextProtocol) Closed(_ *myriad.Conn, err error) { u.h.Note("upgraded:", "closed, %v", err) }
 
-func TestPipelines(t *testing.T)     { playInFakeTime(t, "pipelines.txt") }
-func TestRequestBodies(t *testing.T) { playInFakeTime(t, "bodies.txt") }
-func TestAnswers(t *testing.T)       { playInFakeTime(t, "answers.txt") }
-func TestConnections(t *testing.T)   { playInFakeTime(t, "connections.txt") }
-func TestHTTP2(t *testing.T)         { playInFakeTime(t, "http2.txt") }
-func TestHTTP2Floods(t *testing.T)   { playInFakeTime(t, "http2_floods.txt") }
+func TestPipelines(t *testing.T)      { playInFakeTime(t, "pipelines.txt") }
+func TestRequestBodies(t *testing.T)  { playInFakeTime(t, "bodies.txt") }
+func TestAnswers(t *testing.T)        { playInFakeTime(t, "answers.txt") }
+func TestConnections(t *testing.T)    { playInFakeTime(t, "connections.txt") }
+func TestHTTP2Sessions(t *testing.T)  { playInFakeTime(t, "http2.txt") }
+func TestHTTP2Floods(t *testing.T)    { playInFakeTime(t, "http2_floods.txt") }
+func TestInlineWithBody(t *testing.T) { playInFakeTime(t, "inline_bodies.txt") }

@@ -16,8 +16,6 @@ func id(round int) uint32 { return uint32(2*round + 1) }
 // greeted is how many cancelled streams the time of greet is worth.
 const greeted = 600
 
-func TestAttacks(t *testing.T) { playSessions(t, "attacks.txt") }
-
 // A peer that sends PING and does not read is not read either.
 func TestControlFramesPauseTheInput(t *testing.T) {
 	r := newRig(t, Config{Ahead: 1 << 10})

@@ -94,5 +94,3 @@ func TestStreamsAreLetGoBehindTheEnd(t *testing.T) {
 type failureOwner struct{ *testConn }
 
 func (h failureOwner) Failed() { h.r.note("Failed was called") }
-
-func TestEnds(t *testing.T) { playSessions(t, "ends.txt") }

@@ -45,5 +45,3 @@ func TestDownloadLeavesRoom(t *testing.T) {
 		t.Errorf("%d of %d frames stand before the small answer, want at most %d", before, len(sent), most)
 	}
 }
-
-func TestPriorities(t *testing.T) { playSessions(t, "priorities.txt") }

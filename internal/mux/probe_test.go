@@ -49,5 +49,3 @@ func TestLastStreamNumbers(t *testing.T) {
 		}
 	}
 }
-
-func TestProbes(t *testing.T) { playSessions(t, "probes.txt") }

@@ -73,5 +73,3 @@ func TestBuffersShrink(t *testing.T) {
 		t.Errorf("room for %d fields, %d and %d bytes", cap(a.fields), cap(a.block.p), cap(a.scratch))
 	}
 }
-
-func TestStreams(t *testing.T) { playSessions(t, "streams.txt") }

@@ -68,5 +68,3 @@ func TestReadersDoNotStarveEachOther(t *testing.T) {
 		}
 	}
 }
-
-func TestWindows(t *testing.T) { playSessions(t, "windows.txt") }

@@ -271,7 +271,8 @@ func (x *session) flood(args []string) (lines []string, err error) {
 
 var firstNumber = regexp.MustCompile(`^[^0-9]*\b([0-9]+)\b`)
 
-// tally counts lines that are the same but for their first number, and tells the first and the last.
+// tally counts lines that are the same but for their first number, and tells the first and the
+// last.
 func tally(lines []string) (all []string) {
 	kinds, numbers := []string{}, map[string][]string{}
 	for _, line := range lines {
@@ -504,3 +505,14 @@ func (x *session) news() (lines []string) {
 	x.became = became
 	return lines
 }
+
+func TestServerRules(t *testing.T)          { playSessions(t, "server_rules.txt") }
+func TestClientRules(t *testing.T)          { playSessions(t, "client_rules.txt") }
+func TestPrefaces(t *testing.T)             { playSessions(t, "prefaces.txt") }
+func TestBodiesOfAWrongLength(t *testing.T) { playSessions(t, "lengths.txt") }
+func TestStreams(t *testing.T)              { playSessions(t, "streams.txt") }
+func TestEnds(t *testing.T)                 { playSessions(t, "ends.txt") }
+func TestWindows(t *testing.T)              { playSessions(t, "windows.txt") }
+func TestPriorities(t *testing.T)           { playSessions(t, "priorities.txt") }
+func TestProbes(t *testing.T)               { playSessions(t, "probes.txt") }
+func TestAttacks(t *testing.T)              { playSessions(t, "attacks.txt") }
