@@ -11,8 +11,8 @@ import (
 )
 
 // parsing plays what testdata gives the parsers: a request, the fields of an otherwise good one, a
-// response, a chunked body, or its trailers. What they make of it stands below. Settings are those
-// of Limits.
+// response, a chunked body, or its trailers; "early" is a request, first without its last byte. What
+// they make of it stands below. Settings are those of Limits.
 type parsing struct {
 	t   *testing.T
 	lim Limits
@@ -23,7 +23,8 @@ func playParsing(t *testing.T, file string) {
 		_ *httpscript.Handler) httpscript.Player {
 		p := parsing{t: t}
 		for name, value := range s {
-			into := map[string]*int{"HeadBytes": &p.lim.HeadBytes, "Fields": &p.lim.Fields}[name]
+			into := map[string]*int{"HeadBytes": &p.lim.HeadBytes, "LineBytes": &p.lim.LineBytes,
+				"Fields": &p.lim.Fields}[name]
 			n, err := strconv.Atoi(value)
 			if into == nil || err != nil {
 				t.Fatalf("no setting %s=%s", name, value)
@@ -63,6 +64,8 @@ func (p parsing) Do(c *httpscript.Command) ([]string, error) {
 		return p.request(in), nil
 	case "fields":
 		return p.request(get(in)), nil
+	case "early":
+		return append(p.request(in[:len(in)-1]), p.request(in)...), nil
 	case "response":
 		return p.response(in), nil
 	case "chunks":
@@ -147,8 +150,11 @@ func (p parsing) trailer(in string) []string {
 	return outcome(n, len(in), err, "fields "+strings.Join(text, " "))
 }
 
-func TestParseRequestAccepts(t *testing.T) { playParsing(t, "requests.txt") }
-func TestParseRequestRefuses(t *testing.T) { playParsing(t, "refused.txt") }
-func TestParseResponse(t *testing.T)       { playParsing(t, "responses.txt") }
-func TestParseTrailer(t *testing.T)        { playParsing(t, "trailers.txt") }
-func TestChunked(t *testing.T)             { playParsing(t, "chunks.txt") }
+func TestParseRequestAccepts(t *testing.T)      { playParsing(t, "requests.txt") }
+func TestParseRequestRefuses(t *testing.T)      { playParsing(t, "refused.txt") }
+func TestParseRequestLimits(t *testing.T)       { playParsing(t, "limits.txt") }
+func TestErrorsDoNotWaitForTheEnd(t *testing.T) { playParsing(t, "early.txt") }
+func TestHostOfTarget(t *testing.T)             { playParsing(t, "targets.txt") }
+func TestParseResponse(t *testing.T)            { playParsing(t, "responses.txt") }
+func TestParseTrailer(t *testing.T)             { playParsing(t, "trailers.txt") }
+func TestChunked(t *testing.T)                  { playParsing(t, "chunks.txt") }
