@@ -11,7 +11,7 @@ import (
 )
 
 // parsing plays what testdata gives the parsers: a request, the fields of an otherwise good one, a
-// response, a chunked body, or its trailers; "early" is a request, first without its last byte. What
+// response, a chunked body, or its trailers. "early" is a request, first without its last byte. What
 // they make of it stands below. Settings are those of Limits.
 type parsing struct {
 	t   *testing.T
