@@ -11,8 +11,8 @@ import (
 )
 
 // parsing plays what testdata gives the parsers: a request, the fields of an otherwise good one, a
-// response, a chunked body, or its trailers. "early" is a request, first without its last byte. What
-// they make of it stands below. Settings are those of Limits.
+// response, a chunked body, or its trailers. "early" is a request, first without its last byte.
+// What they make of it stands below. Settings are those of Limits.
 type parsing struct {
 	t   *testing.T
 	lim Limits
