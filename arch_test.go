@@ -41,7 +41,7 @@ var arrows = map[string][]string{
 	"internal/leaktest": nil, // for tests
 	"internal/soak":     nil, // for tests
 
-	"internal/httpscript": nil, // for tests
+	"internal/httpscript": {"internal/h2", "internal/hpack"}, // for tests
 
 	"tools/release": nil, // a command
 	"tools/minutes": nil, // a command

@@ -89,9 +89,13 @@ func TestRowsHaveTests(t *testing.T) {
 			return true
 		})
 	}
-	tables, err := filepath.Glob("*/testdata/*.txt")
-	if err != nil || len(tables) == 0 {
-		t.Fatal(tables, err)
+	var tables []string
+	for _, pattern := range []string{"*/testdata/*.txt", "*/*/testdata/*.txt"} {
+		some, err := filepath.Glob(pattern)
+		if err != nil || len(some) == 0 {
+			t.Fatal(pattern, some, err)
+		}
+		tables = append(tables, some...)
 	}
 	for _, name := range tables { // of cases that stand beside their test
 		table, err := os.ReadFile(name)

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -86,48 +85,6 @@ func TestHTTP2AllButOneAreCancelled(t *testing.T) {
 	}
 	let()
 	framesUntil(t, fr, endOf(t, 1))
-}
-
-// At the limit, a request that follows a cancel in one flight is served, although the handler of
-// the cancelled one runs on.
-func TestHTTP2NextRequestBehindACancel(t *testing.T) {
-	const most = 20
-	var running atomic.Int64
-	release := make(chan struct{})
-	f, _ := serveHTTP2(t, &Server{Dispatch: DispatchPool, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: most},
-		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			running.Add(1)
-			<-release
-		})})
-	c, fr := rawHTTP2(t, f)
-	fr.WriteSettingsAck()
-	let := sync.OnceFunc(func() { close(release) })
-	defer let()
-	id := uint32(1)
-	for range most {
-		openStream(fr, id, true)
-		id += 2
-	}
-	within(t, "as many handlers run as may", func() bool { return running.Load() == most })
-	for i := range uint32(most) {
-		var flight bytes.Buffer
-		both := http2.NewFramer(&flight, nil)
-		both.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
-		openStream(both, id, true)
-		c.Write(flight.Bytes())
-		id += 2
-	}
-	within(t, "the next ones run as well", func() bool { return running.Load() == 2*most })
-	openStream(fr, id, true)
-	framesUntil(t, fr, func(f http2.Frame) bool {
-		r, ok := f.(*http2.RSTStreamFrame)
-		if ok && (r.StreamID != id || r.ErrCode != http2.ErrCodeRefusedStream) {
-			t.Errorf("RST_STREAM %d %v", r.StreamID, r.ErrCode)
-		}
-		return ok
-	})
-	let()
-	framesUntil(t, fr, endOf(t, id-2))
 }
 
 // Clients of Go that read a download through a small buffer grant it again in small pieces.

@@ -86,52 +86,6 @@ func openStream(fr *http2.Framer, id uint32, end bool) {
 	fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: indexedGet, EndHeaders: true, EndStream: end})
 }
 
-// A client that resets its streams as fast as it opens them has at most twice as many handlers as
-// streams, and is told to calm down.
-func TestHTTP2RunningHandlersCount(t *testing.T) {
-	t.Parallel()
-	const most = 5
-	var running, peak, ran atomic.Int64
-	release := make(chan struct{})
-	s := &Server{Dispatch: DispatchPool, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: most},
-		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			ran.Add(1)
-			for n := running.Add(1); n > peak.Load(); {
-				peak.Store(n)
-			}
-			<-release
-			running.Add(-1)
-		})}
-	f, _ := serveHTTP2(t, s)
-	client, fr := rawHTTP2(t, f)
-	go func() {
-		for id := uint32(1); id < 2000; id += 2 {
-			openStream(fr, id, true)
-			if fr.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
-				return
-			}
-		}
-	}()
-	for {
-		frame, err := fr.ReadFrame()
-		if err != nil {
-			t.Fatalf("no GOAWAY: %v", err)
-		}
-		if g, ok := frame.(*http2.GoAwayFrame); ok {
-			if g.ErrCode != http2.ErrCodeEnhanceYourCalm {
-				t.Errorf("GOAWAY %v", g.ErrCode)
-			}
-			break
-		}
-	}
-	close(release)
-	client.Close() // or the server waits for that, for seconds
-	within(t, "nothing is counted", func() bool { return f.state.Conns.Load() == 0 })
-	if p, n := peak.Load(), ran.Load(); p > 2*most || n > 2*most {
-		t.Errorf("%d handlers have run at a time, %d altogether", p, n)
-	}
-}
-
 // A body that its handler does not read holds up its stream alone.
 func TestHTTP2UnreadBody(t *testing.T) {
 	release := make(chan struct{})
@@ -251,53 +205,6 @@ func TestHTTP2Deadlines(t *testing.T) {
 		resp, err = c.Get(f.url("/"))
 		mustBody(t, resp, err)
 	})
-}
-
-// An idle connection is closed after IdleTimeout, in order.
-func TestHTTP2IdleTimeout(t *testing.T) {
-	f, _ := serveHTTP2(t, &Server{IdleTimeout: 300 * time.Millisecond, Handler: http.HandlerFunc(hello)})
-	_, fr := rawHTTP2(t, f)
-	openStream(fr, 1, true)
-	var last http2.Frame
-	answered := false
-	for {
-		frame, err := fr.ReadFrame()
-		if err != nil {
-			if err != io.EOF {
-				t.Error(err)
-			}
-			break
-		}
-		switch v := frame.(type) {
-		case *http2.DataFrame:
-			answered = string(v.Data()) == "Hello, World!" && v.StreamEnded()
-		case *http2.PingFrame:
-			fr.WritePing(true, v.Data)
-		case *http2.GoAwayFrame:
-			if v.ErrCode != http2.ErrCodeNo {
-				t.Errorf("GOAWAY %v", v.ErrCode)
-			}
-			last = v
-		}
-	}
-	if !answered || last == nil {
-		t.Errorf("answered %v, GOAWAY %v", answered, last)
-	}
-}
-
-// ConnState is called as with net/http.
-func TestHTTP2ConnState(t *testing.T) {
-	states := make(chan http.ConnState, 10)
-	f, clients := serveHTTP2(t, &Server{Handler: http.HandlerFunc(hello),
-		ConnState: func(_ net.Conn, s http.ConnState) { states <- s }})
-	c := clients["x/net"]
-	resp, err := c.Get(f.url("/"))
-	mustBody(t, resp, err)
-	got := fmt.Sprint(<-states, <-states, <-states, <-states, <-states)
-	c.CloseIdleConnections()
-	if got += fmt.Sprint(" ", <-states); got != "new active idle active idle closed" {
-		t.Errorf("states %q", got)
-	}
 }
 
 // The preface is recognised however it comes, HTTP/1 beside it; and without HTTP1 nothing else is

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
+	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/httpscript"
 )
 
@@ -28,6 +32,12 @@ import (
 //	fin, reset, stop, resume   its side of the connection; stop stops reading
 //	as NAME        the other commands are for that client, which connects
 //	keepalives, shutdown, close   what the server's owner does
+//	greet [SETTING...]   begins HTTP/2; the frames of httpscript.Frame are commands then. PINGs are
+//	               answered when they are shown.
+//	repeat N COMMAND ; COMMAND..., pass D   pass is run, unseen
+//	flood MOST FRAME ; FRAME...   again and again, until the server has had enough. It sends no more
+//	               than so many frames until then.
+//	figures        which ones of HTTP/2 are not 0
 //	every N D ...  send, N requests at a time, and lets D pass after each time
 //	unsent         whether the server has left something unread
 //	states         what ConnState was called with
@@ -43,6 +53,7 @@ import (
 //	queued         what the server's queue for the client holds
 //	keep, kept STEP   a later request does a step with what an earlier one has kept
 //	keepalives     switches them off
+//	fieldsofconnection   sets those of HTTP/1, and X-Own, as fields and trailers
 
 // A session is a case that is being played.
 type session struct {
@@ -61,9 +72,11 @@ type session struct {
 // A sessionClient is a peer, with what it has asked and what was shown of its answers.
 type sessionClient struct {
 	*sim.Peer
-	name  string
-	asked string
-	shown []string
+	frames *httpscript.FrameReader // nil: it speaks HTTP/1
+	came   []string                // frames
+	name   string
+	asked  string
+	shown  []string
 }
 
 func playInFakeTime(t *testing.T, file string) {
@@ -104,6 +117,10 @@ func configure(t testing.TB, s *Server, c httpscript.Settings) (engine myriad.Co
 		switch {
 		case name == "WriteLimit" && err == nil:
 			engine.WriteLimit = n
+		case name == "Protocols" && value == "http2":
+			s.Protocols = plainHTTP2()
+		case strings.HasPrefix(name, "HTTP2."):
+			configureHTTP2(t, s, name[len("HTTP2."):], value)
 		case name == "ReadBuffer" && err == nil:
 			engine.ReadBuffer = n
 		case name == "awake" && err == nil:
@@ -125,6 +142,28 @@ func configure(t testing.TB, s *Server, c httpscript.Settings) (engine myriad.Co
 	return engine
 }
 
+// configureHTTP2 sets a field of Server.HTTP2.
+func configureHTTP2(t testing.TB, s *Server, name, value string) {
+	t.Helper()
+	if s.HTTP2 == nil {
+		s.HTTP2 = new(http.HTTP2Config)
+	}
+	n, err := strconv.Atoi(value)
+	d, ofTime := time.ParseDuration(value)
+	field := reflect.ValueOf(s.HTTP2).Elem().FieldByName(name)
+	switch {
+	case name == "CountError" && value == "noted":
+		h := s.Handler.(*httpscript.Handler)
+		s.HTTP2.CountError = func(kind string) { h.Note("CountError:", "%s", kind) }
+	case field.IsValid() && field.CanInt() && err == nil:
+		field.SetInt(int64(n))
+	case field.IsValid() && field.CanInt() && ofTime == nil:
+		field.SetInt(int64(d))
+	default:
+		t.Fatalf("no setting HTTP2.%s=%s", name, value)
+	}
+}
+
 func (x *session) as(name string) {
 	for _, c := range x.clients {
 		if c.name == name {
@@ -138,17 +177,22 @@ func (x *session) as(name string) {
 
 // Do runs a command of a client.
 func (x *session) Do(c *httpscript.Command) ([]string, error) {
+	lines, err := x.do(c.Verb, c.Args)
+	return httpscript.Together(lines), err
+}
+
+func (x *session) do(verb string, args []string) ([]string, error) {
 	arg := ""
-	if len(c.Args) > 0 {
-		arg = c.Args[0]
+	if len(args) > 0 {
+		arg = args[0]
 	}
-	switch c.Verb {
+	switch verb {
 	case "as":
 		x.as(arg)
 	case "send":
-		x.at.send(httpscript.Requests(c.Args))
+		x.at.send(httpscript.Requests(args))
 	case "raw":
-		for _, word := range c.Args {
+		for _, word := range args {
 			x.at.send(httpscript.Text(word))
 		}
 	case "fin":
@@ -167,8 +211,8 @@ func (x *session) Do(c *httpscript.Command) ([]string, error) {
 		x.Go(func() { x.h.Note("Shutdown:", "%v at %v", x.s.Shutdown(context.Background()), x.time()) })
 	case "every":
 		n, err := strconv.Atoi(arg)
-		d, err2 := time.ParseDuration(c.Args[1])
-		for all := httpscript.Each(c.Args[2:]); len(all) > 0; all = all[min(n, len(all)):] {
+		d, err2 := time.ParseDuration(args[1])
+		for all := httpscript.Each(args[2:]); len(all) > 0; all = all[min(n, len(all)):] {
 			x.at.send(strings.Join(all[:min(n, len(all))], ""))
 			x.RunFor(d)
 		}
@@ -189,13 +233,84 @@ func (x *session) Do(c *httpscript.Command) ([]string, error) {
 		x.RunFor(d)
 		lines := x.h.Notes()
 		for _, client := range x.clients {
-			lines = append(lines, client.news(slices.Contains(c.Args, "whole"))...)
+			lines = append(lines, client.news(slices.Contains(args, "whole"))...)
 		}
-		return httpscript.Together(lines), nil
+		return lines, nil
+	case "greet":
+		settings, err := httpscript.FrameSettings(args)
+		x.at.frames = new(httpscript.FrameReader)
+		x.at.Write(h2.AppendSettingsAck(h2.AppendSettings([]byte(h2.Preface), settings...)))
+		return nil, err
+	case "pass":
+		d, err := time.ParseDuration(arg)
+		x.RunFor(d)
+		return nil, err
+	case "repeat":
+		return httpscript.Repeat(args, x.do)
+	case "flood":
+		return x.flood(args)
+	case "figures":
+		return x.figures(), nil
 	default:
-		return nil, fmt.Errorf("no command %q", c.Verb)
+		p, err := httpscript.Frame(verb, args)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", verb, err)
+		}
+		x.at.Write(p)
 	}
 	return nil, nil
+}
+
+// figuresOf returns the figures of HTTP/2 by name.
+func figuresOf(e *myriad.Engine) map[string]int64 {
+	all := map[string]int64{}
+	for _, f := range e.Figures() {
+		if f.Title == "web: HTTP/2" {
+			for _, c := range f.Counts {
+				all[c.Name] = c.Count
+			}
+		}
+	}
+	return all
+}
+
+// flood repeats frames until the connection ends, and shows how.
+func (x *session) flood(args []string) ([]string, error) {
+	most, err := strconv.Atoi(args[0])
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < 1<<15; i += 50 {
+		round := append([]string{fmt.Sprint(i, "..", i+49)}, args[1:]...)
+		if _, err := httpscript.Repeat(round, x.do); err != nil {
+			return nil, err
+		}
+		x.RunFor(time.Millisecond)
+		came := x.at.read(false)
+		if last := len(came) - 1; last >= 0 && strings.HasPrefix(came[last], "GOAWAY") {
+			if last > most {
+				err = fmt.Errorf("%d frames come before the end", last)
+			}
+			x.at.came = nil
+			_, code, _ := strings.Cut(came[last][len("GOAWAY "):], " ")
+			return []string{"GOAWAY " + code}, err
+		}
+	}
+	return []string{"no end"}, nil
+}
+
+// figures are those that are not 0. How many connections were ended is told exactly.
+func (x *session) figures() (lines []string) {
+	all := figuresOf(x.engine)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch {
+		case name == "connections ended for floods":
+			lines = append(lines, fmt.Sprint(name, ": ", all[name]))
+		case all[name] != 0:
+			lines = append(lines, name)
+		}
+	}
+	return lines
 }
 
 func (c *sessionClient) send(bytes string) {
@@ -203,8 +318,33 @@ func (c *sessionClient) send(bytes string) {
 	c.Write([]byte(bytes))
 }
 
+var dateField = regexp.MustCompile(` date=[^=]* GMT`)
+
+// read returns the frames that have come, and answers PINGs if pongs is set.
+func (c *sessionClient) read(pongs bool) []string {
+	c.frames.Add(c.TakeReceived())
+	for {
+		text, f, err := c.frames.Next()
+		if err != nil {
+			text = err.Error()
+		}
+		if text == "" {
+			return c.came
+		}
+		if c.came = append(c.came, dateField.ReplaceAllString(text, "")); err != nil {
+			return c.came
+		}
+		if pongs && f.Type == h2.Ping && !f.Has(h2.Ack) {
+			c.Write(h2.AppendPing(nil, f.Ping(), true))
+		}
+	}
+}
+
 // news is what has come that was not shown, and whether the connection is over.
 func (c *sessionClient) news(whole bool) (lines []string) {
+	if c.frames != nil {
+		return c.unseen(slices.Clone(c.read(true)))
+	}
 	all, rest := httpscript.Answers(string(c.Received()), httpscript.Methods(c.asked)...)
 	for _, a := range all {
 		if a.Err != nil && !c.Ended() && !c.Closed() {
@@ -219,6 +359,11 @@ func (c *sessionClient) news(whole bool) (lines []string) {
 	if rest != "" {
 		lines = append(lines, "then "+httpscript.Quote(rest))
 	}
+	return c.unseen(lines)
+}
+
+// unseen adds the state of the connection, and returns what was not shown.
+func (c *sessionClient) unseen(lines []string) []string {
 	switch {
 	case c.Ended():
 		lines = append(lines, "the connection has ended")
@@ -277,6 +422,14 @@ func (x *session) verbs() map[string]httpscript.Verb {
 			c.Note("%s", x.worker())
 			return nil
 		},
+		"fieldsofconnection": func(c *httpscript.Call, _ []string) error {
+			h := c.W.Header()
+			for _, name := range []string{"Connection", "connection", "Keep-Alive", "KEEP-ALIVE", "Proxy-Connection",
+				"Transfer-Encoding", "transfer-encoding", "Upgrade", "upgrade", "Te", "te", "X-Own"} {
+				h[name], h[http.TrailerPrefix+name] = []string{"trailers"}, []string{"trailers"}
+			}
+			return nil
+		},
 		"queued": func(c *httpscript.Call, _ []string) error {
 			c.Note("%d bytes are queued", x.conn.Queued())
 			return nil
@@ -323,7 +476,10 @@ func (u nextProtocol) Received(_ *myriad.Conn, p []byte) {
 }
 func (u nextProtocol) Closed(_ *myriad.Conn, err error) { u.h.Note("upgraded:", "closed, %v", err) }
 
-func TestPipelines(t *testing.T)     { playInFakeTime(t, "pipelines.txt") }
-func TestRequestBodies(t *testing.T) { playInFakeTime(t, "bodies.txt") }
-func TestAnswers(t *testing.T)       { playInFakeTime(t, "answers.txt") }
-func TestConnections(t *testing.T)   { playInFakeTime(t, "connections.txt") }
+func TestPipelines(t *testing.T)      { playInFakeTime(t, "pipelines.txt") }
+func TestRequestBodies(t *testing.T)  { playInFakeTime(t, "bodies.txt") }
+func TestAnswers(t *testing.T)        { playInFakeTime(t, "answers.txt") }
+func TestConnections(t *testing.T)    { playInFakeTime(t, "connections.txt") }
+func TestHTTP2Sessions(t *testing.T)  { playInFakeTime(t, "http2.txt") }
+func TestHTTP2Floods(t *testing.T)    { playInFakeTime(t, "http2_floods.txt") }
+func TestInlineWithBody(t *testing.T) { playInFakeTime(t, "inline_bodies.txt") }

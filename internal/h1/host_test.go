@@ -54,34 +54,6 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// What a target names as host is of the same grammar, but not empty (RFC 9110 section 4.2.1).
-func TestHostOfTarget(t *testing.T) {
-	for line, want := range map[string]error{
-		"GET http://[::1]:80/ HTTP/1.1":       nil,
-		"GET http://a:80 HTTP/1.1":            nil,
-		"GET http://:80/ HTTP/1.1":            errTarget,
-		"GET http://[::1/ HTTP/1.1":           errTarget,
-		"GET http://a:b/ HTTP/1.1":            errTarget,
-		"GET http://a:b:c/ HTTP/1.1":          errTarget,
-		"CONNECT [::1]:443 HTTP/1.1":          nil,
-		"CONNECT [v1.a:b]:443 HTTP/1.1":       nil,
-		"CONNECT [::1] HTTP/1.1":              errTarget,
-		"CONNECT [v1.a:1] HTTP/1.1":           errTarget,
-		"CONNECT a:b:443 HTTP/1.1":            errTarget,
-		"CONNECT :443 HTTP/1.1":               errTarget,
-		"CONNECT 127.0.0.1:%0699 HTTP/1.1":    errTarget,
-		"CONNECT [fe80::1%25en0]:1 HTTP/1.1":  nil,
-		"CONNECT [fe80::1%en0]:1 HTTP/1.1":    errTarget,
-		"CONNECT xn--bcher-kva:1234 HTTP/1.1": nil,
-	} {
-		var h Head
-		n, err := ParseRequest([]byte(line+"\r\n"+hostLine+"\r\n"), Limits{}, &h)
-		if want == nil && (n == 0 || err != nil) || want != nil && err != want {
-			t.Errorf("%s: %d, %v; want %v", line, n, err, want)
-		}
-	}
-}
-
 // hostGrammar is that of RFC 3986 but for IPv6address, which package netip knows.
 var hostGrammar = regexp.MustCompile(`(?s)^(?:((?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)|` +
 	`\[(?:([0-9A-Fa-f:.]+)(?:%25(?:[A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})+)?|` +

@@ -15,54 +15,6 @@ func raw(t Type, flags uint8, stream uint32, payload string) []byte {
 	return append(AppendHeader(nil, len(payload), t, flags, stream), payload...)
 }
 
-func TestParseFrameRefuses(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		frame []byte
-		code  Code
-		conn  bool
-	}{
-		{"a frame above the size (4.2)", raw(Data, 0, 1, string(make([]byte, 101))), FrameSizeError, true},
-		{"DATA on stream 0 (6.1)", raw(Data, 0, 0, "a"), ProtocolError, true},
-		{"padding longer than DATA (6.1)", raw(Data, Padded, 1, "\x02a"), ProtocolError, true},
-		{"padded DATA without a length (6.1)", raw(Data, Padded, 1, ""), FrameSizeError, true},
-		{"HEADERS on stream 0 (6.2)", raw(Headers, EndHeaders, 0, ""), ProtocolError, true},
-		{"padding longer than HEADERS (6.2)", raw(Headers, Padded, 1, "\x02a"), ProtocolError, true},
-		{"HEADERS of 4 bytes with a priority", raw(Headers, HasWeight, 1, "\x00\x00\x00\x00"), FrameSizeError,
-			true},
-		{"HEADERS that depend on themselves (RFC 7540 5.3.1)", raw(Headers, HasWeight, 1, "\x00\x00\x00\x01\x00"),
-			ProtocolError, false},
-		{"PRIORITY on stream 0 (6.3)", raw(PriorityFrame, 0, 0, "\x00\x00\x00\x01\x00"), ProtocolError, true},
-		{"PRIORITY of 4 bytes (6.3)", raw(PriorityFrame, 0, 1, "\x00\x00\x00\x02"), FrameSizeError, false},
-		{"PRIORITY on itself (RFC 7540 5.3.1)", raw(PriorityFrame, 0, 1, "\x80\x00\x00\x01\x00"), ProtocolError, false},
-		{"RST_STREAM on stream 0 (6.4)", raw(ResetStream, 0, 0, "\x00\x00\x00\x01"), ProtocolError, true},
-		{"RST_STREAM of 3 bytes (6.4)", raw(ResetStream, 0, 1, "\x00\x00\x00"), FrameSizeError, true},
-		{"SETTINGS on a stream (6.5)", raw(Settings, 0, 1, ""), ProtocolError, true},
-		{"SETTINGS ACK with a payload (6.5)", raw(Settings, Ack, 0, "\x00\x00\x00\x00\x00\x00"), FrameSizeError, true},
-		{"SETTINGS of 5 bytes (6.5)", raw(Settings, 0, 0, "\x00\x00\x00\x00\x00"), FrameSizeError, true},
-		{"PUSH_PROMISE on stream 0 (6.6)", raw(PushPromise, 0, 0, "\x00\x00\x00\x02"), ProtocolError, true},
-		{"PING on a stream (6.7)", raw(Ping, 0, 1, "12345678"), ProtocolError, true},
-		{"PING of 7 bytes (6.7)", raw(Ping, 0, 0, "1234567"), FrameSizeError, true},
-		{"GOAWAY on a stream (6.8)", raw(GoAway, 0, 1, "\x00\x00\x00\x00\x00\x00\x00\x00"), ProtocolError, true},
-		{"GOAWAY of 7 bytes (6.8)", raw(GoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00"), FrameSizeError, true},
-		{"WINDOW_UPDATE of 5 bytes (6.9)", raw(WindowUpdate, 0, 1, "\x00\x00\x00\x01\x00"), FrameSizeError, true},
-		{"WINDOW_UPDATE by 0 on a stream (6.9)", raw(WindowUpdate, 0, 1, "\x80\x00\x00\x00"), ProtocolError, false},
-		{"WINDOW_UPDATE by 0 on stream 0 (6.9)", raw(WindowUpdate, 0, 0, "\x00\x00\x00\x00"), ProtocolError, true},
-		{"CONTINUATION on stream 0 (6.10)", raw(Continuation, 0, 0, ""), ProtocolError, true},
-		{"PRIORITY_UPDATE on a stream (RFC 9218 7.1)", raw(PriorityUpdate, 0, 1, "\x00\x00\x00\x01u=1"), ProtocolError,
-			true},
-		{"PRIORITY_UPDATE of 3 bytes (RFC 9218 7.1)", raw(PriorityUpdate, 0, 0, "\x00\x00\x00"), FrameSizeError, true},
-		{"PRIORITY_UPDATE for stream 0 (RFC 9218 7.1)", raw(PriorityUpdate, 0, 0, "\x00\x00\x00\x00u=1"), ProtocolError,
-			true},
-	} {
-		n, _, err := ParseFrame(tt.frame, 100)
-		e, ok := errors.AsType[*Error](err)
-		if !ok || e.Code != tt.code || (e.Stream == 0) != tt.conn || !tt.conn && n != len(tt.frame) {
-			t.Errorf("%s: %d bytes, %v, want %v, of the connection: %v", tt.name, n, err, tt.code, tt.conn)
-		}
-	}
-}
-
 func TestSettingCheck(t *testing.T) {
 	for _, tt := range []struct {
 		s    Setting

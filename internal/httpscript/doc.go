@@ -20,7 +20,8 @@
 //	  - A word that has spaces or other special bytes is a Go string, and 4096*x is 4096 bytes.
 //
 // A handler is a list of steps (Handler), most of them named as the method that they call. The
-// commands of a client are those of the test that runs the file.
+// commands of a client are those of the test that runs the file. Those of HTTP/2 are frames
+// (Frame).
 //
 // "go test -update" writes the output that comes into the file, for a reader to judge.
 package httpscript

@@ -2,9 +2,7 @@ package mux
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,152 +11,10 @@ import (
 	"github.com/myriad-go/myriad/internal/hpack"
 )
 
-// An attack repeats what costs the peer little. next makes the frames of one round.
-type attack struct {
-	name  string
-	next  func(round int) []byte
-	most  int          // rounds that our end puts up with
-	begin func(r *rig) // nil: the connection is as new
-	end   string       // how it ends the connection then
-	// answers bounds the bytes that our end may send for each round
-	answers int
-}
-
 func id(round int) uint32 { return uint32(2*round + 1) }
-
-// each opens a stream and adds what frames makes.
-func each(frames func(id uint32) []byte) func(round int) []byte {
-	return func(round int) []byte {
-		return append(headers(id(round), getBlock, false), frames(id(round))...)
-	}
-}
 
 // greeted is how many cancelled streams the time of greet is worth.
 const greeted = 600
-
-var attacks = []attack{
-	{name: "rapid reset (CVE-2023-44487)", most: leastCancels + greeted, end: "ENHANCE_YOUR_CALM", answers: 1,
-		next: each(func(id uint32) []byte { return h2.AppendReset(nil, id, h2.Cancel) })},
-	{name: "MadeYouReset by WINDOW_UPDATE (CVE-2025-8671)", most: leastMistakes, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: each(func(id uint32) []byte { return h2.AppendWindowUpdate(nil, id, 0) })},
-	{name: "MadeYouReset by a window's overflow", most: leastMistakes, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: each(func(id uint32) []byte { return h2.AppendWindowUpdate(nil, id, 1<<31-1) })},
-	{name: "MadeYouReset by PRIORITY of a wrong length", most: leastMistakes, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: each(func(id uint32) []byte { return frame(h2.PriorityFrame, 0, id, "1234") })},
-	{name: "MadeYouReset by PRIORITY on itself", most: leastMistakes, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: each(func(id uint32) []byte {
-			return priorityOf(id, string(h2.AppendReset(nil, 0,
-				h2.Code(id))[9:]))
-		})},
-	{name: "MadeYouReset by DATA after END_STREAM", most: leastMistakes, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: each(func(id uint32) []byte { return append(data(id, "", true), data(id, "a", false)...) })},
-	{name: "MadeYouReset by HEADERS after END_STREAM", most: leastMistakes, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: each(func(id uint32) []byte { return append(data(id, "", true), headers(id, getBlock, true)...) })},
-	{name: "malformed requests", most: leastMistakes, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: func(round int) []byte { return headers(id(round), block("a", "b"), true) }},
-	{name: "PING (CVE-2019-9512)", most: glitchBurst, end: "ENHANCE_YOUR_CALM", answers: 17,
-		next: func(int) []byte { return h2.AppendPing(nil, [8]byte{}, false) }},
-	{name: "PING's ACK", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
-		next: func(int) []byte { return h2.AppendPing(nil, [8]byte{}, true) }},
-	{name: "SETTINGS (CVE-2019-9515)", most: glitchBurst / settingsCost, end: "ENHANCE_YOUR_CALM", answers: 9,
-		next: func(int) []byte { return h2.AppendSettings(nil) }},
-	{name: "PRIORITY (CVE-2019-9513)", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
-		next: func(round int) []byte { return priorityOf(id(round), "\x00\x00\x00\x00") }},
-	{name: "PRIORITY_UPDATE", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
-		next: func(round int) []byte { return h2.AppendPriorityUpdate(nil, id(round), "u=1") }},
-	{name: "WINDOW_UPDATE", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
-		next: func(int) []byte { return h2.AppendWindowUpdate(nil, 0, 1) }},
-	{name: "unknown frames", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
-		next: func(int) []byte { return frame(77, 0, 0, "") }},
-	{name: "empty DATA (CVE-2019-9518)", most: glitchBurst / emptyCost, end: "ENHANCE_YOUR_CALM",
-		next: func(round int) []byte {
-			if round == 0 {
-				return headers(1, getBlock, false)
-			}
-			return data(1, "", false)
-		}},
-	{name: "empty CONTINUATION (CVE-2023-45288)", most: 16 + 64<<10/4096, end: "ENHANCE_YOUR_CALM",
-		next: func(round int) []byte {
-			if round == 0 {
-				return frame(h2.Headers, 0, 1, "")
-			}
-			return frame(h2.Continuation, 0, 1, "")
-		}},
-	{name: "large CONTINUATION (CVE-2023-45288)", most: 5, end: "ENHANCE_YOUR_CALM",
-		next: func(round int) []byte {
-			if round == 0 {
-				return frame(h2.Headers, 0, 1, "")
-			}
-			return frame(h2.Continuation, 0, 1, strings.Repeat("\x82", 16<<10))
-		}},
-	{name: "streams behind the last GOAWAY", most: glitchBurst, end: "ENHANCE_YOUR_CALM", begin: func(r *rig) {
-		r.write(headers(1, getBlock, false))
-		r.settle()
-		r.onLoop(r.conn.Shutdown)
-		r.write(h2.AppendPing(nil, drainPing, true))
-		r.sent()
-	}, next: func(round int) []byte { return headers(id(round+1), getBlock, false) }},
-	{name: "streams that are refused", most: leastMistakes + 200, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: func(round int) []byte { return headers(id(round), getBlock, false) }},
-}
-
-// Each attack ends its connection after a bounded number of rounds. Until then our end holds no
-// more than a connection may, and sends no more than it must.
-func TestAttacks(t *testing.T) {
-	for _, a := range attacks {
-		t.Run(a.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			r.greet()
-			if a.begin != nil {
-				a.begin(r)
-			}
-			before := buf.InUse()
-			var all bytes.Buffer
-			rounds := 0
-			for ; r.conn.state != failed && rounds <= a.most+1000; rounds += 50 {
-				for i := range 50 {
-					all.Write(a.next(rounds + i))
-				}
-				r.write(all.Bytes())
-				all.Reset()
-				r.RunFor(5 * time.Millisecond)
-				for n, s := range r.conn.streams { // handlers end when their streams do
-					if s.state == closed {
-						s.Release()
-						delete(r.conn.streams, n)
-					}
-				}
-				if n := len(r.conn.streams); n > 2*r.cfg.Streams {
-					t.Fatalf("%d handlers", n)
-				}
-				if n := buf.InUse() - before; n > 200 {
-					t.Fatalf("%d blocks", n)
-				}
-			}
-			if rounds > a.most*21/20+200 { // the passing time gives some back
-				t.Errorf("%d rounds, want at most %d", rounds, a.most)
-			}
-			sent := r.sent()
-			if n := len(sent); n == 0 || !strings.Contains(sent[n-1], "GOAWAY") || !strings.Contains(sent[n-1],
-				a.end) {
-				t.Errorf("it has ended by %q", sent[max(0, len(sent)-1):])
-			}
-			size := 0
-			for _, f := range sent[:max(0, len(sent)-1)] {
-				size += map[bool]int{true: 17, false: 13}[strings.HasPrefix(f, "PING")]
-				if strings.HasPrefix(f, "SETTINGS") {
-					size -= 4
-				}
-			}
-			if size > a.answers*(rounds+1) {
-				t.Errorf("%d bytes in answer to %d rounds", size, rounds)
-			}
-			if n := r.cfg.Counters.Calmed.Load(); n != 1 {
-				t.Errorf("%d in the statistics", n)
-			}
-		})
-	}
-}
 
 // A peer that sends PING and does not read is not read either.
 func TestControlFramesPauseTheInput(t *testing.T) {
@@ -230,90 +86,6 @@ func TestHPACKBomb(t *testing.T) {
 	}
 	if n := r.cfg.Counters.TooLarge.Load(); n != 1 {
 		t.Errorf("%d lists that are too large", n)
-	}
-}
-
-// A stream that has ended in order makes room for another one before its handler has returned. The
-// number of such handlers is bounded, too.
-func TestEndedStreamsGiveTheirPlace(t *testing.T) {
-	r := newRig(t, Config{Streams: 2})
-	r.greet()
-	for i := range 4 {
-		r.write(headers(id(i), getBlock, true))
-		r.settle()
-		r.conn.streams[id(i)].Put(pairs(":status", "200"), nil, true)
-		r.want(fmt.Sprintf("HEADERS %d :status=200 END", id(i)))
-	}
-	r.write(headers(9, getBlock, true))
-	r.want("RST_STREAM 9 REFUSED_STREAM")
-	for i := range 3 {
-		r.conn.streams[id(i)].Release()
-	}
-	r.settle()
-	r.write(headers(11, getBlock, true), headers(13, getBlock, true), headers(15, getBlock, true))
-	r.want("RST_STREAM 15 REFUSED_STREAM")
-	if n := r.conn.Streams(); n != 3 {
-		t.Errorf("%d streams", n)
-	}
-	r.conn.streams[7].Release()
-	reply(r.conn.streams[11], "")
-	reply(r.conn.streams[13], "")
-	r.want("HEADERS 11 :status=200 END")
-	r.want("HEADERS 13 :status=200 END")
-	if n := r.conn.Streams(); n != 0 || r.conn.idle != 1 {
-		t.Errorf("%d streams, idle %d times", n, r.conn.idle)
-	}
-}
-
-// A stream that was reset counts among those that have ended until its handler is done.
-func TestResetStreamsCount(t *testing.T) {
-	r := newRig(t, Config{Streams: 2})
-	r.greet()
-	for i := range 6 {
-		r.write(headers(id(i), getBlock, true), h2.AppendReset(nil, id(i), h2.Cancel))
-	}
-	r.want("RST_STREAM 9 REFUSED_STREAM")
-	r.want("RST_STREAM 11 REFUSED_STREAM")
-	if n := len(r.conn.streams); n != 4 || r.conn.Streams() != 4 {
-		t.Errorf("%d handlers, %d streams", n, r.conn.Streams())
-	}
-	for _, s := range r.conn.streams {
-		s.Release()
-	}
-	r.settle()
-	if r.conn.Streams() != 0 || r.conn.idle != 1 {
-		t.Errorf("%d streams, idle %d times", r.conn.Streams(), r.conn.idle)
-	}
-}
-
-// Slow heads: a field block that does not come in time ends the connection, however its bytes
-// dribble in; one that is complete in time does not.
-func TestSlowHeads(t *testing.T) {
-	const limit = 5 * time.Second
-	whole := append(frame(h2.Headers, h2.EndStream, 1, string(getBlock[:2])),
-		frame(h2.Continuation, h2.EndHeaders, 1, string(getBlock[2:]))...)
-	for _, tt := range []struct {
-		name   string
-		sent   int
-		closed bool
-	}{
-		{"a part of HEADERS", 10, true}, {"HEADERS without its end", 11, true}, {"a part of CONTINUATION", 15, true},
-		{"all of it", len(whole), false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, Config{HeadTimeout: limit})
-			r.greet()
-			r.write(whole[:tt.sent])
-			r.RunFor(limit / 2)
-			r.write(whole[tt.sent:min(tt.sent+1, len(whole))])
-			r.wantNothing()
-			r.RunFor(limit / 2)
-			if tt.closed {
-				r.want("GOAWAY 0 ENHANCE_YOUR_CALM")
-			} else {
-				r.wantNothing()
-			}
-		})
 	}
 }
 

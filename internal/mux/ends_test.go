@@ -1,50 +1,12 @@
 package mux
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/h2"
 )
-
-// An incomplete frame does not keep a connection open that is to end.
-func TestIncompleteFramesDoNotHoldTheEnd(t *testing.T) {
-	for name, p := range map[string][]byte{
-		"a frame's header":  h2.AppendHeader(nil, 100, 77, 0, 0),
-		"a part of DATA":    append(h2.AppendHeader(nil, 100, h2.Data, 0, 1), "abc"...),
-		"a part of HEADERS": append(h2.AppendHeader(nil, 100, h2.Headers, 0, 1), "abc"...),
-		"HEADERS alone":     frame(h2.Headers, 0, 1, ""),
-		"nothing":           nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			r.greet()
-			r.write(p)
-			r.settle()
-			r.onLoop(r.conn.Shutdown)
-			r.want("GOAWAY 2147483647 NO_ERROR")
-			r.want("PING")
-			r.RunFor(drainTimeout)
-			r.want("GOAWAY 0 NO_ERROR")
-			if !r.peer.Ended() {
-				t.Error("the connection is open")
-			}
-		})
-		t.Run(name+", and the peer's end", func(t *testing.T) {
-			r := newRig(t, Config{})
-			r.greet()
-			r.write(p)
-			r.settle()
-			r.peer.CloseWrite()
-			r.settle()
-			if !r.peer.Ended() {
-				t.Error("the connection is open")
-			}
-		})
-	}
-}
 
 // An incomplete frame takes memory as it comes, not as its header says.
 func TestIncompleteFramesTakeWhatHasCome(t *testing.T) {
@@ -128,85 +90,7 @@ func TestStreamsAreLetGoBehindTheEnd(t *testing.T) {
 	}
 }
 
-// A failureOwner is a testConn that is told of failures.
+// A failureOwner is a testConn that is told of failures, too.
 type failureOwner struct{ *testConn }
 
-func (h failureOwner) Failed() { h.r.note("failed") }
-
-// newFailureRig has a failureOwner, and one stream that is open.
-func newFailureRig(t *testing.T) *rig {
-	r := newRig(t, Config{})
-	r.conn.owner = failureOwner{r.conn}
-	r.greet()
-	r.write(headers(1, getBlock, false))
-	r.wantLog("1 head GET / last false")
-	return r
-}
-
-// A FailureOwner is told once when its side ends the connection with an error. That is before the
-// streams end, and before Gone, which may wait for the peer.
-func TestFailureOwner(t *testing.T) {
-	wrong := h2.AppendWindowUpdate(nil, 0, 0)
-	for _, c := range []struct {
-		name string
-		fail func(r *rig)
-		code h2.Code
-	}{
-		{"for what the peer does", func(r *rig) { r.write(wrong, wrong) }, h2.ProtocolError},
-		{"by Abort", func(r *rig) {
-			r.onLoop(func() { r.conn.Abort(h2.InternalError, "enough") })
-			r.write(wrong)
-		}, h2.InternalError},
-		{"in Shutdown", func(r *rig) {
-			r.onLoop(r.conn.Shutdown)
-			r.write(wrong)
-		}, h2.ProtocolError},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newFailureRig(t)
-			c.fail(r)
-			r.wantLog("failed", "1 ended "+c.code.String()+", error true")
-			if r.conn.gone {
-				t.Error("Gone was called, although the peer has not closed")
-			}
-			r.peer.Close()
-			r.wantLog()
-			if !r.conn.gone {
-				t.Error("Gone was not called, although the peer has closed")
-			}
-		})
-	}
-}
-
-// A FailureOwner is not told of ends in order, and of those that the peer or the network brings.
-func TestFailureOwnerIsNotToldOfOtherEnds(t *testing.T) {
-	for name, end := range map[string]func(r *rig){
-		"Shutdown": func(r *rig) {
-			r.onLoop(r.conn.Shutdown)
-			r.write(h2.AppendReset(nil, 1, h2.Cancel))
-			r.settle()
-			r.conn.streams[1].Release()
-			r.RunFor(drainTimeout)
-			r.peer.Close()
-		},
-		"the peer's GOAWAY and FIN": func(r *rig) {
-			r.write(h2.AppendGoAway(nil, 0, h2.InternalError, "the peer's own"), h2.AppendReset(nil, 1, h2.Cancel))
-			r.settle()
-			r.conn.streams[1].Release()
-			r.peer.Close()
-		},
-		"a reset": func(r *rig) { r.peer.Reset() },
-		"the engine's Abort": func(r *rig) {
-			r.onLoop(func() { r.conn.Conn.c.Abort(errLost) })
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newFailureRig(t)
-			end(r)
-			r.settle()
-			if !r.conn.gone || slices.Contains(r.log, "failed") {
-				t.Errorf("gone %v; the owner got %q", r.conn.gone, r.log)
-			}
-		})
-	}
-}
+func (h failureOwner) Failed() { h.r.note("Failed was called") }

@@ -3,8 +3,6 @@ package mux
 import (
 	"net/http"
 	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,97 +40,6 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// MaxReadFrameSize is announced, and holds. The header of a large frame takes no memory.
-func TestReadFrame(t *testing.T) {
-	r := newRig(t, taken(http.HTTP2Config{MaxReadFrameSize: 50_000}))
-	if !slices.Contains(r.cfg.settings(), h2.Setting{ID: h2.MaxFrameSizeSetting, Value: 50_000}) {
-		t.Errorf("our settings are %v", r.cfg.settings())
-	}
-	r.greet()
-	r.write(headers(1, getBlock, false), data(1, strings.Repeat("x", 50_000), false)[:h2.HeaderSize+10])
-	r.settle()
-	if p := r.conn.act.partial; p == nil || p.Len()+p.Free() > 32<<10 {
-		t.Error("the header of a frame has taken its memory")
-	}
-	r.write([]byte(strings.Repeat("x", 49_990)))
-	r.settle()
-	if n := r.conn.streams[1].in.State().Unread; n != 50_000 {
-		t.Errorf("%d bytes have come", n)
-	}
-	r.write(h2.AppendHeader(nil, 50_001, h2.Data, 0, 1))
-	r.want("GOAWAY 1 FRAME_SIZE_ERROR")
-}
-
-// MaxDecoderHeaderTableSize is announced, and holds when the peer has acknowledged it.
-func TestHeaderTable(t *testing.T) {
-	for _, size := range []int{100, 10_000} {
-		r := newRig(t, taken(http.HTTP2Config{MaxDecoderHeaderTableSize: size}))
-		if !slices.Contains(r.cfg.settings(), h2.Setting{ID: h2.HeaderTableSize, Value: uint32(size)}) {
-			t.Errorf("our settings are %v", r.cfg.settings())
-		}
-		r.greet()
-		update := []byte("\x3f\x45") // 100: 31 and 69
-		if size == 10_000 {
-			update = []byte("\x3f\xf1\x4d")
-		}
-		r.write(headers(1, append(update, getBlock...), true))
-		r.settle()
-		if len(r.conn.streams) != 1 {
-			t.Fatalf("%d: no request", size)
-		}
-		reply(r.conn.streams[1], "")
-		r.want("HEADERS 1")
-		r.write(headers(3, append([]byte("\x3f\xf2\x4d"), getBlock...), true)) // 10,001
-		r.want("GOAWAY 1 COMPRESSION_ERROR")
-	}
-	r := newRig(t, taken(http.HTTP2Config{MaxDecoderHeaderTableSize: 100}))
-	r.greet()
-	r.write(headers(1, getBlock, true)) // RFC 7541 section 4.2: an update is missing
-	r.want("GOAWAY 0 COMPRESSION_ERROR")
-}
-
-// SendPingTimeout: a silent peer gets a PING, and remains connected as long as it answers. Between
-// the PINGs the connection dozes.
-func TestSendPing(t *testing.T) {
-	r := newRig(t, taken(http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 10 * time.Second}))
-	r.greet()
-	for range 3 {
-		r.RunFor(30 * time.Second)
-		r.write(frame(h2.Ping, 0, 0, "12345678"))
-		r.want("PING ACK 12345678")
-		r.RunFor(59 * time.Second)
-		r.wantNothing()
-		r.RunFor(time.Second)
-		r.want("PING")
-		r.write(frame(h2.Ping, h2.Ack, 0, string(healthPing[:])))
-		r.RunFor(20 * time.Second)
-		if r.conn.gone || r.conn.act != nil {
-			t.Fatalf("gone %v, active %v", r.conn.gone, r.conn.act != nil)
-		}
-	}
-	r.RunFor(41 * time.Second)
-	r.want("PING")
-	r.RunFor(8 * time.Second)
-	if r.conn.gone {
-		t.Error("the connection ends too early")
-	}
-	r.RunFor(3 * time.Second)
-	if !r.conn.gone || r.conn.err == nil || r.cfg.Counters.Stalled.Load() != 1 {
-		t.Errorf("gone %v, %v, counted %d", r.conn.gone, r.conn.err, r.cfg.Counters.Stalled.Load())
-	}
-}
-
-// Without SendPingTimeout no PING is sent, however long the peer is silent.
-func TestNoPing(t *testing.T) {
-	r := newRig(t, Config{})
-	r.greet()
-	r.RunFor(10 * time.Hour)
-	r.wantNothing()
-	if r.conn.act != nil {
-		t.Errorf("active %v", r.conn.act != nil)
-	}
-}
-
 // WriteByteTimeout ends a connection that takes no output, not one that takes it slowly.
 func TestWriteStall(t *testing.T) {
 	r := newRig(t, taken(http.HTTP2Config{WriteByteTimeout: 10 * time.Second}))
@@ -163,18 +70,4 @@ func TestWriteStall(t *testing.T) {
 	}
 	s.Release()
 	r.peer.Resume()
-}
-
-// CountError is told of what ends a stream and the connection.
-func TestCountError(t *testing.T) {
-	var kinds []string
-	r := newRig(t, taken(http.HTTP2Config{CountError: func(kind string) { kinds = append(kinds, kind) }}))
-	r.greet()
-	r.write(headers(1, block(":method", "GET"), true))
-	r.want("RST_STREAM 1 PROTOCOL_ERROR")
-	r.write(frame(h2.Ping, 0, 0, "123"))
-	r.settle()
-	if want := []string{"stream_protocol_error", "conn_frame_size_error"}; !slices.Equal(kinds, want) {
-		t.Errorf("got %q, want %q", kinds, want)
-	}
 }

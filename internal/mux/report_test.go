@@ -2,12 +2,9 @@ package mux
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/myriad-go/myriad/internal/h2"
 )
 
 // logged has a Config write its faults to a list, without the peer's address.
@@ -17,43 +14,6 @@ func logged(cfg Config) (Config, *[]string) {
 		*lines = append(*lines, strings.Replace(f.String(), f.Remote.String(), "peer", 1))
 	})
 	return cfg, lines
-}
-
-// An error of a stream and one of the connection are a line each, with the peer, the code and the
-// reason.
-func TestFaultsAreLogged(t *testing.T) {
-	cfg, lines := logged(Config{})
-	r := newRig(t, cfg)
-	r.greet()
-	r.write(headers(1, get("connection", "close"), true))
-	r.want("RST_STREAM 1 PROTOCOL_ERROR")
-	r.write(h2.AppendWindowUpdate(nil, 0, 0))
-	r.want("GOAWAY 1 PROTOCOL_ERROR")
-	want := []string{
-		"HTTP/2 with peer, stream 1: PROTOCOL_ERROR: a field belongs to a connection of HTTP/1: connection",
-		"HTTP/2 with peer: PROTOCOL_ERROR: WINDOW_UPDATE with an increment of 0",
-	}
-	if !slices.Equal(*lines, want) {
-		t.Errorf("logged\n\t%s\nwant\n\t%s", strings.Join(*lines, "\n\t"), strings.Join(want, "\n\t"))
-	}
-}
-
-// Connections that end in order, by their streams' resets or by the peer's, log nothing.
-func TestOrderlyEndsAreNotLogged(t *testing.T) {
-	cfg, lines := logged(Config{})
-	r := newRig(t, cfg)
-	r.greet()
-	r.write(headers(1, getBlock, false), h2.AppendReset(nil, 1, h2.Cancel), headers(3, getBlock, false))
-	r.settle()
-	r.conn.streams[1].Release()
-	r.conn.streams[3].Cancel(h2.Cancel)
-	r.conn.streams[3].Release()
-	r.settle()
-	r.onLoop(r.conn.Shutdown)
-	r.RunFor(time.Minute)
-	if !r.conn.gone || len(*lines) > 0 {
-		t.Errorf("gone %v, logged %q", r.conn.gone, *lines)
-	}
 }
 
 // A peer that does the same wrong again and again is a line in ten seconds, which says how often.

@@ -14,6 +14,7 @@ import (
 	"github.com/myriad-go/myriad/internal/flow"
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/hpack"
+	"github.com/myriad-go/myriad/internal/httpscript"
 )
 
 // A rig is a simulated world with one HTTP/2 connection: ours at one end, and at the other a peer
@@ -25,13 +26,12 @@ type rig struct {
 	engine *myriad.Engine
 	conn   *testConn
 	peer   *sim.Peer
-	dec    hpack.Decoder
 	log    []string // what the owner has been called with
 	on     func(s *testStream, h *h2.Head, last bool)
-	refuse bool    // Accept refuses
-	code   h2.Code // that Head returns
-	in     []byte  // from our end, not yet looked at
-	s      *testStream
+	refuse bool                   // Accept refuses
+	code   h2.Code                // that Head returns
+	in     httpscript.FrameReader // from our end
+	pongs  bool                   // PINGs are answered as they are looked at
 }
 
 // A testConn owns the connection.
@@ -134,7 +134,6 @@ var whole = sim.Options{Reset: -1, Accept: -1, Dial: -1, SlowPeer: -1, LateFIN: 
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
 	r := &rig{t: t, cfg: cfg, World: sim.New(1, whole)}
-	r.dec.Reset()
 	r.cfg.Now = r.World.Now
 	r.cfg.Counters = new(Counters)
 	r.cfg.Take(nil)
@@ -190,12 +189,9 @@ func (r *rig) greet(settings ...h2.Setting) {
 	}
 	r.write(h2.AppendSettings(nil, settings...), h2.AppendSettingsAck(nil))
 	r.settle()
-	r.in = append(r.in, r.peer.TakeReceived()...)
-	if r.cfg.Client {
-		if !strings.HasPrefix(string(r.in), h2.Preface) {
-			r.t.Fatalf("no preface: %q", r.in)
-		}
-		r.in = r.in[len(h2.Preface):]
+	r.in.Add(r.peer.TakeReceived())
+	if r.cfg.Client && !r.in.Skip(h2.Preface) {
+		r.t.Fatal("no preface")
 	}
 	r.want("SETTINGS")
 	r.want("WINDOW_UPDATE 0")
@@ -227,64 +223,27 @@ func data(stream uint32, p string, end bool) []byte {
 // next describes the next frame that our end has sent: "" if there is none.
 func (r *rig) next() string {
 	r.t.Helper()
-	n, f, err := h2.ParseFrame(r.in, h2.MaxFrameSize)
+	text, f, err := r.in.Next()
 	if err != nil {
 		r.t.Fatalf("our end has sent a wrong frame: %v", err)
 	}
-	if n == 0 {
-		return ""
+	if r.pongs && f.Type == h2.Ping && !f.Has(h2.Ack) && text != "" {
+		r.write(h2.AppendPing(nil, f.Ping(), true))
 	}
-	text := r.describe(&f)
-	r.in = r.in[n:]
 	return text
 }
 
-func (r *rig) describe(f *h2.Frame) string {
-	end := ""
-	if f.Has(h2.EndStream) {
-		end = " END"
-	}
-	switch f.Type {
-	case h2.Data:
-		if len(f.Data) > 40 {
-			return fmt.Sprintf("DATA %d %d bytes%s", f.Stream, len(f.Data), end)
-		}
-		return fmt.Sprintf("DATA %d %q%s", f.Stream, f.Data, end)
-	case h2.Headers:
-		fields, _, err := r.dec.Decode(nil, f.Data, 1<<20)
-		if err != nil {
-			r.t.Errorf("our end has sent a wrong block: %v", err)
-		}
-		var text []string
-		for _, f := range fields {
-			text = append(text, f.Name+"="+f.Value)
-		}
-		return fmt.Sprintf("HEADERS %d %s%s", f.Stream, strings.Join(text, " "), end)
-	case h2.Settings:
-		if f.Has(h2.Ack) {
-			return "SETTINGS ACK"
-		}
-		return "SETTINGS"
-	case h2.Ping:
-		if f.Has(h2.Ack) {
-			return "PING ACK " + string(f.Data)
-		}
-		return "PING"
-	case h2.GoAway:
-		return fmt.Sprintf("GOAWAY %d %v", f.Last, h2.Code(f.Value))
-	case h2.ResetStream:
-		return fmt.Sprintf("RST_STREAM %d %v", f.Stream, h2.Code(f.Value))
-	case h2.WindowUpdate:
-		return fmt.Sprintf("WINDOW_UPDATE %d %d", f.Stream, f.Value)
-	}
-	return fmt.Sprintf("frame %d", f.Type)
-}
-
 // sent lists all frames that our end has sent by now.
-func (r *rig) sent() (all []string) {
+func (r *rig) sent() []string {
 	r.t.Helper()
 	r.settle()
-	r.in = append(r.in, r.peer.TakeReceived()...)
+	return r.come()
+}
+
+// come lists the frames that have come.
+func (r *rig) come() (all []string) {
+	r.t.Helper()
+	r.in.Add(r.peer.TakeReceived())
 	for {
 		f := r.next()
 		if f == "" {
@@ -297,9 +256,9 @@ func (r *rig) sent() (all []string) {
 // want fails unless the next frame begins like this.
 func (r *rig) want(text string) {
 	r.t.Helper()
-	if len(r.in) == 0 {
+	if r.in.State().Unread == 0 {
 		r.settle()
-		r.in = append(r.in, r.peer.TakeReceived()...)
+		r.in.Add(r.peer.TakeReceived())
 	}
 	if got := r.next(); !strings.HasPrefix(got, text) || got == "" {
 		r.t.Errorf("our end has sent %q, want %q", got, text)
@@ -324,3 +283,54 @@ func (r *rig) wantLog(lines ...string) {
 
 // paused reports whether our end reads no more because its control frames wait.
 func (r *rig) paused() bool { return r.conn.act != nil && r.conn.act.paused }
+
+func get(extra ...string) []byte {
+	return append(append([]byte{}, getBlock...), block(extra...)...)
+}
+
+func priorityOf(stream uint32, depends string) []byte {
+	return frame(h2.PriorityFrame, 0, stream, depends+"\x10")
+}
+
+var okBlock = block(":status", "200")
+
+// request opens a stream at a client.
+func (r *rig) request(last bool) *testStream {
+	r.t.Helper()
+	s := r.openSoon(last)
+	r.settle()
+	return s
+}
+
+// openSoon has the loop open a stream.
+func (r *rig) openSoon(last bool) *testStream {
+	r.t.Helper()
+	s := &testStream{r: r}
+	s.in.Reset(r.conn.cfg.Window, true)
+	s.Init(s)
+	r.doOnLoop(func() {
+		if err := r.conn.Open(&s.Stream); err != nil {
+			r.t.Errorf("Open: %v", err)
+		}
+		head := pairs(":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/")
+		if err := s.Put(head, nil, last); err != nil {
+			r.t.Errorf("Put: %v", err)
+		}
+	})
+	return s
+}
+
+// onLoop runs f on the loop.
+func (r *rig) onLoop(f func()) {
+	r.t.Helper()
+	r.doOnLoop(f)
+	r.settle()
+}
+
+// doOnLoop has f run on the loop.
+func (r *rig) doOnLoop(f func()) {
+	r.t.Helper()
+	if err := r.conn.Conn.c.Loop().Do(f); err != nil {
+		r.t.Fatal(err)
+	}
+}
