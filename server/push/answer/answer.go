@@ -155,9 +155,9 @@ var ErrDraining = errors.New("push: the server is shutting down: publish to anot
 // An Error is the answer to a client's command that failed; the connection stays open. If Temporary
 // is set, a retry may succeed. Codes below 400 belong to the server.
 type Error struct {
-	Code      uint32
-	Message   string
-	Temporary bool
+	Code      uint32 `json:"code"`
+	Message   string `json:"message"`
+	Temporary bool   `json:"temporary,omitempty"`
 }
 
 func (e Error) Error() string { return fmt.Sprintf("push: error %d: %s", e.Code, e.Message) }
@@ -184,8 +184,8 @@ var (
 // hook's zero value is 3503 "force disconnect", after which clients stay away. One that no close
 // frame can carry is logged, and the connection is closed with 3004.
 type Disconnect struct {
-	Code   uint16
-	Reason string
+	Code   uint16 `json:"code"`
+	Reason string `json:"reason"`
 }
 
 // Reconnects reports whether clients come back.

@@ -5,6 +5,7 @@ package bus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 )
@@ -60,8 +61,8 @@ func (p *Publication) Size() int {
 type Position struct {
 	// Offset rises from one publication of an epoch to the next. Offsets need not be contiguous: in
 	// a bus that spans nodes, channels share a log and its sequence numbers.
-	Offset uint64
-	Epoch  string // names one run of offsets; offsets of different epochs cannot be compared
+	Offset uint64 `json:"offset"`
+	Epoch  string `json:"epoch"` // names one run of offsets; offsets of different epochs cannot be compared
 }
 
 // A Retention says how much history a channel keeps. The zero value keeps none.
@@ -98,10 +99,12 @@ type History struct {
 
 // A ClientInfo is what one subscriber of a channel may learn of another.
 type ClientInfo struct {
-	Client, User string
+	Client string `json:"client"`
+	User   string `json:"user"`
 	// JSON: the claim info of the connection's token and of the subscription's token; nil without
 	// one
-	ConnInfo, ChanInfo []byte
+	ConnInfo json.RawMessage `json:"conn_info,omitempty"`
+	ChanInfo json.RawMessage `json:"chan_info,omitempty"`
 }
 
 // A Notice says that a client has joined or left a channel.
