@@ -85,8 +85,9 @@ type Config struct {
 	// Engine is the engine of the web.Server, whose loops and bytes the console shows. nil: the
 	// console omits them.
 	Engine *myriad.Engine
-	// Bus carries publications. Shutdown closes it. Default: a membus.Bus with the limits, the
-	// clock and the randomness of this Config.
+	// Bus carries publications. Several servers may share it. Its maker closes it, after Shutdown
+	// of all of them. Default: a membus.Bus of the server's own, which Shutdown closes, with the
+	// limits, the clock and the randomness of this Config.
 	Bus bus.Bus
 	// Node names this node in a cluster. Default: "myriad".
 	Node string
@@ -164,7 +165,7 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 	}
 	s := &Server{config: c}
 	s.hub, err = hub.New(hub.Config{
-		Bus: c.Bus, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
+		Bus: c.Bus, OwnsBus: own, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
 		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
@@ -350,8 +351,9 @@ func (s *Server) Drain() { _ = s.hub.Drain(context.Background()) }
 
 // Shutdown drains, and then disconnects every client: the client gets what is queued for it, and a
 // close with code 3001 "shutdown". Shutdown waits until the clients have disconnected or ctx ends.
-// If some remain, it returns ctx's error, and the caller must close their connections. It always
-// closes the bus. The web.Server that serves s must still run.
+// If some remain, it returns ctx's error, and the caller must close their connections. In each case
+// it closes the bus, unless that is Config.Bus: the maker of that one closes it afterwards. The
+// web.Server that serves s must still run.
 func (s *Server) Shutdown(ctx context.Context) error { return s.hub.Shutdown(ctx) }
 
 // A lockedReader is a reader that several goroutines use.

@@ -207,7 +207,8 @@ type LogState struct {
 //     not kept.
 //   - Present asks the receivers of all nodes, and returns at most limit clients (0: none, only the
 //     numbers). It names the nodes that did not answer in time.
-//   - Serve makes this node answer questions of that kind: f gets the body and returns the answer.
+//   - Serve makes this node answer questions of that kind, until stop is called: f gets the body and
+//     returns the answer. A call of f may still run when stop returns. stop may be called twice.
 //     Ask sends a question to all nodes, this one included, and calls each with every answer, one
 //     at a time. It returns the names of nodes that did not answer in time. A node answers a kind
 //     that it does not serve with nothing, and each is not called for it. A node
@@ -232,7 +233,7 @@ type Bus interface {
 	Forget(ctx context.Context, t Topic) error
 	Announce(ctx context.Context, channel string, n Notice) error
 	Present(ctx context.Context, channel string, limit int) (Presence, error)
-	Serve(kind string, f func(body []byte) []byte)
+	Serve(kind string, f func(body []byte) []byte) (stop func())
 	Ask(ctx context.Context, kind string, body []byte, each func(answer []byte)) (missing []string, err error)
 	State() State
 	Close() error
