@@ -21,6 +21,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/membus"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 // Config configures a Server. The zero value requires neither keys nor tokens, so it suits only a
@@ -235,6 +236,25 @@ func newTable(c Config, all policy.Namespaces) *policy.Table {
 // AllowsAnyOrigin reports whether an allowed origin names no site: then every web page may use the
 // server, without cookies.
 func (c Config) AllowsAnyOrigin() bool { return guard.NamesNoSite(c.AllowedOrigins) }
+
+// NeedsTokens reports whether clients need a token.
+func (c Config) NeedsTokens() bool { return c.tokens().HasKeys() }
+
+// Authenticates reports whether clients must show who they are: by a token, or to Hooks.Connect.
+func (c Config) Authenticates() bool { return c.NeedsTokens() || c.Hooks.Connect != nil }
+
+// tokens returns the part of c that says which tokens are accepted.
+func (c Config) tokens() token.Config {
+	return token.Config{Secret: c.TokenSecret, Keys: c.TokenKeys, KeysURL: c.TokenKeysURL, Issuer: c.TokenIssuer,
+		Audience: c.TokenAudience}
+}
+
+// newTokenVerifier returns nil without a key: clients then need no token.
+func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (*token.Verifier, error) {
+	t := c.tokens()
+	t.Now, t.Log = clock.Now, log
+	return token.New(t)
+}
 
 // checkUsers returns an error for rules about users if no client has one.
 func checkUsers(list []Namespace, authenticates bool) (err error) {
