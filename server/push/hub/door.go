@@ -36,16 +36,17 @@ import (
 // them where user code may block: in an HTTP handler of package web, or in a callback of package
 // websocket or resp. It never calls them in a callback of a myriad.Handler, which would hold up the
 // other connections of the loop. A door with connections of its own runs commands by a
-// workers.Keyed on Hub.Workers: with the connection as the key they keep their order. The operations
-// of one session do not overlap. Start, StartConnected, Offer, Tell, TooSlow and Disconnect do not
-// block. Ended waits at most for a delivery that runs.
+// workers.Keyed on Hub.Workers: with the connection as the key they keep their order. The
+// operations of one session do not overlap. Start, StartConnected, Offer, Tell, TooSlow and
+// Disconnect do not block. Ended waits at most for a delivery that runs.
 //
 // Session.Subscribe and Join call announce after the last publication that the client does not get,
 // and before the first one that it gets. So the door queues its confirmation there, and not after
 // they have returned. Some doors say in the reply to connect what the server has subscribed the
-// client to. They call Session.Hold, Session.SubscribeFirst, and Session.ReleaseHeld with the reply,
-// in this order. SubscribeFirst subscribes before there is a reply: what is published meanwhile waits
-// behind it. ReleaseHeld comes also when SubscribeFirst has failed, with what the client is told.
+// client to. They call Session.Hold, Session.SubscribeFirst, and Session.ReleaseHeld with the
+// reply, in this order. SubscribeFirst subscribes before there is a reply: what is published
+// meanwhile waits behind it. ReleaseHeld comes also when SubscribeFirst has failed, with what the
+// client is told.
 //
 // What a door has of the bus besides, by Hub.Bus, ends by Hub.OnClose.
 //
