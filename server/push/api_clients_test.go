@@ -16,7 +16,7 @@ func (ts *testServer) client(claims jwt.MapClaims) *fakeTransport {
 	ts.t.Helper()
 	claims["exp"] = ts.clock.Now().Add(time.Hour).Unix()
 	f := new(fakeTransport)
-	f.s = ts.hub.Start(f, jsonForm)
+	f.s = ts.hub.Start(f, jsonForm, nil)
 	ts.t.Cleanup(f.hangUp)
 	token := sign(ts.t, jwt.SigningMethodHS256, []byte(testSecret), claims)
 	f.frame([]byte(`{"id":1,"connect":{"token":"` + token + `"}}`))

@@ -83,7 +83,7 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		epoch := ts.epochOf("news")
 		f := new(fakeTransport)
 		f.s = ts.hub.Start(f, map[centrifuge.Codec]hub.Form{centrifuge.JSON: jsonForm,
-			centrifuge.Protobuf: protobufForm}[codec])
+			centrifuge.Protobuf: protobufForm}[codec], nil)
 		t.Cleanup(f.hangUp)
 		if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 			t.Fatal(err)

@@ -83,6 +83,23 @@ type Published struct {
 	Err error // as PublishWith returns it
 }
 
+// MarshalJSON returns p as the API's broadcast has it: an object with result or error. An Err that
+// is no Error is ErrInternal there.
+func (p Published) MarshalJSON() ([]byte, error) {
+	type result struct {
+		Result Position `json:"result"`
+	}
+	type failure struct {
+		Error Error `json:"error"`
+	}
+	if p.Err == nil {
+		return json.Marshal(result{p.Position})
+	}
+	told := ErrInternal
+	errors.As(p.Err, &told)
+	return json.Marshal(failure{told})
+}
+
 // Broadcast is PublishWith for several channels, at most Limits.Broadcast. It publishes to one
 // after the other, and returns the outcomes in their order. Its own error says that it has
 // published to none.
@@ -227,6 +244,12 @@ type NodeInfo struct {
 	Subscriptions     int
 	Channels          int           // that have subscribers
 	Uptime            time.Duration // in whole seconds
+}
+
+// MarshalJSON returns n as the API's info has it.
+func (n NodeInfo) MarshalJSON() ([]byte, error) {
+	return json.Marshal(nodeInfo{clusterNode{n.ID, n.Name, n.Version, n.Clients, n.Channels,
+		int64(n.Uptime / time.Second)}, n.Users, n.Subscriptions})
 }
 
 // Connections lists the connections of a user, or all of them if user is empty, in the order of

@@ -255,7 +255,7 @@ func TestDisconnectsThatCannotBeSent(t *testing.T) {
 		}
 		ts := newTestServer(t, Config{Hooks: Hooks{Connect: refuse}})
 		f := new(fakeTransport)
-		f.s = ts.hub.Start(f, jsonForm)
+		f.s = ts.hub.Start(f, jsonForm, nil)
 		f.frame([]byte(`{"id":1,"connect":{}}`))
 		f.wantClosed(t, tt.given.Error(), tt.want)
 		f.hangUp()

@@ -78,10 +78,10 @@ func newCluster(h *hub.Hub, config Config) *cluster {
 	return c
 }
 
-// serve makes this node answer.
+// serve makes this node answer until it has shut down.
 func (c *cluster) serve() {
 	serve := func(kind string, f func(operation) any) {
-		c.bus.Serve(kind, func(body []byte) []byte {
+		stop := c.bus.Serve(kind, func(body []byte) []byte {
 			var op operation
 			if err := strict.Unmarshal(body, &op); err != nil { // of a version that this one does not understand
 				c.log.Warn("push: a question of another node is not understood: do all nodes have the same version?",
@@ -94,6 +94,7 @@ func (c *cluster) serve() {
 			}
 			return answer
 		})
+		c.hub.OnClose(stop)
 	}
 	serve("disconnect", func(op operation) any { return c.disconnectHere(op) })
 	serve("unsubscribe", func(op operation) any { return c.unsubscribeHere(op) })

@@ -17,7 +17,7 @@ func TestAPIConnections(t *testing.T) {
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"b"}}` + "\n" + `{"id":3,"subscribe":{"channel":"a"}}`))
 	waiting := new(fakeTransport)
-	waiting.s = ts.hub.Start(waiting, jsonForm)
+	waiting.s = ts.hub.Start(waiting, jsonForm, nil)
 	t.Cleanup(waiting.hangUp)
 	one := func(f *fakeTransport, user, channels string) string {
 		return fmt.Sprintf(`"%s":{"transport":"websocket","protocol":"json","user":"%s","state":{"channels":{%s}}}`,

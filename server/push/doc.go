@@ -16,7 +16,8 @@
 //
 //   - Package hub holds the sessions of clients and the channels, and has the contract of a [Door],
 //     which is one protocol. Those that there are stand in folders below doors. Another one is a
-//     type with two methods: see fifthdoor_test.go, which has a whole one.
+//     type with two methods: hub.Door says what it does, in which order, and where it may block;
+//     fifthdoor_test.go has a whole one.
 //   - Package policy is what is allowed in channels, answer what is said when something fails, guard
 //     who may use the server over HTTP. Package token checks tokens.
 //   - Package bus is the contract of the Bus, which carries a [Publication] between nodes; package

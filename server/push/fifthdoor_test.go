@@ -18,8 +18,7 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// A lineDoor is a door of another program: at /lines?channel=NAME each
-// publication is a line.
+// A lineDoor is a door of another program: at /lines?channel=NAME each publication is a line.
 type lineDoor struct{}
 
 // A lineForm is its form.
@@ -43,36 +42,19 @@ func (lineDoor) Forms() []hub.Form { return []hub.Form{lineForm{}} }
 func (lineDoor) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		channel := r.URL.Query().Get("channel")
-		g, err := h.AuthenticateRequest(r, lineForm{}, hub.Bearer(r), []string{channel})
+		g, ok := h.AdmitRequest(w, r, lineForm{}, hub.Bearer(r), []string{channel})
+		if !ok {
+			return
+		}
+		err := h.ServeStream(w, r, lineForm{}, g, nil, func(s *hub.Session) error {
+			wanted, err := s.AdmitAll([]string{channel}, g)
+			if err != nil {
+				return err
+			}
+			return s.Join(wanted[channel], func(hub.Welcome) {})
+		}, nil)
 		if err != nil {
-			h.RefuseToken(w, r, err)
-			return
-		}
-		if wait := h.ConnectWait(g); wait > 0 {
-			h.RefuseRate(w, r, wait)
-			return
-		}
-		t := hub.NewStreamTransport(r.RemoteAddr, nil)
-		session := h.StartConnected(t, lineForm{}, g)
-		session.Introduce(h.RequestInfo(r), g)
-		err = session.MaySubscribeNow()
-		if err == nil {
-			err = session.Subscribe(channel, hub.SubscribeCommand{}, func(hub.Welcome) {})
-		}
-		if err != nil {
-			session.Ended()
-			answer.RefuseByHook(w, err)
-			return
-		}
-		stream, err := h.Detach(w)
-		if err != nil {
-			session.Ended()
-			h.NotDetached(w, r, err)
-			return
-		}
-		stream.OnClose(session.Ended)
-		if t.Open(stream, nil) == hub.ErrQueueFull { // any other error has ended the stream
-			session.TooSlow("", 0)
+			answer.Refuse(w, err)
 		}
 	}
 	return func(mux *http.ServeMux) {

@@ -145,7 +145,7 @@ func newDesk(t *testing.T, c push.Config) *desk {
 		if t.Failed() { // it may have left sessions
 			cancel()
 		}
-		if err := d.Shutdown(ctx); err != nil && !t.Failed() {
+		if err := errors.Join(d.Shutdown(ctx), d.bus.Close()); err != nil && !t.Failed() {
 			t.Error(err)
 		}
 	})
@@ -173,9 +173,7 @@ func (c *deskTransport) Close(why push.Disconnect) { c.closed = &why }
 // start starts a session.
 func (d *desk) start() (*hub.Session, *deskTransport) {
 	c := new(deskTransport)
-	s := d.seam.Start(c, lineForm{})
-	s.Introduce(d.seam.RequestInfo(nil), hub.Grant{})
-	return s, c
+	return d.seam.Start(c, lineForm{}, nil), c
 }
 
 // A hook that panics, or ends its goroutine, is a failure that one client sees. The process goes
@@ -221,7 +219,7 @@ func TestHooksThatPanic(t *testing.T) {
 			return s.Subscribe("other", hub.SubscribeCommand{}, welcome)
 		},
 		"subscribe at once": func(s *hub.Session) error {
-			_, err := s.AdmitAll([]string{"other", "another"})
+			_, err := s.AdmitAll([]string{"other", "another"}, hub.Grant{})
 			return err
 		},
 		"publish": func(s *hub.Session) error {
@@ -314,7 +312,7 @@ func TestHookEndsItsGoroutine(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Subscribe("a", hub.SubscribeCommand{}, func(hub.Welcome) {}) })
-	wg.Go(func() { s.AdmitAll([]string{"b", "c"}) })
+	wg.Go(func() { s.AdmitAll([]string{"b", "c"}, hub.Grant{}) })
 	wg.Wait()
 	exits = false
 	for _, name := range []string{"a", "b", "c"} {

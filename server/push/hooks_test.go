@@ -3,9 +3,15 @@ package push
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
@@ -36,7 +42,7 @@ func TestEventsByHook(t *testing.T) {
 	if got := ts.call("presence", `{"channel":"own:1"}`); !strings.Contains(got, `"`+by.Client+`":{"user":"ann"`) {
 		t.Errorf("presence: %s, want the client %s", got, by.Client)
 	}
-	for path, status := range map[string]int{"for:room%2342": 403, "for:room%23ann": 200, "ask:a": 403} {
+	for path, status := range map[string]int{"for:room%2342": 403, "for:room%23ann": 200, "ask:a": 200} {
 		if w := ts.do("GET", "/events?channel="+path, ""); w.Code != status {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
@@ -56,14 +62,17 @@ func TestEventsByHook(t *testing.T) {
 		{Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
 		{Disconnect{Code: 4001, Reason: "later"}, 503, `{"error":{"code":4001,"message":"later"}}`},
 		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
+		{Error{}, 503, `{"error":{"code":100,"message":"internal server error"}}`},
+		{Disconnect{}, 403, `{"error":{"code":3503,"message":"force disconnect"}}`},
+		{Disconnect{Code: 7}, 503, `{"error":{"code":3004,"message":"internal server error"}}`},
 	} {
 		failure = tt.failure
 		if w := ts.do("GET", "/events?channel=a", ""); w.Code != tt.status || w.Body.String() != tt.answer {
 			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
 		}
 	}
-	if n := refusalCount(ts, "hook"); n != 4 {
-		t.Errorf("%d refusals by a hook are counted, want 4", n)
+	if n := refusalCount(ts, "hook"); n != 5 {
+		t.Errorf("%d refusals by a hook are counted, want 5", n)
 	}
 }
 
@@ -82,14 +91,149 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	if w := ts.do("POST", mercurePath, "topic=a"); w.Code != 401 {
 		t.Errorf("publishing to Mercure: %d", w.Code)
 	}
-	open := newTestServer(t, Config{Hooks: Hooks{Subscribe: ask}, Namespaces: []Namespace{{SubscribeHook: true}}})
-	if w := open.do("GET", "/events?channel=a", ""); w.Code != 403 {
-		t.Errorf("a channel that a hook decides about: %d", w.Code)
-	}
 	_, err := New(Config{Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}}})
 	for _, want := range []string{"set --proxy-subscribe (Hooks.Subscribe)", "set --proxy-publish (Hooks.Publish)"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("rules without their hooks: %v, want %q", err, want)
+		}
+	}
+}
+
+// A stream of /events gets the channels that Hooks.Connect or a token names without another
+// question, as a client of the other doors does. Hooks.Subscribe decides about other channels with
+// SubscribeHook, before one of them is subscribed to.
+func TestEventsOfChannelsWithAHook(t *testing.T) {
+	var asked []string
+	var by Caller
+	failure := map[string]error{}
+	hooks := Hooks{
+		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
+			return ConnectAnswer{User: "ann", Channels: []string{"ask:own"},
+				Infos: map[string][]byte{"ask:own": []byte(`{"own":true}`)}, Meta: []byte(`7`)}, nil
+		},
+		Subscribe: func(_ context.Context, c Caller, r SubscribeRequest) (SubscribeAnswer, error) {
+			asked, by = append(asked, r.Channel), c
+			return SubscribeAnswer{Info: []byte(`"hook"`)}, failure[r.Channel]
+		},
+	}
+	ts := newTestServer(t, Config{Hooks: hooks, TokenSecret: testSecret, Namespaces: []Namespace{
+		{Name: "ask", SubscribeHook: true, Presence: true, HistorySize: 3, Recovery: true}, {Presence: true}}})
+	own := ts.subscribe("channel=ask:own")
+	if len(asked) > 0 {
+		t.Errorf("the hook was asked about %q", asked)
+	}
+	if got := ts.call("presence", `{"channel":"ask:own"}`); !strings.Contains(got, `"chan_info":{"own":true}`) {
+		t.Errorf("presence: %s", got)
+	}
+	byToken := ts.subscribe("channel=ask:token", "Authorization",
+		"Bearer "+sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "bob",
+			"exp": ts.clock.Now().Unix() + 600, "channels": []string{"ask:token"}}))
+	if len(asked) > 0 {
+		t.Errorf("the hook was asked about %q", asked)
+	}
+	other := ts.subscribe("channel=ask:other", "Cookie", "s=1")
+	if strings.Join(asked, " ") != "ask:other" || by.Transport != "events" || by.User != "ann" ||
+		string(by.Meta) != "7" {
+		t.Errorf("the hook was asked about %q by %+v", asked, by)
+	}
+	if got := ts.call("presence", `{"channel":"ask:other"}`); !strings.Contains(got, `"chan_info":"hook"`) {
+		t.Errorf("presence: %s", got)
+	}
+	for name, stream := range map[string]*fakeStream{"own": own, "token": byToken, "other": other} {
+		ts.call("publish", `{"channel":"ask:`+name+`","data":"to `+name+`"}`)
+		if got := stream.take(); !strings.HasSuffix(got, "data: \"to "+name+"\"\n\n") {
+			t.Errorf("%s received %q", name, got)
+		}
+	}
+	for _, tt := range []struct {
+		failure error
+		status  int
+		answer  string
+	}{
+		{ErrPermissionDenied, 403, `{"error":{"code":103,"message":"permission denied"}}`},
+		{Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
+		{Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
+		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
+	} {
+		failure["ask:z"] = tt.failure
+		if w := ts.do("GET", "/events?channel=a&channel=ask:z", ""); w.Code != tt.status ||
+			w.Body.String() != tt.answer {
+			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
+		}
+		if got := ts.call("presence", `{"channel":"a"}`); got != `{"result":{"presence":{}}}` {
+			t.Errorf("%v: the other channel has %s", tt.failure, got)
+		}
+	}
+	if n := ts.Figures(0).Connections; n != 3 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A subscription by a hook has an end, and then the stream has: its client comes back, and the hook
+// is asked again.
+func TestEventsEndWithAHooksSubscription(t *testing.T) {
+	var ts *testServer
+	ts = newTestServer(t, Config{Namespaces: []Namespace{{SubscribeHook: true}}, Hooks: Hooks{
+		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
+			return SubscribeAnswer{ExpireAt: ts.clock.Now().Unix() + 60}, nil
+		}}})
+	stream := ts.subscribe("channel=a")
+	ts.clock.advance(59 * time.Second)
+	if stream.isClosed() {
+		t.Error("the stream has ended too early")
+	}
+	ts.clock.advance(3 * time.Second)
+	waitFor(t, "the stream to end", stream.isClosed)
+}
+
+// The channels of a stream count for the rate of subscriptions.
+func TestEventsAboveTheRate(t *testing.T) {
+	ts := newTestServer(t, Config{Rates: Rates{AddressSubscriptions: Rate{Count: 3, Per: time.Minute}}})
+	ts.subscribe("channel=a&channel=b")
+	if w := ts.do("GET", "/events?channel=c&channel=d", ""); w.Code != 429 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if n := ts.Figures(0).Connections; n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// Every door tells hooks who its clients are.
+func TestHooksKnowTheClientsOfEachDoor(t *testing.T) {
+	var mu sync.Mutex
+	known := map[string]Caller{}
+	s := newLiveServer(t, Config{Hooks: Hooks{Headers: []string{"Cookie"}},
+		RPC: func(_ context.Context, c Caller, _ string, _ []byte) ([]byte, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			known[c.Transport] = c
+			return nil, nil
+		}})
+	head := " HTTP/1.1\r\nHost: test\r\nCookie: s=1\r\n\r\n"
+	s.dial(strings.Replace(upgradeRequest, "Host: test\r\n", "Host: test\r\nCookie: s=1\r\n", 1)).head()
+	for _, path := range []string{"/events?channel=a", "/connection/uni_sse?cf_connect={}",
+		"/connection/sse?cf_connect=" + url.QueryEscape(`{"id":1,"connect":{}}`),
+		mercurePath + "?topic=a"} {
+		if line := s.dial("GET " + path + head).head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			t.Errorf("%s: %s", path, line)
+		}
+	}
+	redis, err := net.Dial("tcp", s.redis(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redis.Close()
+	io.WriteString(redis, "SUBSCRIBE a\r\n")
+	waitFor(t, "all clients", func() bool { return len(s.hub.Sessions()) == 6 })
+	for _, one := range s.hub.Sessions() {
+		one.RPC("who", nil)
+	}
+	for _, want := range []string{"websocket json s=1", "events json s=1", "uni_sse json s=1", "sse json s=1",
+		"mercure events s=1", "redis resp2 "} {
+		name, _, _ := strings.Cut(want, " ")
+		c := known[name]
+		if got := c.Transport + " " + c.Protocol + " " + c.Header.Get("Cookie"); got != want || c.Client == "" {
+			t.Errorf("a hook knows %q of the client %q; want %q", got, c.Client, want)
 		}
 	}
 }

@@ -62,6 +62,11 @@ func newTestServer(t *testing.T, c Config) *testServer {
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
+		if c.Bus != nil {
+			if err := c.Bus.Close(); err != nil {
+				t.Errorf("the bus: %v", err)
+			}
+		}
 	})
 	return ts
 }

@@ -10,7 +10,7 @@ import (
 func TestBytesStayAsTheyAre(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}}})
 	f := new(fakeTransport)
-	f.s = ts.hub.Start(f, protobufForm)
+	f.s = ts.hub.Start(f, protobufForm, nil)
 	t.Cleanup(f.hangUp)
 	if _, err := f.s.Connect(ConnectRequest{}); err != nil {
 		t.Fatal(err)

@@ -105,9 +105,9 @@ var dropping = Namespace{Name: "d", Slow: SlowDropOldest, SlowQueue: 1}
 func (ts *testServer) slowClients() (slow, missing string) {
 	ts.t.Helper()
 	f, g := new(fakeTransport), &fakeTransport{stuck: true, bytes: 1 << 20}
-	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"})
+	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"}, nil)
 	f.s.TooSlow("a-channel", 4711)
-	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{})
+	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{}, nil)
 	if err := g.s.Subscribe("d:another-channel", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 		ts.t.Fatal(err)
 	}

@@ -412,3 +412,42 @@ func TestRedisDoorSlow(t *testing.T) {
 		t.Error("the log does not say that it was slow")
 	}
 }
+
+// A hook's Disconnect is the answer to a command, and the end of the connection.
+func TestRedisDisconnectByHook(t *testing.T) {
+	ban := Disconnect{Code: 4501, Reason: "banned"}
+	s := newLiveServer(t, Config{APIKey: "key", Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}},
+		Hooks: Hooks{
+			Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
+				return SubscribeAnswer{}, ban
+			},
+			Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) {
+				return PublishAnswer{}, ban
+			},
+		}})
+	addr := s.redis(t)
+	for _, command := range []string{"SUBSCRIBE a", "PUBLISH a 1"} {
+		c := dialRedis(t, addr)
+		c.ask(command, "-ERR banned\r\n")
+		if n, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("%s: then %d bytes, %v", command, n, err)
+		}
+	}
+	counts, _, _ := s.Refusals(0)
+	if n := counts["hook"]; n != 2 {
+		t.Errorf("%d refusals by a hook are counted, want 2", n)
+	}
+}
+
+// A channel that the token names is the client's, and no hook is asked about it.
+func TestRedisChannelsOfTheToken(t *testing.T) {
+	s := newLiveServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{SubscribeHook: true}},
+		Hooks: Hooks{Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
+			return SubscribeAnswer{}, ErrPermissionDenied
+		}}})
+	c := dialRedis(t, s.redis(t))
+	c.ask("AUTH "+sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
+		"exp": time.Now().Unix() + 600, "channels": []string{"mine"}}), "+OK\r\n")
+	c.ask("SUBSCRIBE mine other", "-NOPERM permission denied\r\n")
+	c.ask("SUBSCRIBE mine", "*3\r\n$9\r\nsubscribe\r\n$4\r\nmine\r\n:1\r\n")
+}

@@ -44,7 +44,7 @@ func newReportDesk(t *testing.T, c push.Config) *desk {
 // client opens a connection.
 func (d *desk) client() *deskClient {
 	c := new(deskTransport)
-	return &deskClient{c, d.seam.Start(c, centrifuge.New().Forms()[0]), d.t}
+	return &deskClient{c, d.seam.Start(c, centrifuge.New().Forms()[0], nil), d.t}
 }
 
 // connected opens a connection and connects, with a token if it is not "".

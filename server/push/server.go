@@ -21,6 +21,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/membus"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
 // Config configures a Server. The zero value requires neither keys nor tokens, so it suits only a
@@ -85,8 +86,9 @@ type Config struct {
 	// Engine is the engine of the web.Server, whose loops and bytes the console shows. nil: the
 	// console omits them.
 	Engine *myriad.Engine
-	// Bus carries publications. Shutdown closes it. Default: a membus.Bus with the limits, the
-	// clock and the randomness of this Config.
+	// Bus carries publications. Several servers may share it. Its maker closes it, after Shutdown
+	// of all of them. Default: a membus.Bus of the server's own, which Shutdown closes, with the
+	// limits, the clock and the randomness of this Config.
 	Bus bus.Bus
 	// Node names this node in a cluster. Default: "myriad".
 	Node string
@@ -164,7 +166,7 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 	}
 	s := &Server{config: c}
 	s.hub, err = hub.New(hub.Config{
-		Bus: c.Bus, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
+		Bus: c.Bus, OwnsBus: own, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
 		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
@@ -234,6 +236,25 @@ func newTable(c Config, all policy.Namespaces) *policy.Table {
 // AllowsAnyOrigin reports whether an allowed origin names no site: then every web page may use the
 // server, without cookies.
 func (c Config) AllowsAnyOrigin() bool { return guard.NamesNoSite(c.AllowedOrigins) }
+
+// NeedsTokens reports whether clients need a token.
+func (c Config) NeedsTokens() bool { return c.tokens().HasKeys() }
+
+// Authenticates reports whether clients must show who they are: by a token, or to Hooks.Connect.
+func (c Config) Authenticates() bool { return c.NeedsTokens() || c.Hooks.Connect != nil }
+
+// tokens returns the part of c that says which tokens are accepted.
+func (c Config) tokens() token.Config {
+	return token.Config{Secret: c.TokenSecret, Keys: c.TokenKeys, KeysURL: c.TokenKeysURL, Issuer: c.TokenIssuer,
+		Audience: c.TokenAudience}
+}
+
+// newTokenVerifier returns nil without a key: clients then need no token.
+func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (*token.Verifier, error) {
+	t := c.tokens()
+	t.Now, t.Log = clock.Now, log
+	return token.New(t)
+}
 
 // checkUsers returns an error for rules about users if no client has one.
 func checkUsers(list []Namespace, authenticates bool) (err error) {
@@ -350,8 +371,9 @@ func (s *Server) Drain() { _ = s.hub.Drain(context.Background()) }
 
 // Shutdown drains, and then disconnects every client: the client gets what is queued for it, and a
 // close with code 3001 "shutdown". Shutdown waits until the clients have disconnected or ctx ends.
-// If some remain, it returns ctx's error, and the caller must close their connections. It always
-// closes the bus. The web.Server that serves s must still run.
+// If some remain, it returns ctx's error, and the caller must close their connections. In each case
+// it closes the bus, unless that is Config.Bus: the maker of that one closes it afterwards. The
+// web.Server that serves s must still run.
 func (s *Server) Shutdown(ctx context.Context) error { return s.hub.Shutdown(ctx) }
 
 // A lockedReader is a reader that several goroutines use.

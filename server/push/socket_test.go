@@ -65,6 +65,11 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("server: %v", err)
 		}
+		if c.Bus != nil {
+			if err := c.Bus.Close(); err != nil {
+				t.Errorf("the bus: %v", err)
+			}
+		}
 		if err := h.Shutdown(ctx); err != nil {
 			t.Errorf("web: %v", err)
 		}

@@ -37,7 +37,7 @@ func TestAllClientsAreFoundDuringASweep(t *testing.T) {
 			}
 			looks, fewest, most = looks+1, min(fewest, len(list)), max(most, len(list))
 		}}
-		sessions = append(sessions, d.seam.StartConnected(c, lineForm{}, hub.Grant{}))
+		sessions = append(sessions, d.seam.StartConnected(c, lineForm{}, hub.Grant{}, nil))
 	}
 	d.clock.advance(2 * time.Second)
 	if looks < clients || fewest != clients || most != clients {

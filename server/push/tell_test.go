@@ -38,7 +38,7 @@ func TestNewsForAFullQueue(t *testing.T) {
 	ctx := context.Background()
 	for what, do := range map[string]func(d *desk, s *hub.Session){
 		"joined": func(d *desk, s *hub.Session) {
-			other := d.seam.StartConnected(new(deskTransport), tellingForm{}, hub.Grant{})
+			other := d.seam.StartConnected(new(deskTransport), tellingForm{}, hub.Grant{}, nil)
 			if err := other.Subscribe("a", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func TestNewsForAFullQueue(t *testing.T) {
 					Namespaces: []push.Namespace{{HistorySize: 10, Recovery: true, JoinLeave: true, PushJoinLeave: true,
 						Slow: slow}}})
 				c := new(deskTransport)
-				s := d.seam.StartConnected(c, tellingForm{}, hub.Grant{})
+				s := d.seam.StartConnected(c, tellingForm{}, hub.Grant{}, nil)
 				if err := s.Subscribe("a", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
 					t.Fatal(err)
 				}

@@ -117,22 +117,3 @@ func oneLineValue(value json.RawMessage) string {
 	}
 	return text
 }
-
-// NeedsTokens reports whether clients need a token.
-func (c Config) NeedsTokens() bool { return c.tokens().HasKeys() }
-
-// Authenticates reports whether clients must show who they are: by a token, or to Hooks.Connect.
-func (c Config) Authenticates() bool { return c.NeedsTokens() || c.Hooks.Connect != nil }
-
-// tokens returns the part of c that says which tokens are accepted.
-func (c Config) tokens() token.Config {
-	return token.Config{Secret: c.TokenSecret, Keys: c.TokenKeys, KeysURL: c.TokenKeysURL, Issuer: c.TokenIssuer,
-		Audience: c.TokenAudience}
-}
-
-// newTokenVerifier returns nil without a key: clients then need no token.
-func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (*token.Verifier, error) {
-	t := c.tokens()
-	t.Now, t.Log = clock.Now, log
-	return token.New(t)
-}

@@ -19,7 +19,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 		HistorySize: 5,
 		Recovery:    true}}})
 	client := new(fakeTransport)
-	client.s = ts.hub.Start(client, jsonForm)
+	client.s = ts.hub.Start(client, jsonForm, nil)
 	t.Cleanup(client.hangUp)
 	client.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	client.take()

@@ -379,7 +379,6 @@ func (w *world) openOther(c push.Config, log *slog.Logger) *worldNode {
 	if n.addr, err = n.web.Listen("tcp", "127.0.0.1:0"); err != nil {
 		w.t.Fatal(err)
 	}
-	w.bus.nodes = 2
 	return n
 }
 
@@ -613,8 +612,6 @@ type worldBus struct {
 	*membus.Bus
 	w *world
 
-	nodes int // that have not closed it, if there are several
-
 	mu        sync.Mutex
 	logs      map[string]*channelLog
 	receivers map[receiverKey]*worldReceiver
@@ -623,18 +620,6 @@ type worldBus struct {
 type receiverKey struct {
 	channel string
 	r       bus.Receiver
-}
-
-// Close closes the bus for the last node.
-func (b *worldBus) Close() error {
-	b.mu.Lock()
-	b.nodes--
-	last := b.nodes <= 0
-	b.mu.Unlock()
-	if !last {
-		return nil
-	}
-	return b.Bus.Close()
 }
 
 // A channelLog has all publications of a channel in the order in which its subscribers get them.
@@ -776,8 +761,11 @@ func (w *world) end() {
 	}
 	w.Run()
 	w.Check(w.t)
-	if left := w.bus.subscribed(); len(left) > 0 {
-		w.fail("behind the end the bus has receivers of %q", left)
+	if left := len(w.bus.receivers); left > 0 {
+		w.fail("behind the end the bus has %d receivers", left)
+	}
+	if err := w.bus.Close(); err != nil {
+		w.fail("the bus: %v", err)
 	}
 }
 

@@ -748,10 +748,9 @@ func (w *world) checkHistory(name string, q push.Query, h push.History) {
 	}
 }
 
-// nodes returns how many nodes answer. A bus within the process goes on asking one that was shut
-// down.
+// nodes returns how many nodes answer.
 func (w *world) nodes() int {
-	if w.o.two {
+	if w.other != nil {
 		return 2
 	}
 	return 1

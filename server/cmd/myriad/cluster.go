@@ -170,8 +170,7 @@ func (r *running) joinCluster() (*clusterNode, error) {
 		config.Dir = filepath.Join(c.data, "positions")
 	}
 	if n.bus, err = natsbus.Open(context.Background(), config); err != nil {
-		n.stop()
-		return nil, err
+		return nil, errors.Join(err, n.stop())
 	}
 	r.push.Bus, r.push.Node = n.bus, c.node
 	r.push.Timing.Spread = min(r.shutdownTimeout/3, maxSpread)
@@ -199,11 +198,19 @@ func (n *clusterNode) stepDown(ctx context.Context) {
 	}
 }
 
-// stop ends the NATS server, after the bus. It does nothing for a server on its own.
-func (n *clusterNode) stop() {
-	if n != nil && n.server != nil {
+// stop closes the bus and then the NATS server, if this process has one. It does nothing for a
+// server on its own.
+func (n *clusterNode) stop() (err error) {
+	if n == nil {
+		return nil
+	}
+	if n.bus != nil {
+		err = n.bus.Close()
+	}
+	if n.server != nil {
 		n.server.Shutdown()
 	}
+	return err
 }
 
 // warning says what an operator may not expect of the cluster, or "".

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -28,6 +30,23 @@ func (r *running) openRedis(certificates *keeper) (net.Addr, error) {
 		return nil, fmt.Errorf("%s %s: %w%s", a.option, a.text, cause(err), remedy(err))
 	}
 	return ln.Addr(), nil
+}
+
+// closeRedis answers the commands of Redis clients that have come, and closes their connections. It
+// comes before the push server's end, so that each PUBLISH is either published or not answered.
+// Clients that do not read their answers in a third of the time to shut down are reset, because the
+// other clients need the rest of it.
+func (r *running) closeRedis(ctx context.Context) error {
+	if r.door == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.shutdownTimeout/3)
+	defer cancel()
+	err := r.door.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, r.door.Close())
+	}
+	return err
 }
 
 // openRedisUnix creates the socket as openUnix does.

@@ -197,11 +197,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 	r.push.Doors = doors.All(s.doors)
 	if r.pusher, err = push.New(r.push); err != nil {
 		err = errors.Join(err, r.engine.Shutdown(context.Background()))
-		if r.clusterNode != nil {
-			err = errors.Join(err, r.clusterNode.bus.Close())
-			r.clusterNode.stop()
-		}
-		return nil, err
+		return nil, errors.Join(err, r.clusterNode.stop())
 	}
 	handlers := r.handlers()
 	for i, h := range handlers {
@@ -388,19 +384,17 @@ func (r *running) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.shutdownTimeout)
 	defer cancel()
 	r.clusterNode.stepDown(ctx)
+	late := r.closeRedis(ctx)
 	r.pusher.Drain()
 	stopped := make(chan error, len(r.servers))
 	for _, h := range r.servers {
 		go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for running requests
 	}
-	err := r.pusher.Shutdown(ctx)
+	err := errors.Join(late, r.pusher.Shutdown(ctx))
 	for range r.servers {
 		err = errors.Join(err, <-stopped)
 	}
-	if r.door != nil {
-		err = errors.Join(err, r.door.Shutdown(ctx))
-	}
-	r.clusterNode.stop()
+	err = errors.Join(err, r.clusterNode.stop())
 	left := r.engine.Stats().Conns
 	if ctx.Err() != nil {
 		for _, h := range r.servers {

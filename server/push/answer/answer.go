@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -101,15 +102,20 @@ func RefuseBody(w http.ResponseWriter, err error) {
 	}
 }
 
-// RefuseByHook answers what a hook has decided: 503 if the client may try again, else 403.
-func RefuseByHook(w http.ResponseWriter, err error) {
-	status, told, why := http.StatusForbidden, Error{}, Disconnect{}
+// Refuse answers an HTTP request with the Error or the Disconnect of an operation or a hook. The
+// status is 429 for ErrTooManyRequests, 503 for what the client may try again, else 403. The client
+// gets any other error as ErrInternal.
+func Refuse(w http.ResponseWriter, err error) {
+	status, told, why := http.StatusForbidden, ErrInternal, Disconnect{}
 	if errors.As(err, &why) {
 		told = Error{uint32(why.Code), why.Reason, why.Reconnects()}
 	} else {
 		errors.As(err, &told)
 	}
-	if told.Temporary {
+	switch {
+	case told == ErrTooManyRequests:
+		status = http.StatusTooManyRequests
+	case told.Temporary:
 		status = http.StatusServiceUnavailable
 	}
 	WriteError(w, status, told.Code, told.Message)
@@ -153,11 +159,12 @@ func FailureOf(log *slog.Logger, method string, err error) *Failure {
 var ErrDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
 
 // An Error is the answer to a client's command that failed; the connection stays open. If Temporary
-// is set, a retry may succeed. Codes below 400 belong to the server.
+// is set, a retry may succeed. Codes below 400 belong to the server, and 0 is none: a hook that
+// returns an Error without a code has failed, and its client is answered ErrInternal.
 type Error struct {
-	Code      uint32
-	Message   string
-	Temporary bool
+	Code      uint32 `json:"code"`
+	Message   string `json:"message"`
+	Temporary bool   `json:"temporary,omitempty"`
 }
 
 func (e Error) Error() string { return fmt.Sprintf("push: error %d: %s", e.Code, e.Message) }
@@ -182,10 +189,11 @@ var (
 // Clients reconnect after the codes 3000 to 3499 and 4000 to 4499, and stay away after the others.
 // A hook uses 4000 to 4999. The reason stays below 124 bytes, because a close frame carries it. A
 // hook's zero value is 3503 "force disconnect", after which clients stay away. One that no close
-// frame can carry is logged, and the connection is closed with 3004.
+// frame can carry is logged, and the connection is closed with 3004. Clients without a connection
+// that has codes, as those of /events, are answered with the same codes.
 type Disconnect struct {
-	Code   uint16
-	Reason string
+	Code   uint16 `json:"code"`
+	Reason string `json:"reason"`
 }
 
 // Reconnects reports whether clients come back.
@@ -195,11 +203,11 @@ func (e Disconnect) Reconnects() bool { return e.Code < 3500 || e.Code >= 4000 &
 const maxReason = 123
 
 // BadDisconnect is what is said of a Disconnect that is not valid.
-const BadDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes"
+const BadDisconnect = "disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes of UTF-8"
 
-// IsValid reports whether a close frame can carry it (RFC 6455 §7.4.2).
+// IsValid reports whether a close frame can carry it (RFC 6455 §5.5.1, §7.4.2).
 func (e Disconnect) IsValid() bool {
-	return e.Code >= 3000 && e.Code <= 4999 && len(e.Reason) <= maxReason
+	return e.Code >= 3000 && e.Code <= 4999 && len(e.Reason) <= maxReason && utf8.ValidString(e.Reason)
 }
 
 func (e Disconnect) Error() string { return fmt.Sprintf("push: disconnect %d: %s", e.Code, e.Reason) }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/myriad-go/myriad/server/push/hub"
 
@@ -96,7 +95,7 @@ func (s *Door) apiHistory(ctx context.Context, r *request) ([]byte, error) {
 			h.Publications[i].Kind = bus.Binary
 		}
 	}
-	return HistoryResult(h), nil
+	return historyResult(h), nil
 }
 
 func (s *Door) apiHistoryRemove(ctx context.Context, r *request) ([]byte, error) {
@@ -105,7 +104,7 @@ func (s *Door) apiHistoryRemove(ctx context.Context, r *request) ([]byte, error)
 
 func (s *Door) apiPresence(ctx context.Context, r *request) ([]byte, error) {
 	there, err := s.server.Presence(ctx, r.Channel)
-	return PresenceResult(there.Clients), err
+	return presenceResult(there.Clients), err
 }
 
 func (s *Door) apiPresenceStats(ctx context.Context, r *request) ([]byte, error) {
@@ -114,8 +113,9 @@ func (s *Door) apiPresenceStats(ctx context.Context, r *request) ([]byte, error)
 		&centrifuge.PresenceStatsResult{Clients: there.Count, Users: there.Users}), err
 }
 
-// HistoryResult returns the result of the method history, in JSON.
-func HistoryResult(h bus.History) []byte {
+// historyResult returns the result of the method history, in JSON. It is what bus.History says of
+// itself in JSON, by the codec that also writes it for gRPC.
+func historyResult(h bus.History) []byte {
 	shown := make([]centrifuge.Publication, len(h.Publications))
 	for i := range h.Publications {
 		p := &h.Publications[i]
@@ -126,8 +126,9 @@ func HistoryResult(h bus.History) []byte {
 		Position: centrifuge.Position(h.Top)})
 }
 
-// PresenceResult returns the result of the method presence, in JSON.
-func PresenceResult(list []bus.ClientInfo) []byte {
+// presenceResult returns the result of the method presence, in JSON: bus.Presence without the
+// numbers, which are an answer of their own here.
+func presenceResult(list []bus.ClientInfo) []byte {
 	shown := make([]centrifuge.ClientInfo, len(list))
 	for i, info := range list {
 		shown[i] = centrifuge.ClientInfo(info)
@@ -153,26 +154,11 @@ func (s *Door) apiChannels(ctx context.Context, r *request) ([]byte, error) {
 }
 
 func (s *Door) apiInfo(ctx context.Context, _ *request) ([]byte, error) {
-	type node struct {
-		ID            string `json:"uid"`
-		Name          string `json:"name"`
-		Version       string `json:"version"`
-		Clients       int64  `json:"num_clients"`
-		Channels      int    `json:"num_channels"`
-		Uptime        int64  `json:"uptime"` // seconds
-		Users         int    `json:"num_users"`
-		Subscriptions int    `json:"num_subs"`
-	}
 	list, err := s.server.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	shown := make([]node, len(list))
-	for i, n := range list {
-		shown[i] = node{n.ID, n.Name, n.Version, n.Clients, n.Channels, int64(n.Uptime / time.Second), n.Users,
-			n.Subscriptions}
-	}
-	return json.Marshal(map[string]any{"nodes": shown})
+	return json.Marshal(map[string]any{"nodes": list})
 }
 
 // target is the connections that a request selects.

@@ -5,6 +5,7 @@ package bus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 )
@@ -60,8 +61,8 @@ func (p *Publication) Size() int {
 type Position struct {
 	// Offset rises from one publication of an epoch to the next. Offsets need not be contiguous: in
 	// a bus that spans nodes, channels share a log and its sequence numbers.
-	Offset uint64
-	Epoch  string // names one run of offsets; offsets of different epochs cannot be compared
+	Offset uint64 `json:"offset"`
+	Epoch  string `json:"epoch"` // names one run of offsets; offsets of different epochs cannot be compared
 }
 
 // A Retention says how much history a channel keeps. The zero value keeps none.
@@ -98,10 +99,12 @@ type History struct {
 
 // A ClientInfo is what one subscriber of a channel may learn of another.
 type ClientInfo struct {
-	Client, User string
+	Client string `json:"client"`
+	User   string `json:"user"`
 	// JSON: the claim info of the connection's token and of the subscription's token; nil without
 	// one
-	ConnInfo, ChanInfo []byte
+	ConnInfo json.RawMessage `json:"conn_info,omitempty"`
+	ChanInfo json.RawMessage `json:"chan_info,omitempty"`
 }
 
 // A Notice says that a client has joined or left a channel.
@@ -204,7 +207,8 @@ type LogState struct {
 //     not kept.
 //   - Present asks the receivers of all nodes, and returns at most limit clients (0: none, only the
 //     numbers). It names the nodes that did not answer in time.
-//   - Serve makes this node answer questions of that kind: f gets the body and returns the answer.
+//   - Serve makes this node answer questions of that kind, until stop is called: f gets the body and
+//     returns the answer. A call of f may still run when stop returns. stop may be called twice.
 //     Ask sends a question to all nodes, this one included, and calls each with every answer, one
 //     at a time. It returns the names of nodes that did not answer in time. A node answers a kind
 //     that it does not serve with nothing, and each is not called for it. A node
@@ -229,7 +233,7 @@ type Bus interface {
 	Forget(ctx context.Context, t Topic) error
 	Announce(ctx context.Context, channel string, n Notice) error
 	Present(ctx context.Context, channel string, limit int) (Presence, error)
-	Serve(kind string, f func(body []byte) []byte)
+	Serve(kind string, f func(body []byte) []byte) (stop func())
 	Ask(ctx context.Context, kind string, body []byte, each func(answer []byte)) (missing []string, err error)
 	State() State
 	Close() error

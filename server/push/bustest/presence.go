@@ -56,7 +56,7 @@ func presentWithLimit(t *testing.T, subject bus.Bus) {
 }
 
 func asks(t *testing.T, subject bus.Bus) {
-	subject.Serve("double", func(body []byte) []byte { return append(body, body...) })
+	stop := subject.Serve("double", func(body []byte) []byte { return append(body, body...) })
 	var got []string
 	missing, err := subject.Ask(within(t), "double", []byte("ab\x00"), func(answer []byte) {
 		got = append(got, string(answer))
@@ -67,6 +67,18 @@ func asks(t *testing.T, subject bus.Bus) {
 	missing, err = subject.Ask(within(t), "unknown", nil, func(answer []byte) { t.Errorf("answered %q", answer) })
 	if err != nil || len(missing) > 0 {
 		t.Errorf("a kind that is not served: missing %q, %v", missing, err)
+	}
+	stop()
+	missing, err = subject.Ask(within(t), "double", nil, func(answer []byte) { t.Errorf("answered %q", answer) })
+	if err != nil || len(missing) > 0 {
+		t.Errorf("a kind that is no longer served: missing %q, %v", missing, err)
+	}
+	defer subject.Serve("double", func(body []byte) []byte { return body })()
+	stop() // again, which does nothing
+	got = nil
+	_, err = subject.Ask(within(t), "double", []byte("ab"), func(answer []byte) { got = append(got, string(answer)) })
+	if err != nil || !slices.Equal(got, []string{"ab"}) {
+		t.Errorf("a kind that is served again: answers %q, %v", got, err)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push"
-	"github.com/myriad-go/myriad/server/push/api"
 	"github.com/myriad-go/myriad/server/push/bus"
 )
 
@@ -59,16 +58,16 @@ func (s *Door) serveChannel(w http.ResponseWriter, r *http.Request) {
 		Recovery  bool               `json:"recovery"`
 		Publish   policy.PublishRule `json:"publish"`
 		Slow      policy.SlowPolicy  `json:"slow"`
-		History   json.RawMessage    `json:"history"`
-		Presence  json.RawMessage    `json:"presence"`
+		History   *bus.History       `json:"history"`
+		Presence  *bus.Presence      `json:"presence"`
 	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
 	h, err := s.server.History(r.Context(), name, bus.Query{Limit: shownHistory, Reverse: true})
 	if err == nil {
-		shown.History = api.HistoryResult(h)
+		shown.History = &h
 	}
 	there, absent := s.server.Presence(r.Context(), name)
 	if absent == nil {
-		shown.Presence = api.PresenceResult(there.Clients)
+		shown.Presence = &there
 	}
 	for _, err := range []error{err, absent} {
 		if err != nil && !errors.Is(err, answer.ErrNotAvailable) && !errors.Is(err, answer.ErrLimitExceeded) {

@@ -53,7 +53,7 @@ func (h *Hub) checkGrant(g *Grant) error {
 	return err
 }
 
-// A hookRefusal is an Error or a Disconnect of a hook, which was counted as such.
+// A hookRefusal is an Error or a Disconnect of a hook, which was counted as such, or logged.
 type hookRefusal struct{ error }
 
 func (r hookRefusal) Unwrap() error { return r.error }
@@ -64,7 +64,11 @@ func IsHookRefusal(err error) bool { return errors.As(err, new(hookRefusal)) }
 // hookFailed returns the error for the client. It counts what the hook has decided, and logs an
 // error that the client must not see.
 func (h *Hub) hookFailed(hook string, c Caller, remote string, err error) error {
-	if errors.As(err, new(answer.Error)) || errors.As(err, new(answer.Disconnect)) {
+	switch {
+	case errors.Is(err, errBadDisconnect):
+		h.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", OneLine(err))
+		return hookRefusal{err}
+	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
 		h.refused(RefusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", OneLine(err))
 		return hookRefusal{err}
 	}

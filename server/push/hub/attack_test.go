@@ -82,7 +82,7 @@ func TestAttackFilters(t *testing.T) {
 // protobufClient opens a connection in Protobuf and connects it.
 func protobufClient(n *testNode) *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.Start(f, protobufForm)
+	f.s = n.Start(f, protobufForm, nil)
 	f.frame([]byte("\x04\x08\x01\x22\x00"))
 	f.take()
 	return f

@@ -43,7 +43,7 @@ func benchNode(b *testing.B) *Hub {
 
 func connectSink(h *Hub) *sinkTransport {
 	f := new(sinkTransport)
-	f.s = h.Start(f, jsonForm)
+	f.s = h.Start(f, jsonForm, nil)
 	f.frame([]byte(connectAndSubscribe))
 	return f
 }
@@ -73,7 +73,7 @@ func BenchmarkDeltas(b *testing.B) {
 			var one *countingTransport
 			for range subscribers {
 				one = new(countingTransport)
-				one.s = n.Start(one, jsonForm)
+				one.s = n.Start(one, jsonForm, nil)
 				one.frame([]byte(`{"id":1,"connect":{}}`))
 				one.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"` + asked + `"}}`))
 			}
@@ -127,7 +127,7 @@ func BenchmarkSubscriberMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		for range subscribers {
-			s := n.Start(sink, jsonForm)
+			s := n.Start(sink, jsonForm, nil)
 			runMessage(s, []byte(connectAndSubscribe))
 		}
 		b.ReportMetric(float64(heap()-before)/subscribers, "B/subscriber")

@@ -407,7 +407,7 @@ func (e *noticeEncoder) tell(m *member) {
 		made = &Message{payload, f.Share(payload)}
 		e.made[m.s.formID] = made
 	}
-	m.s.tell(e.name, made)
+	m.s.Tell(e.name, made)
 }
 
 func (e *noticeEncoder) release() {

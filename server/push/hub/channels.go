@@ -172,7 +172,7 @@ type ChannelList struct {
 // A ChannelInfo is a channel that has subscribers.
 type ChannelInfo struct {
 	Name        string `json:"name"`
-	Subscribers int    `json:"subscribers"` // on all nodes
+	Subscribers int    `json:"num_clients"` // on all nodes
 }
 
 // Trim keeps the first `most` channels.

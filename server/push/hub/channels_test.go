@@ -118,7 +118,7 @@ func TestBroadcastIsEncodedOnce(t *testing.T) {
 	var seen []*Message
 	for range 50 {
 		f := &keeper{seen: &seen}
-		f.s = n.Start(f, jsonForm)
+		f.s = n.Start(f, jsonForm, nil)
 		f.frame([]byte(connectAndSubscribe))
 	}
 	seen = nil

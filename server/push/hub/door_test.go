@@ -46,7 +46,7 @@ func TestJoinAndLeaveDuringPublication(t *testing.T) {
 	staying := make([]*numbers, stay)
 	for i := range staying {
 		staying[i] = new(numbers)
-		staying[i].s = n.Start(staying[i], jsonForm)
+		staying[i].s = n.Start(staying[i], jsonForm, nil)
 		staying[i].frame([]byte(connectAndSubscribe))
 		n.churn(1)
 	}
@@ -93,7 +93,7 @@ func (n *testNode) churn(clients int) {
 	list := make([]*numbers, clients)
 	for i := range list {
 		list[i] = new(numbers)
-		list[i].s = n.Start(list[i], jsonForm)
+		list[i].s = n.Start(list[i], jsonForm, nil)
 		list[i].frame([]byte(connectAndSubscribe))
 	}
 	for _, f := range list {

@@ -114,8 +114,9 @@ func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
 	buf.CheckLeaks(t)
 	clock, log := newFakeClock(), new(syncBuffer)
 	n := &Hub{
-		rules: mustRules(t),
-		bus:   membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
+		ownsBus: true,
+		rules:   mustRules(t),
+		bus:     membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
 		random: random{&lockedReader{r: seeded()}}, version: "test",
 		limits: Limits{}.WithDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
 	}
@@ -237,7 +238,7 @@ func (f *fakeTransport) hangUp() {
 // dial opens a connection that has sent nothing yet.
 func (n *testNode) dial() *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.Start(f, jsonForm)
+	f.s = n.Start(f, jsonForm, nil)
 	return f
 }
 

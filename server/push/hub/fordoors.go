@@ -48,8 +48,13 @@ func (h *Hub) NewID() string { return h.random.newClientID().String() }
 // Workers returns the pool that runs slow commands.
 func (h *Hub) Workers() *workers.Pool { return h.pool }
 
-// Bus returns the bus.
+// Bus returns the bus. A door that subscribes to it, or serves questions, ends that by OnClose: the
+// bus may go on when the hub has ended.
 func (h *Hub) Bus() bus.Bus { return h.bus }
+
+// OnClose has f called once by Shutdown, when the sessions have ended or Shutdown's context has,
+// and before the bus is closed. A door calls it from Open.
+func (h *Hub) OnClose(f func()) { h.atClose = append(h.atClose, f) }
 
 // LocalBus returns the bus if it is one within this process, else nil.
 func (h *Hub) LocalBus() bus.Local { return h.local }
@@ -118,12 +123,13 @@ func (h *Hub) Clients() []*Session {
 }
 
 // Start begins a session of a client whose connection has just opened. Its first operation must be
-// connect.
-func (h *Hub) Start(t Transport, f Form) *Session { return h.start(t, f) }
+// connect. from is what RequestInfo has returned, or nil for a client that has sent no HTTP
+// request: hooks then learn the client's transport and protocol alone.
+func (h *Hub) Start(t Transport, f Form, from *RequestInfo) *Session { return h.start(t, f, from) }
 
-// StartConnected begins a session of a client that has shown who it is.
-func (h *Hub) StartConnected(t Transport, f Form, g Grant) *Session {
-	return h.startConnected(t, f, g)
+// StartConnected begins a session of a client that has shown who it is. from is that of Start.
+func (h *Hub) StartConnected(t Transport, f Form, g Grant, from *RequestInfo) *Session {
+	return h.startConnected(t, f, g, from)
 }
 
 // Authenticates reports whether clients must show who they are.
@@ -135,7 +141,7 @@ func (h *Hub) Authenticate(token string) (Grant, error) { return h.authenticate(
 
 // AuthenticateRequest returns what the token of a request grants, or what Hooks.Connect says of a
 // client without one. It asks about the channels that the client wants. f is the form of its
-// session.
+// session. AdmitRequest also answers the client that is refused.
 func (h *Hub) AuthenticateRequest(r *http.Request, f Form, token string, channels []string) (Grant, error) {
 	g, err := h.authenticate(token)
 	if !errors.Is(err, ErrNoToken) || h.hooks.Connect == nil {
@@ -156,14 +162,10 @@ type RequestInfo struct {
 }
 
 // RequestInfo returns what hooks may learn of a request, or nil if there is no hook. Only the
-// request's handler may call it. A door whose clients have no HTTP request passes nil: hooks then
-// learn the client's transport and protocol alone.
+// request's handler may call it.
 func (h *Hub) RequestInfo(r *http.Request) *RequestInfo {
-	switch {
-	case !h.remember:
+	if !h.remember {
 		return nil
-	case r == nil:
-		return new(RequestInfo)
 	}
 	return &RequestInfo{h.hooks.selected(r.Header), h.hooks.values(r)}
 }

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ func withHooks(t *testing.T, h Hooks, rules ...policy.Namespace) func(*Hub) {
 	if err := h.Check(rules); err != nil {
 		t.Fatal(err)
 	}
-	return func(n *Hub) { n.hooks, n.remember, n.rules = h, true, mustRules(t, rules...) }
+	return func(n *Hub) { n.hooks, n.remember, n.rules = h.guarded(), true, mustRules(t, rules...) }
 }
 
 func TestConnectHook(t *testing.T) {
@@ -34,8 +35,8 @@ func TestConnectHook(t *testing.T) {
 		return says, failure
 	}}, policy.Namespace{Presence: true}))
 	dial := func() *fakeTransport {
-		c := n.dial()
-		c.s.Introduce(&RequestInfo{http.Header{"Cookie": {"session=1"}}, t.Context()}, Grant{})
+		c := new(fakeTransport)
+		c.s = n.Start(c, jsonForm, &RequestInfo{http.Header{"Cookie": {"session=1"}}, t.Context()})
 		c.frame([]byte(`{"id":1,"connect":{"data":{"x":1},"name":"js","version":"5"}}`))
 		return c
 	}
@@ -218,5 +219,68 @@ func TestRefusalsByHooks(t *testing.T) {
 	}
 	if !strings.Contains(n.log.String(), "reason=hook") {
 		t.Errorf("the log: %s", n.log)
+	}
+}
+
+// Clients take an Error with the code 0 for success. A hook that returns one has failed, and so has
+// one whose Disconnect no close frame can carry. The zero Disconnect is that of an operator.
+func TestHooksAnswerWhatNoClientUnderstands(t *testing.T) {
+	var failure error
+	n := newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
+			return ConnectAnswer{}, failure
+		},
+		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
+			return SubscribeAnswer{}, failure
+		},
+		Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) {
+			return PublishAnswer{}, failure
+		},
+	}, policy.Namespace{SubscribeHook: true, PublishHook: true}), func(n *Hub) {
+		n.onRPC = guardedRPC(func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure })
+	})
+	internal := answer.ErrInternal
+	for _, tt := range []struct {
+		says   error
+		told   answer.Error
+		closed answer.Disconnect
+		failed bool // the log has it as a failure
+	}{
+		{says: answer.Error{}, told: internal, failed: true},
+		{says: answer.Error{Message: "not this one", Temporary: true}, told: internal, failed: true},
+		{says: fmt.Errorf("a reason: %w", answer.Error{}), told: internal, failed: true},
+		{says: answer.Error{Code: 1000, Message: "no \xff"}, told: answer.Error{Code: 1000, Message: "no \uFFFD"}},
+		{says: answer.Disconnect{}, closed: answer.DisconnectForced},
+		{says: fmt.Errorf("a reason: %w", answer.Disconnect{}), closed: answer.DisconnectForced},
+		{says: answer.Disconnect{Code: 7}, closed: answer.DisconnectServerError, failed: true},
+		{says: answer.Disconnect{Code: 4500, Reason: "\xff"}, closed: answer.DisconnectServerError, failed: true},
+		{says: answer.Disconnect{Code: 4500, Reason: strings.Repeat("a", 124)}, closed: answer.DisconnectServerError,
+			failed: true},
+	} {
+		for _, command := range []string{`{"id":2,"connect":{}}`, `{"id":2,"subscribe":{"channel":"a"}}`,
+			`{"id":2,"publish":{"channel":"a","data":1}}`, `{"id":2,"rpc":{"method":"a"}}`} {
+			what := fmt.Sprintf("%v to %s", tt.says, command)
+			c := n.dial()
+			if failure = nil; !strings.Contains(command, "connect") {
+				c.frame([]byte(`{"id":1,"connect":{}}`))
+			}
+			c.take()
+			before := strings.Count(n.log.String(), "level=ERROR")
+			failure = tt.says
+			c.frame([]byte(command))
+			if failed := strings.Count(n.log.String(), "level=ERROR") > before; failed != tt.failed {
+				t.Errorf("%s: the log has a failure: %v", what, failed)
+			}
+			if tt.closed != (answer.Disconnect{}) {
+				c.wantClosed(t, what, tt.closed)
+				continue
+			}
+			temporary := ""
+			if tt.told.Temporary {
+				temporary = `,"temporary":true`
+			}
+			c.want(t, what, fmt.Sprintf(`{"id":2,"error":{"code":%d,"message":"%s"%s}}`, tt.told.Code, tt.told.Message,
+				temporary))
+		}
 	}
 }

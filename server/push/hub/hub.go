@@ -58,6 +58,7 @@ const MaxID = 256
 // A Config configures a Hub. All fields without "nil" or "zero" in their comment must be set.
 type Config struct {
 	Bus     bus.Bus
+	OwnsBus bool // Shutdown closes Bus
 	Rules   *policy.Table
 	Rates   policy.Rates    // zero: no limits
 	Tokens  *token.Verifier // nil: clients need no token
@@ -88,6 +89,7 @@ type Hub struct {
 	id       clientID // names the node
 	rules    *policy.Table
 	bus      bus.Bus
+	ownsBus  bool
 	local    bus.Local // bus, if it is one; else nil
 	channels *channels
 	wheel    *wheel
@@ -131,6 +133,7 @@ type Hub struct {
 	timerMu   sync.Mutex
 	stopTimer func() bool
 	closed    bool
+	atClose   []func() // complete before StartClock
 
 	gate     gate          // each publish runs inside of it; shut: the node drains
 	sessions atomic.Int64  // sessions that have not ended, watchers included
@@ -145,7 +148,8 @@ func New(c Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{
-		rules: c.Rules, bus: c.Bus, count: new(counters), tokens: c.Tokens, limits: c.Limits.WithDefaults(),
+		rules: c.Rules, bus: c.Bus, ownsBus: c.OwnsBus, count: new(counters), tokens: c.Tokens,
+		limits: c.Limits.WithDefaults(),
 		timing: c.Timing.withDefaults(), clock: c.Clock, log: c.Logger, version: c.Version, onRPC: guardedRPC(c.RPC),
 		onMessage: guardedMessage(c.Message, c.Logger), hooks: c.Hooks.guarded(), remember: c.Hooks.any() ||
 			c.RPC != nil || c.Message != nil,
@@ -374,13 +378,13 @@ func (h *Hub) checkGone() {
 	}
 }
 
-// Shutdown drains, and then closes the bus: see push.Server.Shutdown.
+// Shutdown drains, and then closes the bus if it is the hub's own: see push.Server.Shutdown.
 func (h *Hub) Shutdown(ctx context.Context) error {
 	return errors.Join(h.drain(ctx), h.pool.Close(ctx), h.close())
 }
 
-// close stops the clock, closes the bus and releases the node's messages. No session may be used
-// afterwards.
+// close stops the clock, releases the node's messages and what it has of the bus, and closes its
+// own bus. No session may be used afterwards.
 func (h *Hub) close() error {
 	h.timerMu.Lock()
 	if h.closed {
@@ -392,10 +396,16 @@ func (h *Hub) close() error {
 		h.stopTimer()
 	}
 	h.timerMu.Unlock()
+	for _, f := range h.atClose {
+		f()
+	}
 	h.wheel.sweeping.Lock() // waits for a running sweep
 	defer h.wheel.sweeping.Unlock()
 	for _, f := range h.forms {
 		f.pings.Release()
+	}
+	if !h.ownsBus {
+		return nil
 	}
 	return h.bus.Close()
 }

@@ -51,7 +51,7 @@ func (b *lateBus) Unsubscribe(channel string, r bus.Receiver) {
 }
 
 // Serve is not needed, and the bus below may not be there yet.
-func (b *lateBus) Serve(string, func([]byte) []byte) {}
+func (b *lateBus) Serve(string, func([]byte) []byte) (stop func()) { return func() {} }
 
 func (b *lateBus) Publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
 	at, err := b.Bus.Publish(ctx, t, p)

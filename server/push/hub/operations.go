@@ -223,7 +223,7 @@ func (s *Session) RefreshByServer(ends time.Time, info []byte) bool {
 		ttl = s.hub.ttl(ends)
 	}
 	if push := s.form().Refreshed(ttl); push != nil {
-		s.tell("", &Message{Payload: push})
+		s.Tell("", &Message{Payload: push})
 	}
 	return true
 }

@@ -260,7 +260,6 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 	rules := []policy.Namespace{{SubscribeToken: true, PublishHook: true}}
 	n := newTestNode(t, withTokens, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
-	c.s.Introduce(new(RequestInfo), Grant{})
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
 		"meta": map[string]int{"m": 1}}) +
 		`"}}`))
@@ -334,7 +333,7 @@ func TestReceiversAskForChannels(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{Name: "p", SubscribeToken: true},
 		policy.Namespace{Name: "r", ChannelRegex: "^1$"}))
 	f := new(fakeTransport)
-	f.s = n.Start(f, uniForm)
+	f.s = n.Start(f, uniForm, nil)
 	runMessage(f.s, []byte(`{"token":"`+n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"p:mine"}})+
 		`","subs":{"news":{},"p:secret":{},"r:2":{},"p:mine":{}}}`))
 	if got := f.take(); len(got) != 1 || !strings.Contains(got[0], `"subs":{"news":{},"p:mine":{}}`) &&

@@ -186,7 +186,7 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 		if push == nil || m.server {
 			others = append(others, m)
 		} else if m.s.evict(m) {
-			m.s.tell(ch.name, &Message{Payload: push})
+			m.s.Tell(ch.name, &Message{Payload: push})
 			told++
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -105,24 +104,34 @@ func (s *Session) IsClosing() bool { return s.flags.Load()&isClosing != 0 }
 const QueueSlack = 64 << 10
 
 // start adds a client whose connection has just opened. Its first operation must be connect.
-func (h *Hub) start(t Transport, f Form) *Session {
-	return h.begin(&Session{hub: h, t: t, id: h.random.newClientID(), formID: h.idOf(f), slot: notInWheel})
+func (h *Hub) start(t Transport, f Form, from *RequestInfo) *Session {
+	s := &Session{hub: h, t: t, id: h.random.newClientID(), formID: h.idOf(f), slot: notInWheel}
+	if h.remember {
+		h.callers.add(s, from.caller(f))
+	}
+	return h.begin(s)
 }
 
 // startConnected adds a client that has shown its token already.
-func (h *Hub) startConnected(t Transport, f Form, g Grant) *Session {
+func (h *Hub) startConnected(t Transport, f Form, g Grant, from *RequestInfo) *Session {
 	id := g.id
 	if id == (clientID{}) {
 		id = h.random.newClientID()
 	}
-	s := h.begin(&Session{hub: h, t: t, id: id, formID: h.idOf(f), slot: notInWheel, watcher: g.watcher})
+	s := &Session{hub: h, t: t, id: id, formID: h.idOf(f), slot: notInWheel, watcher: g.watcher}
+	if h.remember {
+		c := from.caller(f)
+		c.Meta, c.values = g.meta, nil // which are for Connect
+		h.callers.add(s, c)
+	}
+	h.begin(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setConnected(g)
 	return s
 }
 
-// begin starts a session that the caller has made.
+// begin starts a session that the caller has made, and of which hooks know.
 func (h *Hub) begin(s *Session) *Session {
 	h.sessions.Add(1)
 	h.count.connections.Add(s.counted())
@@ -219,10 +228,11 @@ func (s *Session) TooSlow(channel string, size int) {
 		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.hub.limits.Queue)
 }
 
-// tell queues news of the client's subscriptions or of its connection. If there is no room, the
-// client would not know what it has, so it is disconnected as slow. "" stands for the connection.
-// A caller may hold a channel's lock.
-func (s *Session) tell(channel string, m *Message) {
+// Tell queues a reply, or news of the client's subscriptions or of its connection. If there is no
+// room, the client would not know what it has, so it is disconnected as slow. channel is for the
+// log; "" stands for the connection. Any goroutine may call it, also while a publication is
+// delivered.
+func (s *Session) Tell(channel string, m *Message) {
 	if s.Offer(m) == OfferFull {
 		s.TooSlow(channel, len(m.Payload))
 	}
@@ -319,7 +329,7 @@ func (s *Session) deadline() int64 {
 }
 
 func (s *Session) ping() {
-	s.tell("", s.form().pings)
+	s.Tell("", s.form().pings)
 }
 
 // Disconnect closes the connection for that reason. It returns false if it was already closing. It
@@ -333,8 +343,7 @@ func (s *Session) Disconnect(why answer.Disconnect) bool {
 	return true
 }
 
-// sendable returns why, or what is sent instead of a hook's Disconnect that no close frame can
-// carry.
+// sendable returns why, or what is sent instead of a Disconnect that no close frame can carry.
 func (h *Hub) sendable(why answer.Disconnect) answer.Disconnect {
 	switch {
 	case why == answer.Disconnect{}:
@@ -342,8 +351,7 @@ func (h *Hub) sendable(why answer.Disconnect) answer.Disconnect {
 	case why.IsValid():
 		return why
 	}
-	h.log.Error("push: a hook's Disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes",
-		"code", why.Code, "reason bytes", len(why.Reason))
+	h.log.Error("push: a door's "+answer.BadDisconnect, "code", why.Code, "reason bytes", len(why.Reason))
 	return answer.DisconnectServerError
 }
 
@@ -404,7 +412,8 @@ type heldMessages struct {
 	bytes    int // at most Limits.Queue
 }
 
-// Hold makes messages for the session wait until ReleaseHeld.
+// Hold makes messages for the session wait until ReleaseHeld: up to Limits.Queue, as in a
+// transport. It is for SubscribeFirst.
 func (s *Session) Hold() {
 	h := &s.hub.held
 	h.mu.Lock()
@@ -463,21 +472,6 @@ func (h *held) drop(s *Session) {
 	delete(h.list, s)
 }
 
-// Introduce tells hooks of the client: a is what Hub.RequestInfo has returned. The door calls it
-// once, right after the start of the session and before Session.Ended. A session that is connected
-// already has the grant g.
-func (s *Session) Introduce(a *RequestInfo, g Grant) {
-	if a == nil {
-		return
-	}
-	c := a.caller(s.form().Form)
-	c.Meta = g.meta
-	if s.IsConnected() {
-		c.values = nil
-	}
-	s.hub.callers.add(s, c)
-}
-
 // ID returns the client's id, a UUID that names it in the whole cluster.
 func (s *Session) ID() string { return s.id.String() }
 
@@ -489,17 +483,6 @@ func (s *Session) AnswersPings() bool { return s.form().answered }
 
 // Hub returns the session's hub.
 func (s *Session) Hub() *Hub { return s.hub }
-
-// OpenEvents sends what is queued for s, and opens the transport for what follows. ended is called
-// when the stream has ended; it must call Session.Ended.
-func (s *Session) OpenEvents(t *StreamTransport, stream ResponseStream, ended func()) {
-	// on any other error the stream has ended, and calls what OnClose gets
-	first := fmt.Appendf(nil, "retry: %d\n\n", s.hub.retry().Milliseconds())
-	if t.Open(stream, first) == ErrQueueFull {
-		s.TooSlow("", len(first))
-	}
-	stream.OnClose(ended)
-}
 
 // A ConnectionInfo is what operators may know of a connection.
 type ConnectionInfo struct {

@@ -42,7 +42,7 @@ func TestOffersAreReadPast(t *testing.T) {
 			subscribe = "\x11\x08\x02\x2a\x0d\x0a\x04news\x48\x01\x50\x01\xa0\x06\x01"
 		}
 		f := new(fakeTransport)
-		f.s = n.Start(f, form)
+		f.s = n.Start(f, form, nil)
 		f.frame([]byte(connect))
 		f.frame([]byte(subscribe))
 		got := f.take()
@@ -396,11 +396,14 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Errorf("the node's end: %v", err)
 	}
 	late, q := NewStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
-	opened := n.startConnected(late, eventForm, Grant{})
+	opened := n.startConnected(late, eventForm, Grant{}, nil)
 	if !opened.IsClosing() { // else the door would subscribe it
 		t.Error("a late session is not closing")
 	}
-	opened.OpenEvents(late, q, opened.Ended)
+	if err := late.Open(q, n.FirstEvent()); err != nil {
+		t.Error(err)
+	}
+	q.OnClose(opened.Ended)
 	q.wantClosed(t, "a late stream", answer.DisconnectShutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {

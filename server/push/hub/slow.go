@@ -1,6 +1,7 @@
 package hub
 
-// This file handles slow subscribers in namespaces whose policy drops publications.
+// This file handles slow subscribers in namespaces whose policy drops publications. Without such a
+// policy a client that reads too slowly is disconnected, by Session.TooSlow in session.go.
 
 import (
 	"github.com/myriad-go/myriad/internal/outbox"
@@ -8,7 +9,9 @@ import (
 )
 
 // A payload is an encoded publication that waits for slow members. All members of a form share it.
-// No count of references is kept, so an outbox of them may be forgotten without End.
+// No count of references is kept, so an outbox of them may be forgotten without End. A member that
+// catches up gets copies: in its transport many of them share a block, which costs no allocation,
+// while each reference to a shared message is a block of its own.
 type payload []byte
 
 // Len implements outbox.Message.

@@ -41,8 +41,9 @@ func (s *Session) Subscribe(name string, w SubscribeCommand, announce func(Welco
 
 // AdmitAll checks subscriptions to several channels, before one of them is made, and returns what
 // to join with. Those that s has already are left out. The error is that of the first that s may
-// not have.
-func (s *Session) AdmitAll(names []string) (wanted map[string]*Reservation, err error) {
+// not have. The channels that g names were granted by a token or by Hooks.Connect: they need no
+// other token and no other hook, and others see there the info that g has.
+func (s *Session) AdmitAll(names []string, g Grant) (wanted map[string]*Reservation, err error) {
 	wanted = make(map[string]*Reservation)
 	complete := false
 	defer func() {
@@ -69,6 +70,12 @@ func (s *Session) AdmitAll(names []string) (wanted map[string]*Reservation, err 
 		r, isNew := wanted[name]
 		if !isNew || slices.Contains(names[:i], name) {
 			continue
+		}
+		if slices.Contains(g.Channels, name) {
+			r.server = true
+			if info := g.Infos[name]; info != nil {
+				r.ShowInfo(info)
+			}
 		}
 		err := s.MaySubscribeNow()
 		if err == nil {
@@ -262,7 +269,7 @@ func (s *Session) end(name string, why answer.Unsubscription) bool {
 		s.Disconnect(answer.DisconnectForced)
 		return true
 	}
-	s.tell(name, &Message{Payload: push})
+	s.Tell(name, &Message{Payload: push})
 	return true
 }
 
@@ -371,9 +378,10 @@ type ServerSubscription struct {
 	Welcome Welcome
 }
 
-// SubscribeFirst makes the subscriptions that the client's token asks for. The caller holds back
-// messages (Session.Hold) until the client has been told. request returns what the client has asked
-// for, such as the position after which it continues.
+// SubscribeFirst makes the subscriptions that the client's token asks for, before the client has
+// the reply to connect. The caller calls Session.Hold before, and Session.ReleaseHeld with the
+// reply after it, also if SubscribeFirst fails. request returns what the client has asked for, such
+// as the position after which it continues.
 func (s *Session) SubscribeFirst(channels []string, request func(channel string) (SubscribeCommand, error)) (
 	made []ServerSubscription, err error) {
 	for _, name := range channels {
@@ -415,7 +423,7 @@ func (s *Session) SubscribeByServer(name string, w SubscribeCommand) (told bool,
 	w.server = true
 	err = s.Subscribe(name, w, func(hello Welcome) {
 		push := s.form().Subscribed(name, hello)
-		s.tell(name, &Message{Payload: push})
+		s.Tell(name, &Message{Payload: push})
 	})
 	return err == nil, err
 }
@@ -566,7 +574,7 @@ func (s *Session) tellLost(name string) {
 		s.Disconnect(answer.DisconnectInsufficientState)
 		return
 	}
-	s.tell(name, &Message{Payload: push})
+	s.Tell(name, &Message{Payload: push})
 }
 
 // catchUpSoon schedules the session's next tick soon. The caller holds a channel's lock.

@@ -2,6 +2,9 @@
 //
 //	shared := membus.New(membus.Config{})
 //	first, err := push.New(push.Config{Bus: shared, Doors: doors.All(doors.Config{})})
+//	second, err := push.New(push.Config{Bus: shared, Doors: doors.All(doors.Config{})})
+//	…
+//	err = errors.Join(first.Shutdown(ctx), second.Shutdown(ctx), shared.Close())
 //
 // membus.go delivers publications to receivers, history.go keeps the histories of channels within
 // their limits, stream.go is the history of one channel.
@@ -64,7 +67,8 @@ func (c Config) withDefaults() Config {
 
 // New returns a bus. Publish calls the receivers and returns when they have returned, so the bus
 // has no queue. Publications that wait for the same channel are delivered together. Several nodes
-// may share a bus, which the first Shutdown of one closes for all. Histories end with the process.
+// may share a bus: their Shutdown leaves it open, and its maker closes it when all have ended.
+// Histories end with the process.
 func New(c Config) *Bus {
 	c = c.withDefaults()
 	b := &Bus{config: c, seed: maphash.MakeSeed()}
@@ -103,7 +107,7 @@ type Bus struct {
 	epochs sync.Mutex // guards config.Random
 
 	askMu     sync.Mutex
-	served    map[string][]func([]byte) []byte
+	served    map[string][]*service
 	askClosed bool
 
 	timerMu   sync.Mutex
@@ -401,13 +405,23 @@ func presenceOf(list []bus.ClientInfo, limit int) bus.Presence {
 	return bus.Presence{Clients: list[:min(limit, len(list))], Count: len(list), Users: len(users)}
 }
 
-func (b *Bus) Serve(kind string, f func(body []byte) []byte) {
+// A service answers questions of one kind for one node.
+type service struct{ answer func(body []byte) []byte }
+
+func (b *Bus) Serve(kind string, f func(body []byte) []byte) (stop func()) {
 	b.askMu.Lock()
 	defer b.askMu.Unlock()
 	if b.served == nil {
-		b.served = make(map[string][]func([]byte) []byte)
+		b.served = make(map[string][]*service)
 	}
-	b.served[kind] = append(b.served[kind], f)
+	one := &service{f}
+	b.served[kind] = append(b.served[kind], one)
+	return func() {
+		b.askMu.Lock()
+		defer b.askMu.Unlock()
+		// a copy, because Ask may be walking the list
+		b.served[kind] = slices.DeleteFunc(slices.Clone(b.served[kind]), func(s *service) bool { return s == one })
+	}
 }
 
 func (b *Bus) Ask(ctx context.Context, kind string, body []byte, each func(answer []byte)) ([]string, error) {
@@ -420,8 +434,8 @@ func (b *Bus) Ask(ctx context.Context, kind string, body []byte, each func(answe
 	if closed {
 		return nil, bus.ErrClosed
 	}
-	for _, f := range served {
-		each(f(body))
+	for _, s := range served {
+		each(s.answer(body))
 	}
 	return nil, nil
 }

@@ -84,7 +84,7 @@ type Bus struct {
 	closed   bool
 	logs     map[logID]*follower
 	byStream map[string]*follower
-	served   map[string]func([]byte) []byte
+	served   map[string]*service
 }
 
 var errClosing = bus.ErrClosed
@@ -97,7 +97,7 @@ func Open(ctx context.Context, c Config) (*Bus, error) {
 	}
 	b := &Bus{config: c, prefix: c.Prefix, log: c.Logger, closing: make(chan struct{}), unique: randomText(),
 		logs: make(map[logID]*follower), byStream: make(map[string]*follower),
-		served: make(map[string]func([]byte) []byte)}
+		served: make(map[string]*service)}
 	b.receipts.Most = c.IDs
 	b.registry.init()
 	if err := b.connect(); err != nil {

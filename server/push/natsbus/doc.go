@@ -5,6 +5,9 @@
 //		Listen: "10.0.0.1:6222", Routes: []string{"10.0.0.2:6222", "10.0.0.3:6222"}, Secret: secret, TLS: tls})
 //	bus, err := natsbus.Open(ctx, natsbus.Config{Server: server, Dir: "/var/lib/myriad/seals", Synced: true})
 //	pusher, err := push.New(push.Config{Bus: bus, Doors: doors.All(doors.Config{})})
+//	…
+//	err = errors.Join(pusher.Shutdown(ctx), bus.Close())
+//	server.Shutdown()
 //
 // # Logs
 //

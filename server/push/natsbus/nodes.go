@@ -105,23 +105,36 @@ func (b *Bus) beat() {
 	}
 }
 
-// Serve implements bus.Bus.
-func (b *Bus) Serve(kind string, f func(body []byte) []byte) { b.serve("-"+kind, f) }
+// A service answers questions of one kind.
+type service struct{ answer func(body []byte) []byte }
 
-func (b *Bus) serve(kind string, f func(body []byte) []byte) {
+// Serve implements bus.Bus.
+func (b *Bus) Serve(kind string, f func(body []byte) []byte) (stop func()) {
+	return b.serve("-"+kind, f)
+}
+
+func (b *Bus) serve(kind string, f func(body []byte) []byte) (stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.served[kind] = f
+	one := &service{f}
+	b.served[kind] = one
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.served[kind] == one { // else another one has taken its place
+			delete(b.served, kind)
+		}
+	}
 }
 
 // answer returns the answer of this node: whether it serves the kind, its name, and what it says.
 func (b *Bus) answer(kind string, body []byte) []byte {
 	b.mu.Lock()
-	f := b.served[kind]
+	s := b.served[kind]
 	b.mu.Unlock()
 	served, said := byte(0), []byte(nil)
-	if f != nil {
-		served, said = 1, f(slices.Clone(body))
+	if s != nil {
+		served, said = 1, s.answer(slices.Clone(body))
 	}
 	return append(appendText([]byte{byte(formAnswer), served}, b.config.Node), said...)
 }

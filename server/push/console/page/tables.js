@@ -56,7 +56,7 @@ export async function showChannels(pick) {
     element('th', { scope: 'row', class: 'name' }, name), element('td', { class: 'figure' }),
     element('td', {}, element('div', { class: 'actions' }, button('Look', `Look at ${name}`, () => pick.look(name)),
       button('Watch', `Subscribe to ${name}`, () => pick.watch(name))))),
-  (row, { subscribers }) => put(row, [undefined, format.exact(subscribers)]))
+  (row, { num_clients: subscribers }) => put(row, [undefined, format.exact(subscribers)]))
   byId('channels-none').hidden = channels.length > 0
   say(byId('channels-none'), match ? 'No channel with this in its name has subscribers.' : 'No channel has subscribers yet. Channels appear here when a client subscribes.')
 }

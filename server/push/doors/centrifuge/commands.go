@@ -240,10 +240,7 @@ func (b *batch) flush() {
 	if len(b.out) == 0 {
 		return
 	}
-	message := hub.Message{Payload: b.form.frame(b.out)}
-	if b.s.Offer(&message) == hub.OfferFull {
-		b.s.TooSlow("", len(message.Payload))
-	}
+	b.s.Tell("", &hub.Message{Payload: b.form.frame(b.out)})
 	b.out = b.out[:0]
 }
 
@@ -509,6 +506,8 @@ func (b *batch) history(c *centrifuge.Command) error {
 	return nil
 }
 
+// historyResult returns a history in the client's codec, which may be Protobuf, for a reply. The
+// HTTP API has results of its own, which are JSON and end a request.
 func (f form) historyResult(h bus.History) *centrifuge.HistoryResult {
 	return &centrifuge.HistoryResult{Publications: f.listed(h.Publications), Position: centrifuge.Position(h.Top)}
 }

@@ -25,11 +25,8 @@ func newSockets(h *hub.Hub) *sockets {
 			f := form{centrifuge.Codec(codec), inSocket, uni}
 			o := h.WebSocketOptions(subprotocol)
 			o.OnOpen = func(c *websocket.Conn) {
-				s := h.Start(f.socket(c), f)
-				if asking, ok := c.Value().(*hub.RequestInfo); ok {
-					s.Introduce(asking, hub.Grant{})
-				}
-				c.SetValue(s)
+				from, _ := c.Value().(*hub.RequestInfo)
+				c.SetValue(h.Start(f.socket(c), f, from))
 			}
 			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*hub.Session), p) }
 			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*hub.Session).Ended() }

@@ -107,8 +107,7 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 		client.Secret = c.hub.NewID()
 	}
 	t := hub.NewStreamTransport(r.RemoteAddr, client)
-	s := c.hub.Start(t, f)
-	s.Introduce(c.hub.RequestInfo(r), hub.Grant{})
+	s := c.hub.Start(t, f, c.hub.RequestInfo(r))
 	c.add(client.Secret, s)
 	RunMessage(s, first)
 	stream, err := c.hub.Detach(w)

@@ -90,35 +90,30 @@ func lastEventID(r *http.Request, query map[string][]string) string {
 
 func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want mercure.Interest,
 	last string) {
-	t := hub.NewStreamTransport(r.RemoteAddr, nil)
-	s := h.hub.StartConnected(t, form{}, who.Grant)
-	var from resume
-	err := h.join(s, want, last, func(found resume) {
-		if from = found; len(from.missed) > 0 {
-			// the transport keeps it until it is open, so there is no error
-			t.Send(&hub.Message{Payload: form{}.Publications("", from.missed)})
+	var end func()
+	err := h.hub.ServeStream(w, r, form{}, who.Grant, h.hub.FirstEvent(), func(s *hub.Session) error {
+		var from resume
+		err := h.join(s, want, last, func(found resume) {
+			if from = found; len(from.missed) > 0 {
+				// the first message: there is room
+				s.Offer(&hub.Message{Payload: form{}.Publications("", from.missed)})
+			}
+		})
+		if err != nil {
+			return err
 		}
+		if last != "" {
+			w.Header().Set("Last-Event-ID", from.from)
+		}
+		end = h.announced(s, want.Topics, who.payload)
+		return nil
+	}, func(s *hub.Session) {
+		end()
+		s.Ended()
 	})
 	if err != nil {
-		s.Ended()
 		h.refuseJoin(w, err)
-		return
 	}
-	if last != "" {
-		w.Header().Set("Last-Event-ID", from.from)
-	}
-	end := h.announced(s, want.Topics, who.payload)
-	stream, err := h.hub.Detach(w)
-	if err != nil {
-		end()
-		s.Ended()
-		h.hub.NotDetached(w, r, err)
-		return
-	}
-	s.OpenEvents(t, stream, func() {
-		end()
-		s.Ended()
-	})
 }
 
 // refuseJoin answers a client that could not be subscribed.

@@ -122,7 +122,8 @@ type Hub struct {
 	publishers *token.Verifier // nil: no key checks their tokens
 
 	opening sync.Mutex // held while subscribing to the bus
-	opened  bool       // until the bus is closed
+	opened  bool       // it is subscribed
+	closed  bool       // the server has shut down
 
 	mu       sync.Mutex // also orders a new subscriber among the updates
 	router   mercure.Router[*hub.Session]
@@ -135,6 +136,7 @@ type Hub struct {
 // open prepares the hub for its server.
 func (h *Hub) open(node *hub.Hub) {
 	h.hub, h.publishers = node, node.Tokens()
+	node.OnClose(h.disconnect)
 	if h.config.PublisherSecret != "" {
 		// A secret has no error.
 		h.publishers, _ = token.New(token.Config{Secret: h.config.PublisherSecret, Now: node.Clock().Now})
@@ -169,14 +171,27 @@ func (h *Hub) publish(ctx context.Context, u mercure.Update) (id string, err err
 func (h *Hub) connect() error {
 	h.opening.Lock()
 	defer h.opening.Unlock()
-	if h.opened {
+	switch {
+	case h.opened:
 		return nil
+	case h.closed:
+		return bus.ErrClosed
 	}
 	ctx, cancel := h.hub.BusDeadline(context.Background())
 	defer cancel()
 	err := h.hub.Bus().Subscribe(ctx, h.topic(), h)
 	h.opened = err == nil
 	return err
+}
+
+// disconnect ends the subscription to the log, for good.
+func (h *Hub) disconnect() {
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	if h.opened {
+		h.hub.Bus().Unsubscribe(logName, h)
+	}
+	h.opened, h.closed = false, true
 }
 
 // A resume says where a subscriber continues.

@@ -106,9 +106,9 @@ func (q question) selects(one subscription) bool {
 	return (q.Topic == "" || one.Topic == q.Topic) && (q.Subscriber == "" || one.Subscriber == q.Subscriber)
 }
 
-// serveQuestion makes this node answer such questions.
+// serveQuestion makes this node answer such questions until it has shut down.
 func (h *Hub) serveQuestion() {
-	h.hub.Bus().Serve("mercure", func(body []byte) []byte {
+	stop := h.hub.Bus().Serve("mercure", func(body []byte) []byte {
 		var q question
 		if strict.Unmarshal(body, &q) != nil {
 			return nil // of a version that this one does not understand
@@ -119,6 +119,7 @@ func (h *Hub) serveQuestion() {
 		}
 		return answer
 	})
+	h.hub.OnClose(stop)
 }
 
 func (h *Hub) subscriptionsHere(q question) []subscription {

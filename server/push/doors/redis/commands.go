@@ -101,13 +101,16 @@ func (d *Door) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	for _, name := range c.Args[1:] {
 		names = append(names, string(name))
 	}
-	wanted, err := s.AdmitAll(names)
+	k.mu.Lock()
+	g := k.grant
+	k.mu.Unlock()
+	wanted, err := s.AdmitAll(names, g)
 	if err != nil {
 		if slices.ContainsFunc(names, func(name string) bool { return !d.hub.IsChannelName(name) }) {
 			w.Error(badChannel)
 			return
 		}
-		d.fail(w, "redis subscribe", err)
+		d.failFor(w, s, "redis subscribe", err)
 		return
 	}
 	w.Flush()

@@ -26,7 +26,9 @@ type patterns struct {
 	used atomic.Bool  // there are any
 	mu   sync.RWMutex // held for reading while publications are sent
 	all  map[string]map[*client]*hub.Session
-	stop func() // ends the tap; nil: there are none
+	stop func() // ends the tap; nil: there is none
+
+	closed bool // the server has shut down: no tap begins
 }
 
 // count returns how many patterns there are.
@@ -74,7 +76,7 @@ func (t *patterns) join(d *Door, k *client, s *hub.Session, list []string, joine
 		}
 		t.all[pattern][k] = s
 	}
-	if t.stop == nil && len(t.all) > 0 {
+	if t.stop == nil && len(t.all) > 0 && !t.closed {
 		t.stop = d.hub.LocalBus().Tap(func(channel string, list []bus.Publication) { t.deliver(d, channel, list) })
 		t.used.Store(true)
 	}
@@ -97,6 +99,17 @@ func (t *patterns) drop(k *client, list ...string) {
 		t.stop = nil
 		t.used.Store(false)
 	}
+}
+
+// end ends the tap, when the server has shut down.
+func (t *patterns) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stop != nil {
+		t.stop()
+		t.stop = nil
+	}
+	t.closed = true
 }
 
 // deliver sends publications to the subscriptions that match their channel. A client that needs a

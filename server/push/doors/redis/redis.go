@@ -228,8 +228,7 @@ func (d *Door) session(c *resp.Conn, sharded bool) *hub.Session {
 		i = 1
 	}
 	if k.sessions[i] == nil {
-		k.sessions[i] = d.hub.StartConnected(transport{c}, form{protocol: c.Protocol(), sharded: sharded}, k.grant)
-		k.sessions[i].Introduce(d.hub.RequestInfo(nil), k.grant)
+		k.sessions[i] = d.hub.StartConnected(transport{c}, form{protocol: c.Protocol(), sharded: sharded}, k.grant, nil)
 		if k.ended {
 			k.sessions[i].Ended()
 		}
@@ -250,17 +249,19 @@ func (d *Door) publish(w *resp.Reply, c *resp.Command) {
 	channel := string(c.Args[1])
 	data := append([]byte(nil), c.Args[2]...)
 	var err error
+	var s *hub.Session
 	if d.isOperator(c.Conn) {
 		err = d.hub.PublishExact(context.Background(), channel, data, kindOf(data))
 	} else {
-		err = d.session(c.Conn, false).Publish(channel, bus.Publication{Data: data, Kind: kindOf(data)}, true)
+		s = d.session(c.Conn, false)
+		err = s.Publish(channel, bus.Publication{Data: data, Kind: kindOf(data)}, true)
 	}
 	if answer := d.badPublication(channel, data); err != nil && answer != "" {
 		w.Error(answer)
 		return
 	}
 	if err != nil {
-		d.fail(w, "redis publish", err)
+		d.failFor(w, s, "redis publish", err)
 		return
 	}
 	w.Int(int64(d.hub.SubscribersHere(channel) + d.patterns.matching(channel)))
@@ -301,6 +302,18 @@ func (d *Door) fail(w *resp.Reply, method string, err error) {
 	w.Error(code + answer.FailureOf(d.hub.Logger(), method, err).Message)
 }
 
+// failFor is fail for an operation of a session, which a hook may have ended.
+func (d *Door) failFor(w *resp.Reply, s *hub.Session, method string, err error) {
+	var why answer.Disconnect
+	if !errors.As(err, &why) {
+		d.fail(w, method, err)
+		return
+	}
+	w.Error("ERR " + why.Reason)
+	w.Flush() // before the end of the connection
+	s.DisconnectFor(err)
+}
+
 // New returns the door. It has no path: see Listener.
 func New() *Door { return new(Door) }
 
@@ -317,6 +330,7 @@ func (*Door) Forms() (forms []hub.Form) {
 // Open implements Door.
 func (d *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	d.hub = h
+	h.OnClose(d.patterns.end)
 	return nil, nil
 }
 

@@ -100,17 +100,8 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g, err := d.hub.AuthenticateRequest(r, form{}, hub.Bearer(r), channels)
-	switch {
-	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
-		answer.RefuseByHook(w, err)
-		return
-	case err != nil:
-		d.hub.RefuseToken(w, r, err)
-		return
-	}
-	if wait := d.hub.ConnectWait(g); wait > 0 {
-		d.hub.RefuseRate(w, r, wait)
+	g, ok := d.hub.AdmitRequest(w, r, form{}, hub.Bearer(r), channels)
+	if !ok {
 		return
 	}
 	for _, name := range channels {
@@ -123,12 +114,13 @@ func (d *Door) serveEvents(w http.ResponseWriter, r *http.Request) {
 	d.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
 }
 
-// refusesEvents returns why a client with that grant may not have the channel's events, or "".
+// refusesEvents returns why a client with that grant may not have the channel's events, or "". It
+// says nothing about a channel that the grant names, nor about one of which a hook decides.
 func (d *Door) refusesEvents(channel string, g hub.Grant) string {
 	ns := d.hub.Rules(channel)
 	switch {
 	case ns.SubscribeHook && !ns.IsForUsers(channel):
-		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
+		return "" // AdmitAll asks the hook
 	case ns.IsForUsers(channel) && d.hub.NeedsToken(g, channel):
 		return fmt.Sprintf("the channel %q is for other users", channel)
 	case d.hub.NeedsToken(g, channel):
@@ -177,16 +169,13 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	t := hub.NewStreamTransport(r.RemoteAddr, nil)
-	session := d.startEvents(t, d.eventForm(named, channels), g, channels, resumption(r))
-	session.Introduce(d.hub.RequestInfo(r), g)
-	stream, err := d.hub.Detach(w)
+	f := d.eventForm(named, channels)
+	err := d.hub.ServeStream(w, r, f, g, d.hub.FirstEvent(), func(s *hub.Session) error {
+		return d.join(s, f, g, channels, resumption(r))
+	}, nil)
 	if err != nil {
-		session.Ended()
-		d.hub.NotDetached(w, r, err)
-		return
+		answer.Refuse(w, err)
 	}
-	session.OpenEvents(t, stream, session.Ended)
 }
 
 // eventForm returns the form of a stream's events.
@@ -230,23 +219,27 @@ func (d *Door) checkChannels(channels []string) error {
 	return nil
 }
 
-// startEvents returns a session that is connected and subscribed. The caller must then call
-// Session.OpenEvents or Session.Ended.
-func (d *Door) startEvents(t *hub.StreamTransport, f form, g hub.Grant, channels []string,
-	w hub.SubscribeCommand) *hub.Session {
-	s := d.hub.StartConnected(t, f, g)
-	if !f.numbered {
-		w = hub.SubscribeCommand{}
+// join subscribes a session to the channels. It returns an error, and has made no subscription, if
+// the client may not have one of them. If a subscription fails later, it disconnects the client: a
+// stream that has begun is opened again by an EventSource, which gives up at an error response.
+func (d *Door) join(s *hub.Session, f form, g hub.Grant, channels []string, w hub.SubscribeCommand) error {
+	wanted, err := s.AdmitAll(channels, g)
+	if err != nil {
+		return err
 	}
 	for _, name := range channels {
+		r := wanted[name]
 		// the node, and its bus, may have closed before this session existed
 		if s.IsClosing() {
-			break
+			r.Cancel()
+			continue
 		}
-		err := s.Subscribe(name, w, func(hello hub.Welcome) {
+		if f.numbered {
+			r.Recover, r.Since = w.Recover, w.Since
+		}
+		err := s.Join(r, func(hello hub.Welcome) {
 			if f.numbered {
-				// the transport keeps it until it is open, so there is no error
-				t.Send(&hub.Message{Payload: f.appendWelcome(nil, name, hello)})
+				s.Offer(&hub.Message{Payload: f.appendWelcome(nil, name, hello)}) // the first message: there is room
 			}
 		})
 		if err != nil {
@@ -255,7 +248,7 @@ func (d *Door) startEvents(t *hub.StreamTransport, f form, g hub.Grant, channels
 			s.Disconnect(answer.DisconnectServerError)
 		}
 	}
-	return s
+	return nil
 }
 
 // appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the

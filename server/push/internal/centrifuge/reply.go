@@ -91,7 +91,7 @@ type RPCResult struct{ Data json.RawMessage }
 // A ClientInfo is what one subscriber may learn of another. ConnInfo and ChanInfo are JSON or nil.
 type ClientInfo struct {
 	Client, User       string
-	ConnInfo, ChanInfo []byte
+	ConnInfo, ChanInfo json.RawMessage
 }
 
 // A Publication is one message of a channel. For JSON, Data is valid JSON in UTF-8 without
