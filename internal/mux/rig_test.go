@@ -256,7 +256,7 @@ func (r *rig) come() (all []string) {
 // want fails unless the next frame begins like this.
 func (r *rig) want(text string) {
 	r.t.Helper()
-	if r.in.State().Unread == 0 {
+	if r.in.Len() == 0 {
 		r.settle()
 		r.in.Add(r.peer.TakeReceived())
 	}
