@@ -156,7 +156,7 @@ func TestAttackSubscribeFlood(t *testing.T) {
 // Presence of more clients than Limits.Present is error 106, also for those that have not
 // subscribed.
 func TestAttackPresenceFlood(t *testing.T) {
-	n := newTestNode(t, withRules(t, policy.Namespace{Presence: true}), func(n *Hub) { n.limits.Present = 10 })
+	n := newTestNode(t, withRules(t, policy.Namespace{Presence: true}), func(c *Config) { c.Limits.Present = 10 })
 	for range 11 {
 		n.connected("news")
 	}
@@ -170,7 +170,7 @@ func TestAttackPresenceFlood(t *testing.T) {
 // Publications that repeat themselves, or are nothing but changes, do not make deltas long: a delta
 // that is longer than the data is not sent.
 func TestAttackDeltaBombs(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1 << 30 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 1 << 30 })
 	c := n.connected()
 	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"fossil"}}`))
 	c.take()

@@ -57,7 +57,7 @@ func BenchmarkBroadcast(b *testing.B) {
 	p := bus.Publication{Data: []byte(`"` + strings.Repeat("x", 126) + `"`)}
 	b.ReportAllocs()
 	for b.Loop() {
-		n.publish(context.Background(), "news", p)
+		n.Publish(context.Background(), "news", p, false, false)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/subscribers, "ns/delivery")
 }
@@ -82,7 +82,7 @@ func BenchmarkDeltas(b *testing.B) {
 			for b.Loop() {
 				i++
 				data := fmt.Appendf(nil, `{%s"sequence": %d}`, document, i)
-				if _, err := n.publish(b.Context(), "news", bus.Publication{Data: data}); err != nil {
+				if _, err := n.Publish(b.Context(), "news", bus.Publication{Data: data}, false, false); err != nil {
 					b.Fatal(err)
 				}
 			}

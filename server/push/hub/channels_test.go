@@ -80,7 +80,7 @@ func wantRuns(t *testing.T, messages []string) {
 // Connections that end during a broadcast leave no session and no channel; newTestNode checks that
 // at the end.
 func TestSessionsEndDuringBroadcasts(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 2000 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 2000 })
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {

@@ -2,6 +2,8 @@ package hub
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -17,6 +19,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -109,26 +112,28 @@ func (b *syncBuffer) String() string {
 }
 
 // newTestNode returns an open node. change, if any, adjusts its settings.
-func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
+func newTestNode(t *testing.T, change ...func(*Config)) *testNode {
 	t.Helper()
 	buf.CheckLeaks(t)
 	clock, log := newFakeClock(), new(syncBuffer)
-	n := &Hub{
-		rules: mustRules(t),
-		bus:   membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
-		random: random{&lockedReader{r: seeded()}}, version: "test",
-		limits: Limits{}.WithDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
+	c := Config{
+		Rules: mustRules(t), Bus: membus.New(membus.Config{Clock: clock, Random: seeded()}), Doors: testDoors(),
+		Clock: clock, Random: &lockedReader{r: seeded()}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Version: "test",
 	}
 	for _, f := range change {
-		f(n)
+		f(&c)
 	}
-	n.open(testDoors())
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	n.StartClock(nil)
 	t.Cleanup(func() {
 		for _, s := range n.wheel.all() {
 			s.t.(*fakeTransport).hangUp()
 		}
-		if err := n.close(); err != nil {
+		if err := errors.Join(n.pool.Close(context.Background()), n.close()); err != nil {
 			t.Errorf("close: %v", err)
 		}
 		if left := n.count.connections.Load(); left != 0 {
@@ -139,6 +144,11 @@ func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
 		}
 	})
 	return &testNode{n, t, clock, log}
+}
+
+// publish publishes p as the Go API does.
+func (n *testNode) publish(ctx context.Context, channel string, p bus.Publication) (bus.Position, error) {
+	return n.Publish(ctx, channel, p, false, false)
 }
 
 // held returns the number of channels, including those with only watchers.

@@ -14,12 +14,12 @@ import (
 )
 
 // withHooks returns a node's setting of hooks.
-func withHooks(t *testing.T, h Hooks, rules ...policy.Namespace) func(*Hub) {
+func withHooks(t *testing.T, h Hooks, rules ...policy.Namespace) func(*Config) {
 	t.Helper()
 	if err := h.Check(rules); err != nil {
 		t.Fatal(err)
 	}
-	return func(n *Hub) { n.hooks, n.remember, n.rules = h, true, mustRules(t, rules...) }
+	return func(c *Config) { c.Hooks, c.Rules = h, mustRules(t, rules...) }
 }
 
 func TestConnectHook(t *testing.T) {
@@ -81,7 +81,7 @@ func TestRefreshHook(t *testing.T) {
 	var failure error
 	calls := 0
 	var n *testNode
-	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n = newTestNode(t, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
 			return ConnectAnswer{User: "ann", ExpireAt: n.clock.Now().Unix() + 60}, nil
 		},
@@ -130,7 +130,7 @@ func TestSubscribeAndPublishHooks(t *testing.T) {
 	var subscribe SubscribeAnswer
 	var publish PublishAnswer
 	var failure error
-	n := newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n := newTestNode(t, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
 			if r.Channel != "ask:x" || string(r.Data) != `5` {
 				t.Errorf("asked %+v", r)
@@ -182,8 +182,8 @@ func TestRefusalsByHooks(t *testing.T) {
 			return PublishAnswer{},
 				failure
 		},
-	}, policy.Namespace{SubscribeHook: true, PublishHook: true}), func(n *Hub) {
-		n.onRPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
+	}, policy.Namespace{SubscribeHook: true, PublishHook: true}), func(c *Config) {
+		c.RPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
 	})
 	for _, refused := range []error{answer.ErrPermissionDenied, answer.Error{Code: 1000, Message: "no"},
 		answer.Disconnect{Code: 4500,

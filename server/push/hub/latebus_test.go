@@ -115,9 +115,9 @@ func (b *lateBus) deliver(n, lose int) {
 
 func newLateNode(t *testing.T) (*testNode, *lateBus) {
 	bus := new(lateBus)
-	n := newTestNode(t, keeping(t, 1000), func(n *Hub) {
-		bus.Bus = n.bus
-		n.bus = bus
+	n := newTestNode(t, keeping(t, 1000), func(c *Config) {
+		bus.Bus = c.Bus
+		c.Bus = bus
 	})
 	return n, bus
 }

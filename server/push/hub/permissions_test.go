@@ -258,7 +258,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 		},
 	}
 	rules := []policy.Namespace{{SubscribeToken: true, PublishHook: true}}
-	n := newTestNode(t, withTokens, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
+	n := newTestNode(t, withTokens, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
 	c.s.Introduce(new(RequestInfo), Grant{})
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
@@ -285,7 +285,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 func TestSubRefreshHook(t *testing.T) {
 	says, failure, calls := SubRefreshAnswer{}, error(nil), 0
 	var n *testNode
-	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n = newTestNode(t, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
 			return SubscribeAnswer{ExpireAt: n.clock.Now().Unix() + 60}, nil
 		},

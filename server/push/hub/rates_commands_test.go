@@ -21,7 +21,7 @@ func TestRatesOfCommands(t *testing.T) {
 			withRates(policy.Rates{UserCommands: policy.Rate{Count: 2, Per: time.Minute},
 				AddressCommands: policy.Rate{Count: 3,
 					Per: time.Minute}}),
-			func(n *Hub) { n.onMessage = func(context.Context, Caller, []byte) { received++ } })
+			func(c *Config) { c.Message = func(context.Context, Caller, []byte) { received++ } })
 		ann, bob := n.as(jwt.MapClaims{"sub": "ann"}), n.as(jwt.MapClaims{"sub": "bob"})
 		for range 5 {
 			ann.frame([]byte(`{"id":2,"ping":{}}` + "\n" + `{"id":3,"unsubscribe":{"channel":"news"}}`))

@@ -12,7 +12,7 @@ import (
 
 const tooMany = `"error":{"code":111,"message":"too many requests","temporary":true}}`
 
-func withRates(r policy.Rates) func(*Hub) { return func(n *Hub) { n.rates.Set(r) } }
+func withRates(r policy.Rates) func(*Config) { return func(c *Config) { c.Rates = r } }
 
 // Clients of a user share the user's bucket; users of an address share the address's.
 func TestRatesOfClients(t *testing.T) {

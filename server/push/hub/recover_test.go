@@ -16,9 +16,9 @@ import (
 )
 
 // keeping gives all channels recovery and a history of size publications.
-func keeping(t *testing.T, size int) func(*Hub) {
-	return func(n *Hub) {
-		n.rules = mustRules(t, policy.Namespace{HistorySize: size, HistoryAge: time.Minute, Recovery: true})
+func keeping(t *testing.T, size int) func(*Config) {
+	return func(c *Config) {
+		c.Rules = mustRules(t, policy.Namespace{HistorySize: size, HistoryAge: time.Minute, Recovery: true})
 	}
 }
 
@@ -82,7 +82,7 @@ func (f *fakeTransport) recovers(t *testing.T, at bus.Position) said {
 }
 
 func TestRecovery(t *testing.T) {
-	n := newTestNode(t, keeping(t, 10), func(n *Hub) { n.limits.Recovered = 6 })
+	n := newTestNode(t, keeping(t, 10), func(c *Config) { c.Limits.Recovered = 6 })
 	c := n.dial()
 	c.frame([]byte(connectAndSubscribe))
 	first := c.said(t)[1].Subscribe
@@ -147,7 +147,7 @@ func (n *testNode) top(t *testing.T, channel string) uint64 {
 }
 
 func TestRecoveryInBytes(t *testing.T) {
-	n := newTestNode(t, keeping(t, 100), func(n *Hub) { n.limits.Queue = 2000 })
+	n := newTestNode(t, keeping(t, 100), func(c *Config) { c.Limits.Queue = 2000 })
 	first := n.mustPublish("news", "1")
 	for range 20 {
 		n.mustPublish("news", `"`+strings.Repeat("x", 100)+`"`)
@@ -229,7 +229,7 @@ func (f *follower) subscribe(c *fakeTransport) {
 // Clients that lose their connections while several goroutines publish get every publication once
 // and in order. The publishers number the publications under a lock.
 func TestRecoveryUnderLoad(t *testing.T) {
-	n := newTestNode(t, keeping(t, 5000), func(n *Hub) { n.limits.Recovered = 5000 })
+	n := newTestNode(t, keeping(t, 5000), func(c *Config) { c.Limits.Recovered = 5000 })
 	const publications, followers = 3000, 6
 	n.mustPublish("news", "1")
 	var wg, publishing sync.WaitGroup

@@ -112,7 +112,7 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 func TestRightIsLostDuringASubscription(t *testing.T) {
 	bus := &waitingBus{Bus: membus.New(membus.Config{}), asked: make(chan struct{}), goOn: make(chan struct{})}
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{Name: "own", SubscribeToken: true}),
-		func(n *Hub) { n.bus = bus })
+		func(c *Config) { c.Bus = bus })
 	caps := func(list string) jwt.MapClaims {
 		return jwt.MapClaims{"sub": "ann", "caps": json.RawMessage(list)}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
 )
 
-func withRules(t *testing.T, list ...policy.Namespace) func(*Hub) {
-	return func(n *Hub) { n.rules = mustRules(t, list...) }
+func withRules(t *testing.T, list ...policy.Namespace) func(*Config) {
+	return func(c *Config) { c.Rules = mustRules(t, list...) }
 }
 
 // signed returns a token with these claims besides exp, a minute from now.
@@ -152,7 +152,7 @@ func TestSubscriptionTokens(t *testing.T) {
 
 func TestPresenceAndNotices(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{Presence: true, JoinLeave: true}),
-		func(n *Hub) { n.limits.Present = 2 })
+		func(c *Config) { c.Limits.Present = 2 })
 	a := n.as(jwt.MapClaims{"sub": "ann", "info": "x"})
 	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	info := func(f *fakeTransport, user, more string) string {
@@ -279,7 +279,7 @@ func TestSlowPoliciesConform(t *testing.T) {
 	outboxtest.Run(t, outboxtest.Config{
 		Policies: slices.Sorted(maps.Keys(rules)),
 		New: func(t *testing.T, p outbox.Policy) outboxtest.Receiver {
-			n := newTestNode(t, withRules(t, rules[p]), func(n *Hub) { n.timing.Ping = time.Hour })
+			n := newTestNode(t, withRules(t, rules[p]), func(c *Config) { c.Timing.Ping = time.Hour })
 			r := &slowMember{n, n.connected("news")}
 			r.stuck = true
 			return r

@@ -82,7 +82,7 @@ func (failingBus) Subscribe(context.Context, bus.Topic, bus.Receiver) error {
 
 // A session that has been told nothing yet keeps at most Limits.Queue bytes.
 func TestHeldMessagesAreBounded(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1000 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 1000 })
 	c := n.connected("news")
 	c.s.Hold()
 	long := &Message{Payload: []byte(strings.Repeat("x", 600))}
@@ -124,8 +124,8 @@ func TestSubscribeByServer(t *testing.T) {
 // rpc and send reach the server's program.
 func TestRPCAndMessage(t *testing.T) {
 	var sent []string
-	n := newTestNode(t, func(n *Hub) {
-		n.onRPC = func(_ context.Context, c Caller, method string, data []byte) ([]byte, error) {
+	n := newTestNode(t, func(c *Config) {
+		c.RPC = func(_ context.Context, c Caller, method string, data []byte) ([]byte, error) {
 			switch method {
 			case "echo":
 				return append([]byte("[ "), append(data, " \n]"...)...), nil
@@ -138,7 +138,7 @@ func TestRPCAndMessage(t *testing.T) {
 			}
 			return nil, errors.New("a secret")
 		}
-		n.onMessage = func(_ context.Context, _ Caller, data []byte) { sent = append(sent, string(data)) }
+		c.Message = func(_ context.Context, _ Caller, data []byte) { sent = append(sent, string(data)) }
 	})
 	c := n.connected()
 	c.asks(t, "rpc", `{"id":2,"rpc":{"method":"echo","data":{"a": 1}}}`, `{"id":2,"rpc":{"data":[{"a":1}]}}`)

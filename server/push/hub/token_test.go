@@ -59,7 +59,7 @@ func verifierOf(c token.Config, clock Clock) *token.Verifier {
 	return v
 }
 
-func withTokens(n *Hub) { n.tokens = verifierOf(token.Config{Secret: testSecret}, n.clock) }
+func withTokens(c *Config) { c.Tokens = verifierOf(token.Config{Secret: testSecret}, c.Clock) }
 
 func (f *fakeTransport) connect(token string) {
 	f.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +
@@ -208,7 +208,7 @@ var manyChannels = strings.Split(strings.Trim(fmt.Sprint(rand.Perm(129)), "[]"),
 // A claim that the server does not implement is refused by name, because its issuer relies on it.
 func TestClaimsAreRefusedByName(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *Hub) { n.rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
+		func(c *Config) { c.Rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
 	for _, tt := range []struct {
 		claim string
 		value any
@@ -253,7 +253,7 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 // connection only.
 func TestSubscriptionClaims(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *Hub) { n.rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
+		func(c *Config) { c.Rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
 	c.take()
