@@ -148,7 +148,7 @@ func TestAttackSubscribeFlood(t *testing.T) {
 		}
 	}
 	c.take()
-	if got := n.channels.channels(); got != n.limits.Channels {
+	if got := int(n.figures.occupied.Load()); got != n.limits.Channels {
 		t.Errorf("%d channels, want %d", got, n.limits.Channels)
 	}
 }

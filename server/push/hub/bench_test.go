@@ -32,7 +32,7 @@ func benchNode(b *testing.B) *Hub {
 	rules := &policy.Table{LongestName: 255}
 	rules.Set(none)
 	n, err := New(Config{Clock: clock, Random: rand.Reader, Bus: membus.New(membus.Config{Clock: clock}),
-		Rules: rules, Doors: testDoors(), Logger: slog.New(slog.DiscardHandler)})
+		Rules: rules, Forms: FormsOf(testDoors()), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestSessionsEndDuringBroadcasts(t *testing.T) {
 		n.publish(context.Background(), "news", bus.Publication{Data: []byte("1")})
 	}
 	wg.Wait()
-	for n.count.connections.Load() > 0 {
+	for n.figures.connections.Load() > 0 {
 		for _, s := range n.wheel.all() {
 			s.t.(*fakeTransport).hangUp()
 		}

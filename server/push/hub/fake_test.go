@@ -117,9 +117,9 @@ func newTestNode(t *testing.T, change ...func(*Config)) *testNode {
 	buf.CheckLeaks(t)
 	clock, log := newFakeClock(), new(syncBuffer)
 	c := Config{
-		Rules: mustRules(t), Bus: membus.New(membus.Config{Clock: clock, Random: seeded()}), Doors: testDoors(),
-		Clock: clock, Random: &lockedReader{r: seeded()}, Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Version: "test",
+		Rules: mustRules(t), Bus: membus.New(membus.Config{Clock: clock, Random: seeded()}),
+		Forms: FormsOf(testDoors()), Clock: clock, Random: &lockedReader{r: seeded()},
+		Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "test",
 	}
 	for _, f := range change {
 		f(&c)
@@ -136,7 +136,7 @@ func newTestNode(t *testing.T, change ...func(*Config)) *testNode {
 		if err := errors.Join(n.pool.Close(context.Background()), n.close()); err != nil {
 			t.Errorf("close: %v", err)
 		}
-		if left := n.count.connections.Load(); left != 0 {
+		if left := n.figures.connections.Load(); left != 0 {
 			t.Errorf("%d connections left", left)
 		}
 		if left := n.channels.held(); left != 0 {

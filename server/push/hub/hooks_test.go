@@ -108,7 +108,7 @@ func TestRefreshHook(t *testing.T) {
 	}
 	says.Info, says.Meta, says.ExpireAt = []byte(`{"a": 2}`), []byte(`{"m":2}`), n.clock.Now().Unix()+600
 	e := n.connected()
-	n.callers.add(e.s, Caller{})
+	n.callers.add(e.s.id, Caller{})
 	n.clock.advance(62 * time.Second)
 	if again := e.s.caller(); string(again.Meta) != `{"m":2}` || string(again.ConnInfo) != `{"a":2}` {
 		t.Errorf("after a refresh with info the caller is %+v", again)

@@ -62,7 +62,7 @@ func TestVersionsOfPatterns(t *testing.T) {
 			t.Errorf("version %d: at %d, %v", number, at.Offset, err)
 		}
 	}
-	if got := n.count.publishes.Load(); got != 1 {
+	if got := n.figures.publishes.Load(); got != 1 {
 		t.Errorf("%d publications are counted", got)
 	}
 }

@@ -232,7 +232,7 @@ func TestSlowPolicies(t *testing.T) {
 			if waiting < kept*9/10 || waiting > kept {
 				t.Errorf("%d wait for it, want about %d", waiting, kept)
 			}
-			dropped := n.count.overflow.Dropped.Load()
+			dropped := n.figures.overflow.Dropped.Load()
 			if got := int(dropped) + waiting + slow.max/1000; got < publications-5 || got > publications+5 {
 				t.Errorf("%d dropped, %d wait, %d bytes handed over", dropped, waiting, slow.max)
 			}
@@ -318,7 +318,7 @@ func (r *slowMember) Drain() (got []int) {
 	return got
 }
 
-func (r *slowMember) Missed() uint64 { return r.n.count.overflow.Dropped.Load() }
+func (r *slowMember) Missed() uint64 { return r.n.figures.overflow.Dropped.Load() }
 func (r *slowMember) Closed() bool   { return r.isClosed() }
 
 // Slow clients of one form wait for the same bytes. The log does not name those that miss nothing.

@@ -164,10 +164,10 @@ func TestPublish(t *testing.T) {
 	b.take()
 	n.publish(context.Background(), "news", bus.Publication{Data: []byte("3")})
 	b.want(t, "after unsubscribing")
-	if got := n.count.publishes.Load(); got != 3 {
+	if got := n.figures.publishes.Load(); got != 3 {
 		t.Errorf("%d publishes counted", got)
 	}
-	if got := n.count.messages.Load(); got != 5 {
+	if got := n.figures.messages.Load(); got != 5 {
 		t.Errorf("%d messages counted", got)
 	}
 }
@@ -267,7 +267,7 @@ func TestSlowConsumer(t *testing.T) {
 	if slow.max > 4096 || slow.max < 3000 {
 		t.Errorf("%d bytes were queued, the limit is 4096", slow.max)
 	}
-	if got := n.count.slow.Load(); got != 1 {
+	if got := n.figures.slow.Load(); got != 1 {
 		t.Errorf("%d slow disconnects counted, want 1", got)
 	}
 	want := fmt.Sprintf("client=%s user=\"\" channel=news remote=192.0.2.1:1234 queued_bytes=%d "+

@@ -84,8 +84,9 @@ func TestDeltas(t *testing.T) {
 		c.s.Unsubscribe("news")
 	}
 	ch := plain.s.member("news").ch
-	if ch.deltas != 0 || ch.base != nil || len(ch.specials) != 0 {
-		t.Errorf("after the last one left: %d, %v, %v", ch.deltas, ch.base, ch.specials)
+	if ch.specials.deltas != 0 || ch.specials.base != nil || len(ch.specials.list) != 0 {
+		t.Errorf("after the last one left: %d, %v, %v", ch.specials.deltas, ch.specials.base,
+			ch.specials.list)
 	}
 }
 

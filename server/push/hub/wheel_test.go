@@ -42,7 +42,7 @@ func TestWheelMeetsDeadlines(t *testing.T) {
 // After a pause longer than a round of the wheel, one sweep ticks all due sessions.
 func TestWheelAfterAPause(t *testing.T) {
 	n := newTestNode(t)
-	n.stopTimer()
+	n.timer.stop()
 	c := n.dial()
 	n.clock.advance(time.Hour)
 	n.wheel.sweep(n.clock.Now())
