@@ -20,7 +20,7 @@ func (ts *testServer) client(claims jwt.MapClaims) *fakeTransport {
 	ts.t.Cleanup(f.hangUp)
 	token := sign(ts.t, jwt.SigningMethodHS256, []byte(testSecret), claims)
 	f.frame([]byte(`{"id":1,"connect":{"token":"` + token + `"}}`))
-	f.take()
+	f.Take()
 	return f
 }
 
@@ -33,7 +33,7 @@ func TestSubscribeAPI(t *testing.T) {
 	if got := ts.call("subscribe", `{"user":"ann","channel":"news"}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	if got := ann.take(); len(got) != 1 ||
+	if got := ann.Take(); len(got) != 1 ||
 		!strings.HasPrefix(got[0], `{"push":{"channel":"news","subscribe":{"recoverable":true,"epoch":"`) {
 		t.Errorf("received %q", got)
 	}
@@ -44,12 +44,12 @@ func TestSubscribeAPI(t *testing.T) {
 		t.Error("an invalid name:", got)
 	}
 	ts.call("publish", `{"channel":"news","b64data":"/w=="}`)
-	ann.want(t, "bytes", `{"push":{"channel":"news","pub":{"data":"/w==","offset":2}}}`)
+	ann.Want(t, "bytes", `{"push":{"channel":"news","pub":{"data":"/w==","offset":2}}}`)
 	ts.call("publish", `{"channel":"news","b64data":"eyJhIjoxfQ==","delta":true}`)
-	ann.want(t, "JSON in base64", `{"push":{"channel":"news","pub":{"data":{"a":1},"offset":3}}}`)
-	bob.want(t, "another user")
+	ann.Want(t, "JSON in base64", `{"push":{"channel":"news","pub":{"data":{"a":1},"offset":3}}}`)
+	bob.Want(t, "another user")
 	bob.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	bob.want(t, "without a token", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
+	bob.Want(t, "without a token", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
 }
 
 // The API ends connections at a time, or at once.
@@ -59,14 +59,14 @@ func TestRefreshAPI(t *testing.T) {
 	if got := ts.call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	ann.wantClosed(t, "expired", answer.DisconnectExpired)
+	ann.WantClosed(t, "expired", answer.DisconnectExpired)
 	soon := ts.clock.Now().Add(time.Minute).Unix()
 	got := ts.call("refresh", `{"user":"bob","expire_at":`+fmt.Sprint(soon)+`}`)
 	if got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	ts.clock.advance(80 * time.Second)
-	bob.wantOpen(t, "before the time to bring a token is over")
-	ts.clock.advance(10 * time.Second)
-	bob.wantClosed(t, "afterwards", answer.DisconnectExpired)
+	ts.clock.Advance(80 * time.Second)
+	bob.WantOpen(t, "before the time to bring a token is over")
+	ts.clock.Advance(10 * time.Second)
+	bob.WantClosed(t, "afterwards", answer.DisconnectExpired)
 }

@@ -156,7 +156,7 @@ func TestAPIPublishesOnce(t *testing.T) {
 	if got := strings.Count(stream.take(), "data: 1"); got != 3 {
 		t.Errorf("%d publications, want those of two new keys and one of a forgotten key", got)
 	}
-	ts.clock.advance(receipts.Window + time.Second)
+	ts.clock.Advance(receipts.Window + time.Second)
 	stream.take()
 	publish("news", "c")
 	if got := strings.Count(stream.take(), "data: 1"); got != 1 {

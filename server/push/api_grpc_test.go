@@ -437,7 +437,7 @@ func TestRPCTimeout(t *testing.T) {
 			replies <- ts.rpc("Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
 		}()
 		<-bus.waits
-		ts.clock.advance(tt.advance)
+		ts.clock.Advance(tt.advance)
 		if reply := <-replies; reply.status != tt.status {
 			t.Errorf("%s: %v, want %s", tt.timeout, reply, tt.status)
 		}

@@ -214,7 +214,7 @@ func (rs *replayServer) body(r replayed) string {
 func (rs *replayServer) told() string {
 	var told []string
 	for _, name := range []string{"ANN", "BOB"} {
-		for _, message := range rs.clients[name].take() {
+		for _, message := range rs.clients[name].Take() {
 			told = append(told, name+" "+epochs.ReplaceAllString(rs.shown.Replace(message), `"epoch":"E"`))
 		}
 		if end := rs.clients[name].takeEnd(); end != "" {
@@ -272,9 +272,7 @@ func alike(t *testing.T, answer string) string {
 
 // takeEnd hangs up when the server has closed the connection, and returns how.
 func (f *fakeTransport) takeEnd() string {
-	f.mu.Lock()
-	end, hung := f.closed, f.hung
-	f.mu.Unlock()
+	end, hung := f.End()
 	if end == nil || hung {
 		return ""
 	}

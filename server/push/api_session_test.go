@@ -99,7 +99,7 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 					Publication: &centrifuge.Publication{Data: []byte(data), Offset: uint64(offset)}}})
 			}
 		}
-		f.want(t, "codec", string(want))
+		f.Want(t, "codec", string(want))
 		if codec == centrifuge.Protobuf && !strings.Contains(string(want), `{"a":1}`) {
 			t.Errorf("the push has no data: %q", want)
 		}
@@ -116,9 +116,9 @@ func TestRefreshAPIEndsAtOnce(t *testing.T) {
 	if got := ts.call("presence", `{"channel":"news"}`); !strings.Contains(got, `"conn_info":1`) {
 		t.Errorf("without info: %s", got)
 	}
-	ts.clock.advance(2 * time.Hour)
-	ann.take()
-	ann.wantOpen(t, "after the end of its token")
+	ts.clock.Advance(2 * time.Hour)
+	ann.Take()
+	ann.WantOpen(t, "after the end of its token")
 	ts.call("refresh", `{"user":"ann","expire_at":1800007199}`)
-	ann.wantClosed(t, "a second ago", answer.DisconnectExpired)
+	ann.WantClosed(t, "a second ago", answer.DisconnectExpired)
 }

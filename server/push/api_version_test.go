@@ -62,12 +62,12 @@ func TestSubscribeAPIFields(t *testing.T) {
 		{`"b64info":"eyJhIjoyfQ==","b64data":"eyJiIjozfQ=="`, `"data":{"b":3}`, `{"a":2}`},
 	} {
 		ts.call("unsubscribe", `{"user":"ann","channel":"news"}`)
-		ann.take()
+		ann.Take()
 		if got := ts.call("subscribe", `{"user":"ann","channel":"news",`+tt.fields+`}`); got !=
 			`{"result":{"num_clients":1}}` {
 			t.Fatalf("%s: %s", tt.fields, got)
 		}
-		if got := strings.Join(ann.take(), ""); !strings.Contains(got, tt.told) {
+		if got := strings.Join(ann.Take(), ""); !strings.Contains(got, tt.told) {
 			t.Errorf("%s: the client is told %s", tt.fields, got)
 		}
 		if got := ts.call("presence", `{"channel":"news"}`); !strings.Contains(got, `"chan_info":`+tt.info) {
@@ -76,11 +76,11 @@ func TestSubscribeAPIFields(t *testing.T) {
 	}
 	ts.call("unsubscribe", `{"user":"ann","channel":"news"}`)
 	ts.call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`)
-	ann.take()
-	ts.clock.advance(59 * time.Second)
-	ann.want(t, "before the end")
-	ts.clock.advance(2 * time.Second)
-	ann.want(t, "at the end",
+	ann.Take()
+	ts.clock.Advance(59 * time.Second)
+	ann.Want(t, "before the end")
+	ts.clock.Advance(2 * time.Second)
+	ann.Want(t, "at the end",
 		`{"push":{"channel":"news","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	for _, fields := range []string{`"expire_at":1`, `"expire_at":9000000000000`, `"b64info":"/w=="`,
 		`"info":1,"b64info":"MQ=="`, `"override":{"force_recovery":{"value":true}}`, `"all_users":true`} {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // Many responses that are not read end as slow ones, and their secrets are forgotten.
@@ -21,7 +23,7 @@ func TestAttackEmulationSecrets(t *testing.T) {
 			t.Errorf("a guessed session is answered %d", code)
 		}
 		c.Close(Disconnect{})
-		waitFor(t, "the secret to be forgotten", func() bool { return ts.emulate(session, node, "{}") == 404 })
+		pushtest.WaitFor(t, "the secret to be forgotten", func() bool { return ts.emulate(session, node, "{}") == 404 })
 	}
 }
 

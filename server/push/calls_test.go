@@ -78,13 +78,13 @@ func TestCalls(t *testing.T) {
 		!slices.Equal(list[0].Channels, []string{"news"}) {
 		t.Errorf("connections: %+v, %v", list, err)
 	}
-	ts.clock.advance(1500 * time.Millisecond)
+	ts.clock.Advance(1500 * time.Millisecond)
 	if list, err := ts.Nodes(ctx); err != nil || len(list) != 1 || list[0].Name != "n1" || list[0].Clients != 2 ||
 		list[0].Users != 2 || list[0].Subscriptions != 2 || list[0].Channels != 1 || list[0].Uptime != time.Second {
 		t.Errorf("nodes: %+v, %v", list, err)
 	}
 
-	ann.take()
+	ann.Take()
 	n, err = ts.Refresh(ctx, Target{User: "ann"}, RefreshOptions{ExpireAt: ts.clock.Now().Unix() + 100})
 	if err != nil || n != 1 || !strings.Contains(taken(ann), `"ttl":100`) {
 		t.Errorf("refresh: %d, %v", n, err)
@@ -102,11 +102,11 @@ func TestCalls(t *testing.T) {
 	if n, err := ts.Disconnect(ctx, Target{User: "bob"}, Disconnect{Code: 4001, Reason: "bye"}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	bob.wantClosed(t, "with a code", Disconnect{Code: 4001, Reason: "bye"})
+	bob.WantClosed(t, "with a code", Disconnect{Code: 4001, Reason: "bye"})
 	if n, err := ts.Disconnect(ctx, Target{User: "ann"}, Disconnect{}); err != nil || n != 1 {
 		t.Errorf("disconnect: %d, %v", n, err)
 	}
-	ann.wantClosed(t, "without a code", answer.DisconnectForced)
+	ann.WantClosed(t, "without a code", answer.DisconnectForced)
 }
 
 // A call that cannot be followed fails with an Error that says why, and has no effect.
@@ -257,7 +257,7 @@ func TestDisconnectsThatCannotBeSent(t *testing.T) {
 		f := new(fakeTransport)
 		f.s = ts.hub.Start(f, jsonForm)
 		f.frame([]byte(`{"id":1,"connect":{}}`))
-		f.wantClosed(t, tt.given.Error(), tt.want)
+		f.WantClosed(t, tt.given.Error(), tt.want)
 		f.hangUp()
 	}
 }
@@ -298,4 +298,4 @@ func TestConsoleBehindPrefix(t *testing.T) {
 }
 
 // taken is all that a client has got since it was last asked for.
-func taken(f *fakeTransport) string { return strings.Join(f.take(), "\n") }
+func taken(f *fakeTransport) string { return strings.Join(f.Take(), "\n") }

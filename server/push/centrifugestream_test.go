@@ -10,6 +10,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // open sends a request that is answered with a stream.
@@ -80,7 +81,7 @@ func TestEmulation(t *testing.T) {
 			if got := c.take(); got != want || !c.isClosed() {
 				t.Errorf("received %q, want %q", got, want)
 			}
-			waitFor(t, "the session to end", func() bool { return ts.emulate(session, node, connect) == 404 })
+			pushtest.WaitFor(t, "the session to end", func() bool { return ts.emulate(session, node, connect) == 404 })
 		})
 	}
 }
@@ -182,7 +183,7 @@ func TestUnidirectionalWithoutTokens(t *testing.T) {
 	if got := c.take(); !strings.Contains(got, `"subs":{"news":{}}`) {
 		t.Errorf("received %q", got)
 	}
-	ts.clock.advance(60e9)
+	ts.clock.Advance(60e9)
 	if got := c.take(); got != "{}\n{}\n" {
 		t.Errorf("the pings are %q", got)
 	}

@@ -120,7 +120,7 @@ func TestAPIOfABusThatWaits(t *testing.T) {
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
 	<-bus.waits
-	ts.clock.advance(15 * time.Second)
+	ts.clock.Advance(15 * time.Second)
 	if w := <-answer; w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -145,7 +145,7 @@ func TestQuestionsOfALaterVersion(t *testing.T) {
 	if answers := ask(`{"User":"ann","Code":3503,"Labels":{"room":"a"}}`); answers != 0 {
 		t.Errorf("%d answers", answers)
 	}
-	ann.wantOpen(t, "a question with a selection that is not known")
+	ann.WantOpen(t, "a question with a selection that is not known")
 	if log := ts.log.String(); !strings.Contains(log, "Labels is not served") {
 		t.Errorf("the log: %s", log)
 	}

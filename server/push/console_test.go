@@ -118,7 +118,7 @@ func TestConsoleSamples(t *testing.T) {
 	for range 30 {
 		ts.do("POST", "/api/publish", `{"channel":"a","data":1}`)
 	}
-	ts.clock.advance(3 * time.Second)
+	ts.clock.Advance(3 * time.Second)
 	s := ts.stats(t, "")
 	if len(s.Samples) != 3 || s.UptimeSeconds != 3 {
 		t.Fatalf("after three seconds: %d samples, %d s", len(s.Samples), s.UptimeSeconds)
@@ -142,7 +142,7 @@ func TestConsoleSamples(t *testing.T) {
 		newer[0][0] != s.Samples[2][0] {
 		t.Errorf("after the second sample come %v", newer)
 	}
-	ts.clock.advance(keptSamples * sampleEvery)
+	ts.clock.Advance(keptSamples * sampleEvery)
 	kept := ts.stats(t, "").Samples
 	if len(kept) != keptSamples || !slices.IsSortedFunc(kept, func(a, b []int64) int { return int(a[0] - b[0]) }) {
 		t.Errorf("%d samples are kept", len(kept))

@@ -122,7 +122,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 		t.Errorf("after the first: %+v", s)
 	}
 	for range 3 * 100 {
-		ts.clock.advance(time.Second)
+		ts.clock.Advance(time.Second)
 		ts.hub.CountRefusal(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
 	}
 	s = show(0)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -146,7 +147,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
 			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
-			waitFor(ts.t, "the session to be disconnected", ts.hub.Sessions()[0].IsClosing)
+			pushtest.WaitFor(ts.t, "the session to be disconnected", ts.hub.Sessions()[0].IsClosing)
 			return ended
 		}},
 	} {

@@ -82,7 +82,7 @@ func (f *follower) next(t *testing.T, p saidPublication) {
 // said returns the lines that the peer has received since the last call.
 func (f *fakeTransport) said(t *testing.T) (list []said) {
 	t.Helper()
-	for _, message := range f.take() {
+	for _, message := range f.Take() {
 		for line := range strings.Lines(message) {
 			var s said
 			if err := json.Unmarshal([]byte(line), &s); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -22,7 +23,7 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
 	go func() { drained <- ts.hub.Drain(ctx) }()
-	waitFor(t, "the server to drain", ts.hub.IsDraining)
+	pushtest.WaitFor(t, "the server to drain", ts.hub.IsDraining)
 	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
 		t.Errorf("another publication meanwhile: %d %s", w.Code, w.Body)
 	}
@@ -36,6 +37,6 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	if !stream.isClosed() {
 		t.Error("a client is still connected")
 	}
-	ts.clock.advance(15 * time.Second)
+	ts.clock.Advance(15 * time.Second)
 	<-answer
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
@@ -41,8 +43,8 @@ func TestEventsByHook(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	ts.clock.advance(70 * time.Second)
-	waitFor(t, "the stream to end", stream.isClosed)
+	ts.clock.Advance(70 * time.Second)
+	pushtest.WaitFor(t, "the stream to end", stream.isClosed)
 	if again.User != "ann" || again.Transport != "events" || string(again.Meta) != `{"m":1}` {
 		t.Errorf("the hook for refresh was asked by %+v", again)
 	}

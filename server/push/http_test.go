@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/web"
@@ -25,8 +26,8 @@ import (
 type testServer struct {
 	*Server
 	t       *testing.T
-	clock   *fakeClock
-	log     *syncBuffer
+	clock   *pushtest.Clock
+	log     *pushtest.Log
 	detach  func(w http.ResponseWriter) (hub.ResponseStream, error)
 	mu      sync.Mutex
 	streams []*fakeStream
@@ -35,11 +36,11 @@ type testServer struct {
 func newTestServer(t *testing.T, c Config) *testServer {
 	t.Helper()
 	buf.CheckLeaks(t)
-	clock, log := newFakeClock(), new(syncBuffer)
+	clock, log := pushtest.NewClock(), new(pushtest.Log)
 	if c.Doors == nil {
 		c.Doors = testDoors(MercureConfig{})
 	}
-	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.NewTextHandler(log, nil))
+	c.Clock, c.Random, c.Logger = clock, pushtest.Seeded(), slog.New(slog.NewTextHandler(log, nil))
 	ts := &testServer{t: t, clock: clock, log: log}
 	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		stream := new(fakeStream)
@@ -225,7 +226,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("received %q, want %q", got, want)
 	}
 	for range 3 {
-		ts.clock.advance(25 * time.Second)
+		ts.clock.Advance(25 * time.Second)
 		if got := one.take(); got != ":\n\n" {
 			t.Errorf("a ping interval later: %q", got)
 		}
@@ -234,7 +235,7 @@ func TestEvents(t *testing.T) {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
 	one.Close(Disconnect{Code: 3000, Reason: "connection closed"})
-	waitFor(t, "the session to end", func() bool { return ts.Figures(0).Connections == 1 })
+	pushtest.WaitFor(t, "the session to end", func() bool { return ts.Figures(0).Connections == 1 })
 }
 
 func TestSlowEvents(t *testing.T) {
@@ -293,11 +294,11 @@ func TestEventsRefused(t *testing.T) {
 	}
 	ts.subscribe("channel=a&token=" + all["good"])
 	byHeader := ts.subscribe("channel=a", "Authorization", "Bearer "+all["good"])
-	ts.clock.advance(59 * time.Second)
+	ts.clock.Advance(59 * time.Second)
 	if byHeader.isClosed() {
 		t.Error("closed before the token ended")
 	}
-	ts.clock.advance(2 * time.Second)
+	ts.clock.Advance(2 * time.Second)
 	if !byHeader.isClosed() {
 		t.Error("open after the token ended")
 	}
@@ -418,14 +419,4 @@ func TestHealthAndShutdown(t *testing.T) {
 	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`); w.Code != 503 || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("publish afterwards: %d %s", w.Code, w.Body)
 	}
-}
-
-func waitFor(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Errorf("timed out waiting for %s", what)
 }

@@ -32,6 +32,6 @@ func TestBytesStayAsTheyAre(t *testing.T) {
 		kept = append(kept, string(p.Data))
 	}
 	if got := strings.Join(kept, " | "); got != `{"a": 1} | {"b":1} | {"c": 1} | {"d":1}` {
-		t.Errorf("kept %s; the client got %q", got, f.take())
+		t.Errorf("kept %s; the client got %q", got, f.Take())
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // These are the cases of the conformance tests of Mercure 0.x (conformance-tests/mercure.spec.ts in
@@ -72,7 +74,9 @@ func TestMercureRefusesUpdates(t *testing.T) {
 	m := conformanceHub(t)
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/{topic}/{subscriber}"), "Authorization",
 		"Bearer "+conformanceToken)
-	waitFor(t, "the watcher's own subscription", func() bool { return strings.Contains(watcher.take(), "data: ") })
+	pushtest.WaitFor(t, "the watcher's own subscription", func() bool {
+		return strings.Contains(watcher.take(), "data: ")
+	})
 	for _, tt := range []struct {
 		topic, field, value string
 		status              int

@@ -15,6 +15,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -96,7 +97,7 @@ func TestMercureUpdates(t *testing.T) {
 		t.Errorf("after an update of another topic: %q", got)
 	}
 	exact.Close(Disconnect{})
-	waitFor(t, "the subscriber to leave", func() bool { return m.Figures(0).Connections == 2 })
+	pushtest.WaitFor(t, "the subscriber to leave", func() bool { return m.Figures(0).Connections == 2 })
 }
 
 // Requests that are wrong are refused with a reason.
@@ -266,7 +267,7 @@ func TestMercureTokenEnds(t *testing.T) {
 	if got := stream.take(); !strings.HasSuffix(got, "data: 1\n\n") {
 		t.Errorf("received %q", got)
 	}
-	m.clock.advance(62 * time.Second)
+	m.clock.Advance(62 * time.Second)
 	if !stream.isClosed() {
 		t.Error("the stream has outlived its token")
 	}
@@ -451,8 +452,8 @@ func TestMercureSubscriptions(t *testing.T) {
 	books, _ := m.subscribe("topic=books/%7Bid%7D&topic=news", "Authorization", "Bearer "+rights(t, nil, nil))
 	event := func() (about toldSubscription) {
 		t.Helper()
-		waitFor(t, "an event", func() bool {
-			m.clock.advance(0) // the end of a subscription is announced by a timer
+		pushtest.WaitFor(t, "an event", func() bool {
+			m.clock.Advance(0) // the end of a subscription is announced by a timer
 			_, text, found := strings.Cut(watcher.take(), "data: ")
 			return found && json.Unmarshal([]byte(strings.TrimSpace(text)), &about) == nil
 		})
@@ -542,7 +543,7 @@ func TestAttackMercure(t *testing.T) {
 	if refused != 10 {
 		t.Errorf("%d templates were refused", refused)
 	}
-	waitFor(t, "the refused sessions to end", func() bool {
+	pushtest.WaitFor(t, "the refused sessions to end", func() bool {
 		return m.Figures(0).Connections == mercure.MaxAlike+1
 	})
 	m.publish("topic=" + strings.Repeat("a", mercure.MaxTopic))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
@@ -104,7 +105,7 @@ var dropping = Namespace{Name: "d", Slow: SlowDropOldest, SlowQueue: 1}
 // of dropping. It returns their ids.
 func (ts *testServer) slowClients() (slow, missing string) {
 	ts.t.Helper()
-	f, g := new(fakeTransport), &fakeTransport{stuck: true, bytes: 1 << 20}
+	f, g := new(fakeTransport), &fakeTransport{Peer: pushtest.Peer{Stuck: true, Bytes: 1 << 20}}
 	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"})
 	f.s.TooSlow("a-channel", 4711)
 	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/workers"
 )
@@ -151,7 +152,7 @@ func TestRedisDoorRights(t *testing.T) {
 // A client that authenticates again with a newer token of its user keeps its subscriptions until
 // that one expires, and has its rights. As another user it has nothing of the former one.
 func TestRedisAuthenticatesAgain(t *testing.T) {
-	clock := newFakeClock()
+	clock := pushtest.NewClock()
 	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Clock: clock, Namespaces: []Namespace{{},
 		{Name: "mine", SubscribeToken: true, Publish: PublishToken}}})
 	addr := s.redis(t)
@@ -178,7 +179,7 @@ func TestRedisAuthenticatesAgain(t *testing.T) {
 	p.ask("SUBSCRIBE mine:a", ">3\r\n$9\r\nsubscribe\r\n$6\r\nmine:a\r\n:1\r\n")
 	p.ask("AUTH "+token("ann", time.Hour, all), "+OK\r\n")
 	p.ask("MULTI", "+OK\r\n")
-	clock.advance(3 * time.Second)
+	clock.Advance(3 * time.Second)
 	q.ask("PUBLISH mine:a x", expired)
 	r.ask("PUBLISH mine:z x", ":0\r\n") // the API has prolonged it
 	q.ask("MULTI\r\nPING", expired+"+PONG\r\n")

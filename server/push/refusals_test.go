@@ -28,7 +28,7 @@ func TestRefusalsOfRequests(t *testing.T) {
 		{"permission", "GET", "/events?channel=news&token=" + valid, nil},
 	} {
 		before := refusalCount(ts, tt.reason)
-		ts.clock.advance(time.Second)
+		ts.clock.Advance(time.Second)
 		ts.do(tt.method, tt.path, "{}", tt.header...)
 		if got := refusalCount(ts, tt.reason); got != before+1 {
 			t.Errorf("%s %s: %s counted %d times, want 1", tt.method, tt.path, tt.reason, got-before)

@@ -31,7 +31,7 @@ func TestReloadNamespaces(t *testing.T) {
 	if got := ts.call("publish", `{"channel":"a:1","data":1}`); got[:19] != `{"result":{"offset"` {
 		t.Errorf("publish: %s", got)
 	}
-	c.want(t, "the subscription stays", `{"push":{"channel":"a:1","pub":{"data":1,"offset":1}}}`)
+	c.Want(t, "the subscription stays", `{"push":{"channel":"a:1","pub":{"data":1,"offset":1}}}`)
 
 	if err := ts.Reload(Config{TokenSecret: testSecret}); err != nil {
 		t.Errorf("without namespaces: %v", err)

@@ -105,5 +105,5 @@ func TestAPI(t *testing.T) {
 func (f *fakeTransport) asks(t *testing.T, what, command, answer string) {
 	t.Helper()
 	f.frame([]byte(command))
-	f.want(t, what, answer)
+	f.Want(t, what, answer)
 }

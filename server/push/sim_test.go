@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -30,7 +31,7 @@ type simulated struct {
 
 // simClock has the time of the simulated world. Its timers fire in run, between steps of the world.
 type simClock struct {
-	*fakeClock
+	*pushtest.Clock
 	w *sim.World
 }
 
@@ -43,8 +44,8 @@ func simulate(t *testing.T, seed uint64, faults sim.Options, c Config) *simulate
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock := &simClock{&fakeClock{now: w.Now()}, w}
-	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
+	clock := &simClock{pushtest.NewClockAt(w.Now()), w}
+	c.Clock, c.Random, c.Logger = clock, pushtest.Seeded(), slog.New(slog.DiscardHandler)
 	if c.Doors == nil {
 		c.Doors = testDoors(MercureConfig{})
 	}
@@ -67,7 +68,7 @@ const simulatedStep = 250 * time.Millisecond
 func (s *simulated) run(d time.Duration) {
 	for ; d > 0; d -= simulatedStep {
 		s.RunFor(simulatedStep)
-		s.clock.advance(simulatedStep)
+		s.clock.Advance(simulatedStep)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // A client that stops reading is disconnected. When it reads again, it gets everything that was
@@ -34,7 +36,7 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 			t.Fatalf("publication %d: the quick client received %.60q", published, p)
 		}
 		// The engine may count bytes that the quick client has received for a moment longer.
-		waitFor(t, "no more than the limit to be queued, with the headers of frames",
+		pushtest.WaitFor(t, "no more than the limit to be queued, with the headers of frames",
 			func() bool { return s.queuedForAll() <= limit+64 })
 		if t.Failed() {
 			return

@@ -19,6 +19,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -27,7 +28,7 @@ type liveServer struct {
 	*Server
 	t    *testing.T
 	addr string
-	log  *syncBuffer
+	log  *pushtest.Log
 
 	engine *myriad.Engine
 }
@@ -38,7 +39,7 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 	if c.Timing.Ping == 0 {
 		c.Timing.Ping = time.Hour // these tests expect no ping
 	}
-	log := new(syncBuffer)
+	log := new(pushtest.Log)
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	// After LingerBytes a refused client has only half a second to read the answer, so the limit is
 	// high.
@@ -208,8 +209,8 @@ func TestSubscribersOverSockets(t *testing.T) {
 		}
 		streams = append(streams, c)
 	}
-	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2*each })
-	waitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each),
+	pushtest.WaitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2*each })
+	pushtest.WaitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each),
 		func() bool { return busy() <= before+45 })
 	for i := range broadcasts {
 		s.publish(fmt.Sprintf(`{"n":%d}`, i))
@@ -244,7 +245,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 	for _, c := range []*rawClient{slowSocket, slowStream} {
 		c.Conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}
-	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 3 })
+	pushtest.WaitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 3 })
 	data := `"` + strings.Repeat("x", 100<<10) + `"`
 	for i := 0; s.Figures(0).SlowDisconnects < 2; i++ {
 		if i == 1000 {
@@ -255,7 +256,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 			t.Fatalf("broadcast %d: %d bytes", i, len(p))
 		}
 	}
-	waitFor(t, "the slow clients to be disconnected", func() bool { return s.Figures(0).Connections == 1 })
+	pushtest.WaitFor(t, "the slow clients to be disconnected", func() bool { return s.Figures(0).Connections == 1 })
 	for _, want := range []string{"disconnected a slow client", "channel=news", "limit_bytes=262144"} {
 		if strings.Count(s.log.String(), want) != 2 {
 			t.Errorf("the log says %q %d times, want 2:\n%s", want, strings.Count(s.log.String(), want), s.log)
@@ -274,7 +275,7 @@ func TestShutdownOverSockets(t *testing.T) {
 	socket := s.subscribe()
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	stream.head()
-	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2 })
+	pushtest.WaitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2 })
 	s.publish(`"last"`)
 	done := make(chan error, 1)
 	go func() {

@@ -15,7 +15,7 @@ func TestTokenOfManyYearsForEvents(t *testing.T) {
 	for _, exp := range []int64{9223372036, 9223372037, 253402300799, 1 << 53} {
 		stream := ts.subscribe("channel=news&token=" + sign(t, jwt.SigningMethodHS256, []byte(testSecret),
 			jwt.MapClaims{"sub": "ann", "exp": exp}))
-		ts.clock.advance(100 * time.Second)
+		ts.clock.Advance(100 * time.Second)
 		if stream.isClosed() {
 			t.Errorf("until %d: the stream was closed", exp)
 		}

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 func TestExplainToken(t *testing.T) {
-	clock := newFakeClock()
+	clock := pushtest.NewClock()
 	config := Config{TokenSecret: testSecret, TokenIssuer: "me", Clock: clock, Namespaces: []Namespace{
 		{}, {Name: "t", SubscribeToken: true, Publish: PublishToken}, {Name: "u", UserLimited: true},
 		{Name: "h", SubscribeHook: true, PublishHook: true}, {Name: "r", ChannelRegex: "^[0-9]+$",
@@ -110,9 +111,9 @@ func TestExplanationsHold(t *testing.T) {
 	}
 	for _, note := range e.Channels {
 		c.frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
-		publish := !strings.Contains(strings.Join(c.take(), ""), `"error"`)
+		publish := !strings.Contains(strings.Join(c.Take(), ""), `"error"`)
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
-		answer := strings.Join(c.take(), "")
+		answer := strings.Join(c.Take(), "")
 		subscribe := !strings.Contains(answer, `"error"`) || strings.Contains(answer, `"code":105`)
 		// t:mine is subscribed from the start
 		if subscribe != strings.HasPrefix(note.Subscribe, "yes") || publish != strings.HasPrefix(note.Publish,

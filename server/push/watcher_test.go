@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -22,7 +23,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	client.s = ts.hub.Start(client, jsonForm)
 	t.Cleanup(client.hangUp)
 	client.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
-	client.take()
+	client.Take()
 	if w := ts.do("GET", "/console/events?channel=news&channel=only-watched", ""); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
 	}
@@ -35,7 +36,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	if got := watcher.take(); !strings.Contains(got, "event: news\ndata: 1\n") {
 		t.Errorf("the watcher received %q", got)
 	}
-	if got := strings.Join(client.take(), ""); strings.Contains(got, "join") {
+	if got := strings.Join(client.Take(), ""); strings.Contains(got, "join") {
 		t.Errorf("a client receives a notice of the watcher: %s", got)
 	}
 	id := client.s.ID()
@@ -76,8 +77,8 @@ func TestWatchersAreInvisible(t *testing.T) {
 	}
 	watcher.Close(Disconnect{Code: 3000, Reason: "connection closed"})
 	client.hangUp()
-	waitFor(t, "the watcher to end", func() bool { return len(ts.hub.Sessions()) == 0 })
-	waitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
+	pushtest.WaitFor(t, "the watcher to end", func() bool { return len(ts.hub.Sessions()) == 0 })
+	pushtest.WaitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
 }
 
 // Shutdown waits for the streams of watchers, too.
@@ -112,7 +113,7 @@ type countingBus struct {
 }
 
 func newCountingBus() *countingBus {
-	return &countingBus{Bus: membus.New(membus.Config{Clock: newFakeClock()})}
+	return &countingBus{Bus: membus.New(membus.Config{Clock: pushtest.NewClock()})}
 }
 
 func (b *countingBus) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/myriad-go/myriad/server/push/membus"
 	"github.com/myriad-go/myriad/server/push/policy"
@@ -24,7 +25,7 @@ func (f *sinkTransport) Queued() int         { return 0 }
 const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 
 func benchNode(b *testing.B) *Hub {
-	clock := newFakeClock()
+	clock := pushtest.NewClock()
 	none, err := policy.NewNamespaces(nil, false)
 	if err != nil {
 		b.Fatal(err)

@@ -29,10 +29,10 @@ func TestRatesOfCommands(t *testing.T) {
 		for range 2 {
 			ann.frame([]byte(`{"send":{"data":1}}`))
 		}
-		ann.take()
+		ann.Take()
 		ann.asks(t, "the third of the user", `{"id":4,`+command+`}`, `{"id":4,`+tooMany)
 		ann.frame([]byte(`{"send":{"data":1}}`))
-		ann.want(t, "a message has no reply")
+		ann.Want(t, "a message has no reply")
 		bob.frame([]byte(`{"send":{"data":1}}`))
 		bob.asks(t, "the fourth of the address", `{"id":4,`+command+`}`, `{"id":4,`+tooMany)
 		if received != 3 {

@@ -39,7 +39,7 @@ func TestRatesOfClients(t *testing.T) {
 	}
 	n.rates.Set(policy.Rates{})
 	a.frame([]byte(publish))
-	if got := a.take(); len(got) != 2 || got[1] != published {
+	if got := a.Take(); len(got) != 2 || got[1] != published {
 		t.Errorf("without limits: %q", got)
 	}
 }

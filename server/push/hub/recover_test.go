@@ -48,7 +48,7 @@ type saidPublication struct {
 // said returns the lines that the peer has received since the last call.
 func (f *fakeTransport) said(t *testing.T) (list []said) {
 	t.Helper()
-	for _, message := range f.take() {
+	for _, message := range f.Take() {
 		for line := range strings.Lines(message) {
 			var s said
 			if err := json.Unmarshal([]byte(line), &s); err != nil {
@@ -131,7 +131,7 @@ func TestRecovery(t *testing.T) {
 	check("as many as a reply may hold", at(6), true, "7", "8", "9", "10", "11", "12")
 	check("more than a reply may hold", at(5), false)
 	check("more than is kept", at(1), false)
-	n.clock.advance(2 * time.Minute)
+	n.clock.Advance(2 * time.Minute)
 	check("too old", at(11), false)
 	check("nothing missed", at(12), true)
 }
@@ -278,7 +278,7 @@ func TestHistoryCommand(t *testing.T) {
 	c.frame([]byte(connectAndSubscribe))
 	at := n.mustPublish("news", "1")
 	n.mustPublish("news", `{"a":2}`)
-	c.take()
+	c.Take()
 	for _, tt := range []struct{ name, ask, want string }{
 		{"all", `{"channel":"news","limit":-1}`,
 			`{"id":3,"history":{"publications":[{"data":1,"offset":1},{"data":{"a":2},"offset":2}],"epoch":"E",` +
@@ -294,7 +294,7 @@ func TestHistoryCommand(t *testing.T) {
 			`{"id":3,"error":{"code":103,"message":"permission denied"}}`},
 	} {
 		c.frame([]byte(`{"id":3,"history":` + strings.ReplaceAll(tt.ask, `"E"`, `"`+at.Epoch+`"`) + `}`))
-		c.want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
+		c.Want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
 	}
 }
 

@@ -43,7 +43,7 @@ func TestRefusalOfAPublish(t *testing.T) {
 		answer.ErrPermissionDenied.Error()+": --deny-client-publish\"") {
 		t.Errorf("logged %q", log)
 	}
-	f.wantOpen(t, "refused")
+	f.WantOpen(t, "refused")
 }
 
 // An attacker who is refused ten thousand times in a second gets ten lines. The next line has the
@@ -56,7 +56,7 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	if lines := strings.Count(n.log.String(), "\n"); lines != maxRefusalLines {
 		t.Errorf("%d lines, want %d", lines, maxRefusalLines)
 	}
-	n.clock.advance(refusalPeriod)
+	n.clock.Advance(refusalPeriod)
 	n.CountRefusal(RefusedOrigin, "192.0.2.1:1234")
 	if want := fmt.Sprintf("reason=origin remote=192.0.2.1:1234 omitted=%d\n", 10_000-maxRefusalLines); !strings.
 		HasSuffix(n.log.String(), want) {
