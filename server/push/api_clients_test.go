@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -26,7 +27,7 @@ func (ts *testServer) client(claims jwt.MapClaims) *fakeTransport {
 
 // The API subscribes clients, as they could not themselves.
 func TestSubscribeAPI(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{SubscribeToken: true,
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{SubscribeToken: true,
 		HistorySize: 5, Recovery: true}}})
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	ts.call("publish", `{"channel":"news","data":1}`)
@@ -54,7 +55,7 @@ func TestSubscribeAPI(t *testing.T) {
 
 // The API ends connections at a time, or at once.
 func TestRefreshAPI(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Timing: Timing{Ping: time.Hour}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Timing: push.Timing{Ping: time.Hour}})
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	if got := ts.call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // A replayed is a request of Centrifugo's documentation, with the answer of Centrifugo 6.9.1 to the
@@ -187,7 +188,7 @@ type replayServer struct {
 
 func newReplayServer(t *testing.T) *replayServer {
 	t.Helper()
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Version: "v", Namespaces: []Namespace{
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Version: "v", Namespaces: []push.Namespace{
 		{HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true}, {Name: "bare"},
 	}})
 	clients := map[string]*fakeTransport{

@@ -1,6 +1,10 @@
-package push
+package push_test
 
 import (
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors"
+	"github.com/myriad-go/myriad/server/push/doors/centrifuge"
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
@@ -22,7 +26,7 @@ func (f *fakeTransport) Send(m *hub.Message) error {
 }
 
 // frame is a message from the peer.
-func (f *fakeTransport) frame(p []byte) { runMessage(f.s, p) }
+func (f *fakeTransport) frame(p []byte) { centrifuge.RunMessage(f.s, p) }
 
 // hangUp ends the connection from the peer's side.
 func (f *fakeTransport) hangUp() {
@@ -37,3 +41,22 @@ var (
 	sign   = tokentest.Sign
 	tokens = tokentest.Tokens
 )
+
+// testDoors returns all doors there are, with that Mercure hub.
+func testDoors(m mercure.Config) []push.Door { return doors.All(doors.Config{Mercure: m}) }
+
+// Forms of Centrifuge in a WebSocket, and of /events.
+var (
+	jsonForm, protobufForm = formOf("websocket", "json"), formOf("websocket", "protobuf")
+	uniForm, eventForm     = formOf("uni_websocket", "json"), formOf("events", "json")
+)
+
+// formOf returns the first form of that kind.
+func formOf(transport, protocol string) hub.Form {
+	for _, f := range hub.FormsOf(testDoors(mercure.Config{})) {
+		if t, p := f.Kind(); t == transport && p == protocol {
+			return f
+		}
+	}
+	panic("no form of " + transport + " in " + protocol)
+}

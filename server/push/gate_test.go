@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
@@ -15,7 +16,7 @@ import (
 // disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, Config{Bus: bus})
+	ts := newTestServer(t, push.Config{Bus: bus})
 	stream := ts.subscribe("channel=news")
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()

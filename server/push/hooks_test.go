@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -7,28 +7,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
 // refused as it says.
 func TestEventsByHook(t *testing.T) {
-	var by, again Caller
-	var asked ConnectRequest
+	var by, again push.Caller
+	var asked push.ConnectRequest
 	var failure error
 	var ts *testServer
-	ts = newTestServer(t, Config{Hooks: Hooks{Headers: []string{"Cookie"},
-		Connect: func(_ context.Context, c Caller, r ConnectRequest) (ConnectAnswer, error) {
+	ts = newTestServer(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"},
+		Connect: func(_ context.Context, c push.Caller, r push.ConnectRequest) (push.ConnectAnswer, error) {
 			by, asked = c, r
-			return ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.clock.Now().Unix() + 60,
+			return push.ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.clock.Now().Unix() + 60,
 				Meta: []byte(`{"m":1}`), Info: []byte(`{"a":1}`)}, failure
 		},
-		Refresh: func(_ context.Context, c Caller) (RefreshAnswer, error) {
+		Refresh: func(_ context.Context, c push.Caller) (push.RefreshAnswer, error) {
 			again = c
-			return RefreshAnswer{Expired: true}, nil
-		}, Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
-			return SubscribeAnswer{}, nil
-		}}, Namespaces: []Namespace{{Name: "own", UserLimited: true, Presence: true}, {Name: "for", UserLimited: true},
+			return push.RefreshAnswer{Expired: true}, nil
+		}, Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+			return push.SubscribeAnswer{}, nil
+		}}, Namespaces: []push.Namespace{{Name: "own", UserLimited: true, Presence: true}, {Name: "for",
+		UserLimited: true},
 		{Name: "ask", SubscribeHook: true}}})
 	stream := ts.subscribe("channel=own:1&channel=b", "Cookie", "s=1")
 	if by.Transport != "events" || by.Header.Get("Cookie") != "s=1" || by.User != "" || by.Client == "" ||
@@ -53,10 +55,10 @@ func TestEventsByHook(t *testing.T) {
 		status  int
 		answer  string
 	}{
-		{Error{Code: 1000, Message: "no"}, 403, `{"error":{"code":1000,"message":"no"}}`},
-		{Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
-		{Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
-		{Disconnect{Code: 4001, Reason: "later"}, 503, `{"error":{"code":4001,"message":"later"}}`},
+		{push.Error{Code: 1000, Message: "no"}, 403, `{"error":{"code":1000,"message":"no"}}`},
+		{push.Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
+		{push.Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
+		{push.Disconnect{Code: 4001, Reason: "later"}, 503, `{"error":{"code":4001,"message":"later"}}`},
 		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
 	} {
 		failure = tt.failure
@@ -71,11 +73,13 @@ func TestEventsByHook(t *testing.T) {
 
 // With a hook for connect, no other door lets a client in that has no token.
 func TestHookClosesOtherDoors(t *testing.T) {
-	hook := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) { return ConnectAnswer{}, nil }
-	ask := func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
-		return SubscribeAnswer{}, nil
+	hook := func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
+		return push.ConnectAnswer{}, nil
 	}
-	ts := newTestServer(t, Config{Hooks: Hooks{Connect: hook, Subscribe: ask}})
+	ask := func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+		return push.SubscribeAnswer{}, nil
+	}
+	ts := newTestServer(t, push.Config{Hooks: push.Hooks{Connect: hook, Subscribe: ask}})
 	for _, path := range []string{mercurePath + "?topic=a", "/console/stats"} {
 		if w := ts.do("GET", path, ""); w.Code != 401 && w.Code != 403 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
@@ -84,11 +88,12 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	if w := ts.do("POST", mercurePath, "topic=a"); w.Code != 401 {
 		t.Errorf("publishing to Mercure: %d", w.Code)
 	}
-	open := newTestServer(t, Config{Hooks: Hooks{Subscribe: ask}, Namespaces: []Namespace{{SubscribeHook: true}}})
+	open := newTestServer(t, push.Config{Hooks: push.Hooks{Subscribe: ask},
+		Namespaces: []push.Namespace{{SubscribeHook: true}}})
 	if w := open.do("GET", "/events?channel=a", ""); w.Code != 403 {
 		t.Errorf("a channel that a hook decides about: %d", w.Code)
 	}
-	_, err := New(Config{Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}}})
+	_, err := push.New(push.Config{Namespaces: []push.Namespace{{SubscribeHook: true, PublishHook: true}}})
 	for _, want := range []string{"set --proxy-subscribe (Hooks.Subscribe)", "set --proxy-publish (Hooks.Publish)"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("rules without their hooks: %v, want %q", err, want)

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
@@ -24,7 +27,9 @@ import (
 
 // A testServer is a Server with fake time and recorded streams.
 type testServer struct {
-	*Server
+	*push.Server
+	hub     *hub.Hub
+	handler http.Handler // what ServeHTTP calls: the Server, or what the test has put around it
 	t       *testing.T
 	clock   *pushtest.Clock
 	log     *pushtest.Log
@@ -33,14 +38,16 @@ type testServer struct {
 	streams []*fakeStream
 }
 
-func newTestServer(t *testing.T, c Config) *testServer {
+func newTestServer(t *testing.T, c push.Config) *testServer {
 	t.Helper()
 	buf.CheckLeaks(t)
 	clock, log := pushtest.NewClock(), new(pushtest.Log)
 	if c.Doors == nil {
-		c.Doors = testDoors(MercureConfig{})
+		c.Doors = testDoors(mercure.Config{})
 	}
 	c.Clock, c.Random, c.Logger = clock, pushtest.Seeded(), slog.New(slog.NewTextHandler(log, nil))
+	seam := new(seamDoor)
+	c.Doors = append(c.Doors, seam)
 	ts := &testServer{t: t, clock: clock, log: log}
 	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		stream := new(fakeStream)
@@ -49,14 +56,14 @@ func newTestServer(t *testing.T, c Config) *testServer {
 		ts.mu.Unlock()
 		return stream, nil
 	}
-	s, err := newServer(c, func(w http.ResponseWriter) (hub.ResponseStream, error) { return ts.detach(w) })
+	s, err := push.NewServer(c, func(w http.ResponseWriter) (hub.ResponseStream, error) { return ts.detach(w) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts.Server = s
+	ts.Server, ts.hub, ts.handler = s, seam.Hub, s
 	t.Cleanup(func() {
 		for _, stream := range ts.streams {
-			stream.Close(Disconnect{Code: 3000, Reason: "connection closed"})
+			stream.Close(push.Disconnect{Code: 3000, Reason: "connection closed"})
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -65,6 +72,14 @@ func newTestServer(t *testing.T, c Config) *testServer {
 		}
 	})
 	return ts
+}
+
+// ServeHTTP calls ts.handler.
+func (ts *testServer) ServeHTTP(w http.ResponseWriter, r *http.Request) { ts.handler.ServeHTTP(w, r) }
+
+// publishAs publishes p, whose fields a program cannot all set.
+func (ts *testServer) publishAs(ctx context.Context, channel string, p push.Publication) (push.Position, error) {
+	return ts.hub.Publish(ctx, channel, p, false, false)
 }
 
 // fakeStream records what an SSE subscriber would read.
@@ -95,7 +110,7 @@ func (f *fakeStream) Queued() int {
 func (f *fakeStream) Remote() string { return "192.0.2.1:1234" }
 
 // Close calls onClose's function as web does: not from within close.
-func (f *fakeStream) Close(Disconnect) {
+func (f *fakeStream) Close(push.Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.closed && f.ended != nil {
@@ -150,7 +165,7 @@ func (ts *testServer) subscribe(query string, fields ...string) *fakeStream {
 }
 
 func TestPublishAPI(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", Limits: Limits{Publication: 1000}})
+	ts := newTestServer(t, push.Config{APIKey: "key", Limits: push.Limits{Publication: 1000}})
 	stream := ts.subscribe("channel=news")
 	stream.take()
 	good := `{"channel":"news","data":{"a": "é\u2028"}}`
@@ -210,7 +225,7 @@ func TestPublishAPI(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	one := ts.subscribe("channel=news&channel=news", "Last-Event-ID", "7")
 	both := ts.subscribe("channel=sport&channel=news&named=1")
 	if got := one.take(); !strings.HasPrefix(got, "retry: ") || !strings.HasSuffix(got, "\n\n") {
@@ -234,12 +249,12 @@ func TestEvents(t *testing.T) {
 	if one.isClosed() {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
-	one.Close(Disconnect{Code: 3000, Reason: "connection closed"})
+	one.Close(push.Disconnect{Code: 3000, Reason: "connection closed"})
 	pushtest.WaitFor(t, "the session to end", func() bool { return ts.Figures(0).Connections == 1 })
 }
 
 func TestSlowEvents(t *testing.T) {
-	ts := newTestServer(t, Config{Limits: Limits{Queue: 1000}})
+	ts := newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})
 	slow, quick := ts.subscribe("channel=news"), ts.subscribe("channel=news")
 	slow.stuck = 990
 	ts.do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
@@ -252,7 +267,7 @@ func TestSlowEvents(t *testing.T) {
 }
 
 func TestEventsRefused(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Limits: Limits{Channels: 2}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Limits: push.Limits{Channels: 2}})
 	all := tokens(t, ts.clock.Now())
 	good := "&token=" + all["good"]
 	for _, tt := range []struct {
@@ -317,7 +332,7 @@ func TestEventsNotOpened(t *testing.T) {
 		{"the client has reset", syscall.ECONNRESET, 200, ""},
 		{"another server", nil, 500, "push: events need a web.Server"},
 	} {
-		ts := newTestServer(t, Config{})
+		ts := newTestServer(t, push.Config{})
 		ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) { return nil, tt.err }
 		if tt.err == nil {
 			ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
@@ -336,7 +351,7 @@ func TestEventsNotOpened(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	ts := newTestServer(t, Config{AllowedOrigins: []string{"app.example.org", "https://*.example.net"}})
+	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"app.example.org", "https://*.example.net"}})
 	for _, tt := range []struct {
 		origin, host string
 		allowed      bool
@@ -375,13 +390,13 @@ func TestOrigins(t *testing.T) {
 	if w.Code != 204 || !strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "X-API-Key") {
 		t.Errorf("preflight: %d %v", w.Code, w.Header())
 	}
-	if _, err := New(Config{AllowedOrigins: []string{"[a"}}); err == nil {
+	if _, err := push.New(push.Config{AllowedOrigins: []string{"[a"}}); err == nil {
 		t.Error("a malformed pattern was accepted")
 	}
 }
 
 func TestMetricsAndStats(t *testing.T) {
-	ts := newTestServer(t, Config{Version: "v9"})
+	ts := newTestServer(t, push.Config{Version: "v9"})
 	ts.subscribe("channel=news")
 	ts.subscribe("channel=news&channel=more")
 	ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
@@ -401,7 +416,7 @@ func TestMetricsAndStats(t *testing.T) {
 }
 
 func TestHealthAndShutdown(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	stream := ts.subscribe("channel=news")
 	if w := ts.do("GET", "/health", ""); w.Code != 200 || w.Body.String() != "{}" {
 		t.Errorf("health: %d %s", w.Code, w.Body)

@@ -1,10 +1,13 @@
-package push
+package push_test
 
 import (
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
@@ -19,8 +22,8 @@ const (
 )
 
 func conformanceHub(t *testing.T) mercureTest {
-	return mercureTest{newTestServer(t, Config{TokenSecret: conformanceSecret,
-		Doors: testDoors(MercureConfig{Anonymous: true, Subscriptions: true})})}
+	return mercureTest{newTestServer(t, push.Config{TokenSecret: conformanceSecret,
+		Doors: testDoors(mercure.Config{Anonymous: true, Subscriptions: true})})}
 }
 
 func TestMercureConformance(t *testing.T) {

@@ -1,17 +1,19 @@
-package push
+package push_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // Each way to be refused has its reason in the metrics, and one line with it and the address in the
 // log.
 func TestRefusalsOfRequests(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: testSecret, AllowedOrigins: []string{"example.com"},
-		Namespaces: []Namespace{{SubscribeToken: true}}})
+	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: testSecret, AllowedOrigins: []string{"example.com"},
+		Namespaces: []push.Namespace{{SubscribeToken: true}}})
 	signed := tokens(t, ts.clock.Now())
 	expired, valid := signed["expired"], signed["good"]
 	said := 0

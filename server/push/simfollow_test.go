@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
@@ -85,9 +86,9 @@ func (f *simFollower) disturb(chance int) {
 // slow. The bus delivers late and loses publications.
 func followInSimulation(t *testing.T, seed uint64) uint64 {
 	bus := new(pushtest.LateBus)
-	s := simulate(t, seed, sim.Options{}, Config{
-		Namespaces: []Namespace{{HistorySize: 1000, HistoryAge: time.Hour, Recovery: true}},
-		Timing:     Timing{Ping: time.Hour, Connect: time.Hour}, Limits: Limits{Queue: 64 << 10},
+	s := simulate(t, seed, sim.Options{}, push.Config{
+		Namespaces: []push.Namespace{{HistorySize: 1000, HistoryAge: time.Hour, Recovery: true}},
+		Timing:     push.Timing{Ping: time.Hour, Connect: time.Hour}, Limits: push.Limits{Queue: 64 << 10},
 		Bus: bus,
 	})
 	bus.Bus = membus.New(membus.Config{Clock: s.clock, Random: pushtest.Seeded()})
@@ -102,7 +103,8 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		for range random.IntN(4) {
 			published++
 			text := strconv.Itoa(published)
-			if _, err := s.server.publishAs(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
+			p := push.Publication{Data: []byte(text)}
+			if _, err := s.hub.Publish(t.Context(), "news", p, false, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -168,7 +170,7 @@ func TestFollowInSimulation(t *testing.T) {
 }
 
 // lines parses the lines of a frame.
-func lines(t *testing.T, payload string) []said {
+func lines(t *testing.T, payload string) []heard {
 	t.Helper()
 	f := new(fakeTransport)
 	for line := range strings.SplitSeq(payload, "\n") {

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
@@ -22,7 +23,7 @@ import (
 // everything, and the server queues no more than the limit.
 func TestSlowConsumerLearnsWhy(t *testing.T) {
 	const limit, size = 256 << 10, 50 << 10
-	s := newLiveServer(t, Config{Limits: Limits{Queue: limit}, Timing: Timing{Close: time.Minute}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Queue: limit}, Timing: push.Timing{Close: time.Minute}})
 	quick := s.subscribe()
 	slow, client := s.subscribeNarrow()
 	padding := strings.Repeat("x", size)

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bufio"
@@ -16,24 +16,30 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/web"
 )
 
 // A liveServer is a Server on real sockets.
 type liveServer struct {
-	*Server
-	t    *testing.T
-	addr string
-	log  *pushtest.Log
+	*push.Server
+	hub     *hub.Hub
+	handler http.Handler // of all requests: the Server, or what the test has put around it
+	t       *testing.T
+	addr    string
+	log     *pushtest.Log
 
 	engine *myriad.Engine
 }
 
-func newLiveServer(t *testing.T, c Config) *liveServer {
+func newLiveServer(t *testing.T, c push.Config) *liveServer {
 	t.Helper()
 	buf.CheckLeaks(t)
 	if c.Timing.Ping == 0 {
@@ -48,13 +54,17 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 		t.Fatal(err)
 	}
 	if c.Doors == nil {
-		c.Doors = testDoors(MercureConfig{})
+		c.Doors = testDoors(mercure.Config{})
 	}
-	s, err := New(c)
+	seam := new(seamDoor)
+	c.Doors = append(c.Doors, seam)
+	s, err := push.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &web.Server{Handler: s, Engine: engine}
+	live := &liveServer{Server: s, hub: seam.Hub, handler: s, t: t, log: log, engine: engine}
+	h := &web.Server{Engine: engine,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { live.handler.ServeHTTP(w, r) })}
 	listener, err := h.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +83,13 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 			t.Errorf("engine: %v", err)
 		}
 	})
-	return &liveServer{s, t, listener.Addr().String(), log, engine}
+	live.addr = listener.Addr().String()
+	return live
+}
+
+// publishAs publishes p, whose fields a program cannot all set.
+func (s *liveServer) publishAs(ctx context.Context, channel string, p push.Publication) (push.Position, error) {
+	return s.hub.Publish(ctx, channel, p, false, false)
 }
 
 // A rawClient reads and writes raw bytes, without a goroutine.
@@ -197,7 +213,7 @@ func busy() int {
 // Every subscriber receives every broadcast, complete and in order. The server has no goroutine per
 // subscriber.
 func TestSubscribersOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	before := busy()
 	const each, broadcasts = 150, 20
 	var sockets, streams []*rawClient
@@ -238,7 +254,8 @@ func TestSubscribersOverSockets(t *testing.T) {
 
 // A subscriber that never reads is disconnected. The others receive everything meanwhile.
 func TestSlowConsumerOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Queue: 256 << 10}, Timing: Timing{Close: 200 * time.Millisecond}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Queue: 256 << 10},
+		Timing: push.Timing{Close: 200 * time.Millisecond}})
 	slowSocket, quick := s.subscribe(), s.subscribe()
 	slowStream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	slowStream.head()
@@ -271,7 +288,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 // At shutdown, clients get what was queued, and then a close with its code, or the end of the
 // stream.
 func TestShutdownOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	socket := s.subscribe()
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	stream.head()
@@ -314,7 +331,7 @@ func TestShutdownOverSockets(t *testing.T) {
 // A client can put bytes that are not UTF-8 into binary frames and requests. The server must not
 // copy them into text frames: clients that receive them fail their connections (RFC 6455 §8.1).
 func TestOnlyUTF8IsSpread(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	other, c := s.subscribe(), s.dial(upgradeRequest)
 	c.head()
 	for _, tt := range []struct{ command, want string }{
@@ -347,7 +364,7 @@ func TestOnlyUTF8IsSpread(t *testing.T) {
 
 // A publisher whose body is far too long is refused while it still sends, and receives the reason.
 func TestTooLargeOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	body := `{"channel":"news","data":"` + strings.Repeat("x", 5<<20) + `"}`
 	client := &http.Client{Transport: new(http.Transport)}
 	defer client.CloseIdleConnections()
@@ -372,7 +389,7 @@ func TestTooLargeOverSockets(t *testing.T) {
 
 // Input that is not the protocol is refused with a clear answer.
 func TestGarbageOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Frame: 1000}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Frame: 1000}})
 	for _, tt := range []struct {
 		name, frame, want string
 	}{

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
@@ -16,7 +17,7 @@ import (
 // clients and counters.
 func TestWatchersAreInvisible(t *testing.T) {
 	counting := newCountingBus()
-	ts := newTestServer(t, Config{Bus: counting, Namespaces: []Namespace{{Presence: true, JoinLeave: true,
+	ts := newTestServer(t, push.Config{Bus: counting, Namespaces: []push.Namespace{{Presence: true, JoinLeave: true,
 		HistorySize: 5,
 		Recovery:    true}}})
 	client := new(fakeTransport)
@@ -75,7 +76,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 			t.Errorf("disconnecting a watcher by its id: %s", got)
 		}
 	}
-	watcher.Close(Disconnect{Code: 3000, Reason: "connection closed"})
+	watcher.Close(push.Disconnect{Code: 3000, Reason: "connection closed"})
 	client.hangUp()
 	pushtest.WaitFor(t, "the watcher to end", func() bool { return len(ts.hub.Sessions()) == 0 })
 	pushtest.WaitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
@@ -83,7 +84,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 
 // Shutdown waits for the streams of watchers, too.
 func TestShutdownEndsWatchers(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	ts.do("GET", "/console/events?channel=news", "")
 	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.hub.Sessions()) != 0 {
 		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.streams[0].isClosed(),
@@ -93,8 +94,8 @@ func TestShutdownEndsWatchers(t *testing.T) {
 
 // Under each slow policy, and for members that are ahead, watchers are not counted.
 func TestWatchersAmongSlowMembers(t *testing.T) {
-	for _, slow := range []SlowPolicy{SlowDisconnect, SlowDropOldest, SlowLatestOnly} {
-		ts := newTestServer(t, Config{Namespaces: []Namespace{{Slow: slow}}})
+	for _, slow := range []push.SlowPolicy{push.SlowDisconnect, push.SlowDropOldest, push.SlowLatestOnly} {
+		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Slow: slow}}})
 		ts.do("GET", "/console/events?channel=news", "")
 		ts.subscribe("channel=news")
 		for range 3 {
