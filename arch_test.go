@@ -103,8 +103,9 @@ var arrows = map[string][]string{
 	"server/push/internal/mercure":    nil,
 	"server/push/internal/receipts":   nil,
 	"server/push/internal/strict":     nil,
-	"server/push/internal/prototest":  nil, // for tests
-	"server/push/internal/tokentest":  nil, // for tests
+	"server/push/internal/prototest":  nil,                                       // for tests
+	"server/push/internal/pushtest":   {"server/push/answer", "server/push/bus"}, // for tests
+	"server/push/internal/tokentest":  nil,                                       // for tests
 	"server/push/token":               {"server/push/internal/strict"},
 	"server/push/bus":                 nil,
 	"server/push/answer":              {"server/push/bus", "server/push/internal/centrifuge"},

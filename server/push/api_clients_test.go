@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -20,20 +21,20 @@ func (ts *testServer) client(claims jwt.MapClaims) *fakeTransport {
 	ts.t.Cleanup(f.hangUp)
 	token := sign(ts.t, jwt.SigningMethodHS256, []byte(testSecret), claims)
 	f.frame([]byte(`{"id":1,"connect":{"token":"` + token + `"}}`))
-	f.take()
+	f.Take()
 	return f
 }
 
 // The API subscribes clients, as they could not themselves.
 func TestSubscribeAPI(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{SubscribeToken: true,
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{SubscribeToken: true,
 		HistorySize: 5, Recovery: true}}})
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	ts.call("publish", `{"channel":"news","data":1}`)
 	if got := ts.call("subscribe", `{"user":"ann","channel":"news"}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	if got := ann.take(); len(got) != 1 ||
+	if got := ann.Take(); len(got) != 1 ||
 		!strings.HasPrefix(got[0], `{"push":{"channel":"news","subscribe":{"recoverable":true,"epoch":"`) {
 		t.Errorf("received %q", got)
 	}
@@ -44,29 +45,29 @@ func TestSubscribeAPI(t *testing.T) {
 		t.Error("an invalid name:", got)
 	}
 	ts.call("publish", `{"channel":"news","b64data":"/w=="}`)
-	ann.want(t, "bytes", `{"push":{"channel":"news","pub":{"data":"/w==","offset":2}}}`)
+	ann.Want(t, "bytes", `{"push":{"channel":"news","pub":{"data":"/w==","offset":2}}}`)
 	ts.call("publish", `{"channel":"news","b64data":"eyJhIjoxfQ==","delta":true}`)
-	ann.want(t, "JSON in base64", `{"push":{"channel":"news","pub":{"data":{"a":1},"offset":3}}}`)
-	bob.want(t, "another user")
+	ann.Want(t, "JSON in base64", `{"push":{"channel":"news","pub":{"data":{"a":1},"offset":3}}}`)
+	bob.Want(t, "another user")
 	bob.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	bob.want(t, "without a token", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
+	bob.Want(t, "without a token", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
 }
 
 // The API ends connections at a time, or at once.
 func TestRefreshAPI(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Timing: Timing{Ping: time.Hour}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Timing: push.Timing{Ping: time.Hour}})
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	if got := ts.call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	ann.wantClosed(t, "expired", answer.DisconnectExpired)
+	ann.WantClosed(t, "expired", answer.DisconnectExpired)
 	soon := ts.clock.Now().Add(time.Minute).Unix()
 	got := ts.call("refresh", `{"user":"bob","expire_at":`+fmt.Sprint(soon)+`}`)
 	if got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	ts.clock.advance(80 * time.Second)
-	bob.wantOpen(t, "before the time to bring a token is over")
-	ts.clock.advance(10 * time.Second)
-	bob.wantClosed(t, "afterwards", answer.DisconnectExpired)
+	ts.clock.Advance(80 * time.Second)
+	bob.WantOpen(t, "before the time to bring a token is over")
+	ts.clock.Advance(10 * time.Second)
+	bob.WantClosed(t, "afterwards", answer.DisconnectExpired)
 }

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
@@ -26,7 +29,7 @@ func (ts *testServer) call(method, body string) string {
 
 // A field that the server does not implement is refused by name, with what to do instead.
 func TestAPIRefusesFieldsByName(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Presence: true}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Presence: true}}})
 	stream := ts.subscribe("channel=news")
 	stream.take()
 	for _, tt := range []struct{ method, body, want string }{
@@ -77,7 +80,7 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 // The error for a method that only other servers of the protocol have names the method. Client
 // libraries show that message.
 func TestAPIRefusesMethodsByName(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	for _, method := range unservedMethods {
 		if got := ts.call(method, `{"method":"m"}`); !strings.HasPrefix(got,
 			`{"error":{"code":104,"message":"the method \"`+method+`\" is not served`) {
@@ -87,7 +90,7 @@ func TestAPIRefusesMethodsByName(t *testing.T) {
 }
 
 func TestAPISkipsHistory(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
 	stream := ts.subscribe("channel=news")
 	epoch := ts.epochOf("news")
 	stream.take()
@@ -109,7 +112,7 @@ func TestAPISkipsHistory(t *testing.T) {
 
 func (ts *testServer) epochOf(channel string) string {
 	ts.t.Helper()
-	h, err := ts.History(ts.t.Context(), channel, Query{})
+	h, err := ts.History(ts.t.Context(), channel, push.Query{})
 	if err != nil {
 		ts.t.Fatal(err)
 	}
@@ -117,7 +120,8 @@ func (ts *testServer) epochOf(channel string) string {
 }
 
 func TestAPITags(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}}, Limits: Limits{Publication: 100}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
+		Limits: push.Limits{Publication: 100}})
 	ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)
 	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
 		`[{"data":1,"offset":1,"tags":{"k":"v"}}]`) {
@@ -131,8 +135,8 @@ func TestAPITags(t *testing.T) {
 
 // A publication with an idempotency key is made once per channel in five minutes.
 func TestAPIPublishesOnce(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 9}},
-		Limits: Limits{IdempotencyKeys: 3}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 9}},
+		Limits: push.Limits{IdempotencyKeys: 3}})
 	stream := ts.subscribe("channel=news&channel=kept:1&named=1")
 	stream.take()
 	publish := func(channel, key string) string {
@@ -156,7 +160,7 @@ func TestAPIPublishesOnce(t *testing.T) {
 	if got := strings.Count(stream.take(), "data: 1"); got != 3 {
 		t.Errorf("%d publications, want those of two new keys and one of a forgotten key", got)
 	}
-	ts.clock.advance(receipts.Window + time.Second)
+	ts.clock.Advance(receipts.Window + time.Second)
 	stream.take()
 	publish("news", "c")
 	if got := strings.Count(stream.take(), "data: 1"); got != 1 {
@@ -169,7 +173,7 @@ func TestAPIPublishesOnce(t *testing.T) {
 }
 
 func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	token := tokens(t, ts.clock.Now())["good"]
 	ts.subscribe("channel=a&token=" + token)
 	ts.subscribe("channel=a&token=" + token)
@@ -184,7 +188,7 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 // What a publication may have is Limits.Publication, however its request is written: in base64,
 // with spaces, alone or in a batch.
 func TestPublicationLimitOfEveryForm(t *testing.T) {
-	ts := newTestServer(t, Config{Limits: Limits{Publication: 200_000}})
+	ts := newTestServer(t, push.Config{Limits: push.Limits{Publication: 200_000}})
 	stream := ts.subscribe("channel=a")
 	indented := func(n int) (text string) { // n bytes without its spaces
 		text = "[\n" + strings.Repeat("    1,\n", (n-3)/2) + "    1\n]"
@@ -221,8 +225,8 @@ func TestCompactSize(t *testing.T) {
 	for _, text := range []string{`1`, ` { "a b" : [ 1 , "\" \\" , "\\" ] }` + "\n\t\r", `"\\\" "`, `[]`,
 		"\"\u00a0 \""} {
 		var to bytes.Buffer
-		if err := json.Compact(&to, []byte(text)); err != nil || compactSize([]byte(text)) != to.Len() {
-			t.Errorf("%q has %d bytes, want %d, %v", text, compactSize([]byte(text)), to.Len(), err)
+		if err := json.Compact(&to, []byte(text)); err != nil || push.CompactSize([]byte(text)) != to.Len() {
+			t.Errorf("%q has %d bytes, want %d, %v", text, push.CompactSize([]byte(text)), to.Len(), err)
 		}
 	}
 }
@@ -230,7 +234,7 @@ func TestCompactSize(t *testing.T) {
 // A body with a content coding is answered 415 by every door that reads one, and not taken for JSON
 // that is malformed.
 func TestCompressedBodies(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	for path, method := range ts.everyPath() {
 		if method != "POST" {
 			continue
@@ -259,7 +263,7 @@ func TestEntityTags(t *testing.T) {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}
-	m := mercureTest{newTestServer(t, Config{Doors: testDoors(MercureConfig{Subscriptions: true})})}
+	m := mercureTest{newTestServer(t, push.Config{Doors: testDoors(mercure.Config{Subscriptions: true})})}
 	tag := m.do("GET", subscriptionsPath, "").Header().Get("ETag")
 	if w := m.do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
 		t.Errorf("a weak tag: %d", w.Code)

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -7,14 +7,17 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/prototest"
 	"github.com/myriad-go/myriad/server/push/membus"
@@ -201,7 +204,7 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 // Every method of the table has its messages, and fields of a request that the method does not
 // serve are refused by name.
 func TestRPCHasEveryMethod(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	c := newRPCClient(ts)
 	for _, m := range ts.apiMethods() {
 		name := rpcName(m.name)
@@ -244,7 +247,7 @@ func TestRPCHasEveryMethod(t *testing.T) {
 
 // Data comes back as the bytes that were published, whatever they are.
 func TestRPCData(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9}}})
 	c := newRPCClient(ts)
 	stream := ts.subscribe("channel=news")
 	stream.take()
@@ -289,7 +292,7 @@ func withoutIDs(events string) string {
 
 // Errors of the API are in the reply, or become the status of the call, with the error as a detail.
 func TestRPCErrorModes(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9, KnownOnly: true}, {Name: "bare"}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9, KnownOnly: true}, {Name: "bare"}}})
 	c := newRPCClient(ts)
 	for _, tt := range []struct{ method, request, inReply, asStatus string }{
 		{"Publish", `{"channel":"news"}`, `{"error":{"code":107,"message":"data is missing"}}`, "3 data is missing"},
@@ -323,7 +326,7 @@ func TestRPCErrorModes(t *testing.T) {
 
 // Calls that do not reach the API have a status of their own.
 func TestRPCStatuses(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", Namespaces: []Namespace{{HistorySize: 9}}})
+	ts := newTestServer(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{{HistorySize: 9}}})
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	z.Write([]byte("\x0a\x04news\x12\x011"))
@@ -384,7 +387,7 @@ func TestRPCStatuses(t *testing.T) {
 	if got := ts.rpc("Publish", strings.NewReader(publish), "Authorization", "apikey key"); got.status != "14" {
 		t.Errorf("while the server shuts down: %v", got)
 	}
-	limited := newTestServer(t, Config{Rates: Rates{AddressCalls: Rate{Count: 1, Per: time.Minute}}})
+	limited := newTestServer(t, push.Config{Rates: push.Rates{AddressCalls: push.Rate{Count: 1, Per: time.Minute}}})
 	for _, want := range []string{"0", "8"} {
 		if got := limited.rpc("Info", strings.NewReader(info)); got.status != want {
 			t.Errorf("above the rate: %v, want %s", got, want)
@@ -399,7 +402,7 @@ func (lateBody) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 
 // A request that is no call gets an HTTP status.
 func TestRPCNeedsHTTP2(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	for _, tt := range []struct {
 		method string
 		major  int
@@ -425,7 +428,7 @@ func TestRPCNeedsHTTP2(t *testing.T) {
 // The client's time bounds what the server does for a call, and ends it with a status of its own.
 func TestRPCTimeout(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, Config{Bus: bus})
+	ts := newTestServer(t, push.Config{Bus: bus})
 	for _, tt := range []struct {
 		timeout string
 		advance time.Duration
@@ -437,9 +440,75 @@ func TestRPCTimeout(t *testing.T) {
 			replies <- ts.rpc("Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
 		}()
 		<-bus.waits
-		ts.clock.advance(tt.advance)
+		ts.clock.Advance(tt.advance)
 		if reply := <-replies; reply.status != tt.status {
 			t.Errorf("%s: %v, want %s", tt.timeout, reply, tt.status)
 		}
 	}
+}
+
+// What the tests of the API name of it.
+const (
+	rpcService      = "/centrifugal.centrifugo.api.CentrifugoApi/"
+	rpcPrefix       = 5
+	rpcCompressed   = 1
+	errorModeHeader = "X-Centrifugo-Error-Mode"
+)
+
+// rpcFrame returns a message of gRPC that is not compressed.
+func rpcFrame(message []byte) []byte {
+	dst := make([]byte, rpcPrefix, rpcPrefix+len(message))
+	binary.BigEndian.PutUint32(dst[1:], uint32(len(message)))
+	return append(dst, message...)
+}
+
+// rpcName returns the name in the gRPC API of a method: PresenceStats for presence_stats.
+func rpcName(method string) string {
+	if method == "rpc" {
+		return "RPC"
+	}
+	var name strings.Builder
+	for word := range strings.SplitSeq(method, "_") {
+		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return name.String()
+}
+
+// unservedMethods are those that only other servers of the protocol have.
+var unservedMethods = []string{"rpc", "map_publish", "map_remove", "map_read_state", "map_read_stream", "map_stats",
+	"map_clear", "shared_poll_publish"}
+
+// An apiMethod is a method of the API with the fields of its request.
+type apiMethod struct {
+	name   string
+	fields []string
+}
+
+// apiMethods are those that the API's own description has, without batch.
+func (ts *testServer) apiMethods() (list []apiMethod) {
+	ts.t.Helper()
+	var document struct {
+		Paths map[string]struct {
+			Post struct {
+				RequestBody struct {
+					Content map[string]struct {
+						Schema struct{ Properties map[string]any }
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(ts.do("GET", "/api/openapi.json", "").Body.Bytes(), &document); err != nil {
+		ts.t.Fatal(err)
+	}
+	for path, item := range document.Paths {
+		if name := strings.TrimPrefix(path, "/api/"); name != "batch" {
+			properties := item.Post.RequestBody.Content["application/json"].Schema.Properties
+			list = append(list, apiMethod{name, slices.Sorted(maps.Keys(properties))})
+		}
+	}
+	if len(list) != 13 {
+		ts.t.Fatalf("the API describes %d methods", len(list))
+	}
+	return list
 }

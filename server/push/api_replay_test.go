@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // A replayed is a request of Centrifugo's documentation, with the answer of Centrifugo 6.9.1 to the
@@ -187,7 +188,7 @@ type replayServer struct {
 
 func newReplayServer(t *testing.T) *replayServer {
 	t.Helper()
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Version: "v", Namespaces: []Namespace{
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Version: "v", Namespaces: []push.Namespace{
 		{HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true}, {Name: "bare"},
 	}})
 	clients := map[string]*fakeTransport{
@@ -214,7 +215,7 @@ func (rs *replayServer) body(r replayed) string {
 func (rs *replayServer) told() string {
 	var told []string
 	for _, name := range []string{"ANN", "BOB"} {
-		for _, message := range rs.clients[name].take() {
+		for _, message := range rs.clients[name].Take() {
 			told = append(told, name+" "+epochs.ReplaceAllString(rs.shown.Replace(message), `"epoch":"E"`))
 		}
 		if end := rs.clients[name].takeEnd(); end != "" {
@@ -272,9 +273,7 @@ func alike(t *testing.T, answer string) string {
 
 // takeEnd hangs up when the server has closed the connection, and returns how.
 func (f *fakeTransport) takeEnd() string {
-	f.mu.Lock()
-	end, hung := f.closed, f.hung
-	f.mu.Unlock()
+	end, hung := f.End()
 	if end == nil || hung {
 		return ""
 	}

@@ -1,10 +1,11 @@
-package push
+package push_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
 
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -17,7 +18,7 @@ import (
 // The API finds a client by the session in its reply to connect: of a transport with requests of
 // their own, and of one that only receives. A WebSocket of both directions has none.
 func TestAPISelectsSessions(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
 		"exp": ts.clock.Now().Add(time.Hour).Unix()})
 	emulated := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
@@ -76,7 +77,7 @@ func sessionIn(t *testing.T, reply string) string {
 // codec: they follow it, and its position is the one before them.
 func TestSubscribeAPIRecovers(t *testing.T) {
 	for _, codec := range []centrifuge.Codec{centrifuge.JSON, centrifuge.Protobuf} {
-		ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true}}})
+		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
 		for _, data := range []string{"1", "2", "3"} {
 			ts.call("publish", `{"channel":"news","data":`+data+`}`)
 		}
@@ -85,7 +86,7 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 		f.s = ts.hub.Start(f, map[centrifuge.Codec]hub.Form{centrifuge.JSON: jsonForm,
 			centrifuge.Protobuf: protobufForm}[codec], nil)
 		t.Cleanup(f.hangUp)
-		if _, err := f.s.Connect(ConnectRequest{}); err != nil {
+		if _, err := f.s.Connect(push.ConnectRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		ts.call("subscribe", `{"client":"`+f.s.ID()+`","channel":"news","data":{"a":1},`+
@@ -99,7 +100,7 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 					Publication: &centrifuge.Publication{Data: []byte(data), Offset: uint64(offset)}}})
 			}
 		}
-		f.want(t, "codec", string(want))
+		f.Want(t, "codec", string(want))
 		if codec == centrifuge.Protobuf && !strings.Contains(string(want), `{"a":1}`) {
 			t.Errorf("the push has no data: %q", want)
 		}
@@ -108,17 +109,17 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 
 // A time that is over ends connections at once; a client keeps what it had if info is missing.
 func TestRefreshAPIEndsAtOnce(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{Presence: true}},
-		Timing: Timing{Ping: 24 * time.Hour}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Presence: true}},
+		Timing: push.Timing{Ping: 24 * time.Hour}})
 	ann := ts.client(jwt.MapClaims{"sub": "ann", "info": 1})
 	ts.call("subscribe", `{"user":"ann","channel":"news"}`)
 	ts.call("refresh", `{"user":"ann"}`)
 	if got := ts.call("presence", `{"channel":"news"}`); !strings.Contains(got, `"conn_info":1`) {
 		t.Errorf("without info: %s", got)
 	}
-	ts.clock.advance(2 * time.Hour)
-	ann.take()
-	ann.wantOpen(t, "after the end of its token")
+	ts.clock.Advance(2 * time.Hour)
+	ann.Take()
+	ann.WantOpen(t, "after the end of its token")
 	ts.call("refresh", `{"user":"ann","expire_at":1800007199}`)
-	ann.wantClosed(t, "a second ago", answer.DisconnectExpired)
+	ann.WantClosed(t, "a second ago", answer.DisconnectExpired)
 }

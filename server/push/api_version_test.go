@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"fmt"
@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // A publication whose version is not above the channel's latest is dropped, and answered with the
 // position of the latest. Versions of another epoch are not compared.
 func TestAPIVersions(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "h", HistorySize: 9}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "h", HistorySize: 9}}})
 	stream := ts.subscribe("channel=h:1")
 	stream.take()
 	for _, tt := range []struct {
@@ -53,8 +54,8 @@ func TestAPIVersions(t *testing.T) {
 
 // The API says more of a subscription: what others learn of the client, data for it, and its end.
 func TestSubscribeAPIFields(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{Presence: true}},
-		Timing: Timing{Ping: time.Hour}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Presence: true}},
+		Timing: push.Timing{Ping: time.Hour}})
 	ann := ts.client(jwt.MapClaims{"sub": "ann"})
 	ends := ts.clock.Now().Add(time.Minute).Unix()
 	for _, tt := range []struct{ fields, told, info string }{
@@ -62,12 +63,12 @@ func TestSubscribeAPIFields(t *testing.T) {
 		{`"b64info":"eyJhIjoyfQ==","b64data":"eyJiIjozfQ=="`, `"data":{"b":3}`, `{"a":2}`},
 	} {
 		ts.call("unsubscribe", `{"user":"ann","channel":"news"}`)
-		ann.take()
+		ann.Take()
 		if got := ts.call("subscribe", `{"user":"ann","channel":"news",`+tt.fields+`}`); got !=
 			`{"result":{"num_clients":1}}` {
 			t.Fatalf("%s: %s", tt.fields, got)
 		}
-		if got := strings.Join(ann.take(), ""); !strings.Contains(got, tt.told) {
+		if got := strings.Join(ann.Take(), ""); !strings.Contains(got, tt.told) {
 			t.Errorf("%s: the client is told %s", tt.fields, got)
 		}
 		if got := ts.call("presence", `{"channel":"news"}`); !strings.Contains(got, `"chan_info":`+tt.info) {
@@ -76,11 +77,11 @@ func TestSubscribeAPIFields(t *testing.T) {
 	}
 	ts.call("unsubscribe", `{"user":"ann","channel":"news"}`)
 	ts.call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`)
-	ann.take()
-	ts.clock.advance(59 * time.Second)
-	ann.want(t, "before the end")
-	ts.clock.advance(2 * time.Second)
-	ann.want(t, "at the end",
+	ann.Take()
+	ts.clock.Advance(59 * time.Second)
+	ann.Want(t, "before the end")
+	ts.clock.Advance(2 * time.Second)
+	ann.Want(t, "at the end",
 		`{"push":{"channel":"news","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	for _, fields := range []string{`"expire_at":1`, `"expire_at":9000000000000`, `"b64info":"/w=="`,
 		`"info":1,"b64info":"MQ=="`, `"override":{"force_recovery":{"value":true}}`, `"all_users":true`} {
@@ -89,7 +90,7 @@ func TestSubscribeAPIFields(t *testing.T) {
 			t.Errorf("%s: %s", fields, got)
 		}
 	}
-	open := newTestServer(t, Config{})
+	open := newTestServer(t, push.Config{})
 	if got := open.call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`); !strings.
 		Contains(got, "expire_at needs clients with tokens") {
 		t.Errorf("clients without tokens: %s", got)

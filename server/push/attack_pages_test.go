@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -6,6 +6,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // This file has what a page of another site may try through a visitor's browser, and what a
@@ -32,7 +36,7 @@ func (ts *testServer) everyPath() map[string]string {
 // In development mode, where nothing needs a key, a page of another site gets 403 from every path:
 // it can neither open a WebSocket nor publish by a form. The page's browser sends Origin.
 func TestAttackOtherSites(t *testing.T) {
-	ts := newTestServer(t, Config{Doors: testDoors(MercureConfig{Subscriptions: true})})
+	ts := newTestServer(t, push.Config{Doors: testDoors(mercure.Config{Subscriptions: true})})
 	stream := ts.subscribe("channel=news")
 	stream.take()
 	for path, method := range ts.everyPath() {
@@ -62,7 +66,7 @@ func TestAttackOtherSites(t *testing.T) {
 
 // A page of another site that asks first is not told that it may.
 func TestAttackPreflight(t *testing.T) {
-	ts := newTestServer(t, Config{AllowedOrigins: []string{"https://app.example.org"}})
+	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"https://app.example.org"}})
 	for origin, status := range map[string]int{"https://evil.example": 403, "https://app.example.org": 204,
 		"https://app.example.org.evil.example": 403} {
 		for path := range ts.everyPath() {
@@ -79,7 +83,7 @@ func TestAttackPreflight(t *testing.T) {
 // Data, channels and ids with line breaks do not add fields to events: JSON is written on one line,
 // names have no control characters, and an id in Last-Event-ID is not repeated.
 func TestAttackLineBreaks(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
 	const breaks = `id: 9\nevent: evil\r\n\r\ndata: evil\r`
 	stream := ts.subscribe("channel=news&last_event_id=x%0Aevent:%20evil")
 	uni := ts.open("POST", "/connection/uni_sse", `{"subs":{"news":{}}}`)
@@ -87,7 +91,7 @@ func TestAttackLineBreaks(t *testing.T) {
 		body := `{"channel":"news","data":` + data + `,"tags":{"a":"` + breaks +
 			`"},"idempotency_key":"` + breaks + `"}`
 		ts.do("POST", "/api/publish", body)
-		ts.publishAs(context.Background(), "news", Publication{Data: []byte(data), User: "u\nevent: evil"})
+		ts.publishAs(context.Background(), "news", push.Publication{Data: []byte(data), User: "u\nevent: evil"})
 	}
 	for name, got := range map[string]string{"events": stream.take(), "uni_sse": uni.take()} {
 		for line := range strings.FieldsFuncSeq(got, func(r rune) bool { return r == '\n' || r == '\r' }) {
@@ -110,7 +114,7 @@ func TestAttackLineBreaks(t *testing.T) {
 
 // The console's paths need the key, however they are written.
 func TestAttackConsolePaths(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: testSecret})
 	for path, method := range ts.everyPath() {
 		if !strings.HasPrefix(path, "/console/") {
 			continue

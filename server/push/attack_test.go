@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -7,11 +7,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // Many responses that are not read end as slow ones, and their secrets are forgotten.
 func TestAttackEmulationSecrets(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	for range 20 {
 		c := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
 		session, node := emulatedIn(t, c.take())
@@ -20,8 +23,8 @@ func TestAttackEmulationSecrets(t *testing.T) {
 		if code := ts.emulate(string(guess), node, `{"id":2,"ping":{}}`); code != 404 {
 			t.Errorf("a guessed session is answered %d", code)
 		}
-		c.Close(Disconnect{})
-		waitFor(t, "the secret to be forgotten", func() bool { return ts.emulate(session, node, "{}") == 404 })
+		c.Close(push.Disconnect{})
+		pushtest.WaitFor(t, "the secret to be forgotten", func() bool { return ts.emulate(session, node, "{}") == 404 })
 	}
 }
 
@@ -29,7 +32,7 @@ func TestAttackEmulationSecrets(t *testing.T) {
 // Limits.Publication for Publish; in depth by maxAPIDepth; in commands by Limits.Commands. What the
 // server allocates is bounded, too.
 func TestAttackRPC(t *testing.T) {
-	ts := newTestServer(t, Config{Limits: Limits{Batch: 1 << 20}})
+	ts := newTestServer(t, push.Config{Limits: push.Limits{Batch: 1 << 20}})
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	for range 100 {

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"encoding/json"
@@ -9,7 +9,9 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // open sends a request that is answered with a stream.
@@ -54,7 +56,7 @@ func TestEmulation(t *testing.T) {
 		"sse by POST": func(ts *testServer) *fakeStream { return ts.open("POST", "/connection/sse", connect) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ts := newTestServer(t, Config{})
+			ts := newTestServer(t, push.Config{})
 			message := func(line string) string {
 				if name == "http_stream" {
 					return line + "\n"
@@ -80,13 +82,13 @@ func TestEmulation(t *testing.T) {
 			if got := c.take(); got != want || !c.isClosed() {
 				t.Errorf("received %q, want %q", got, want)
 			}
-			waitFor(t, "the session to end", func() bool { return ts.emulate(session, node, connect) == 404 })
+			pushtest.WaitFor(t, "the session to end", func() bool { return ts.emulate(session, node, connect) == 404 })
 		})
 	}
 }
 
 func TestEmulationRefuses(t *testing.T) {
-	ts := newTestServer(t, Config{Limits: Limits{Frame: 100}})
+	ts := newTestServer(t, push.Config{Limits: push.Limits{Frame: 100}})
 	long := strings.Repeat("x", 101)
 	for _, tt := range []struct {
 		method, target, body string
@@ -117,7 +119,7 @@ func TestEmulationRefuses(t *testing.T) {
 
 // Protobuf over a response has each reply after its length.
 func TestEmulationInProtobuf(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	c := ts.open("POST", "/connection/http_stream", "\x04\x08\x01\x22\x00", "Content-Type",
 		"application/octet-stream")
 	reply := c.take()
@@ -132,7 +134,7 @@ func TestEmulationInProtobuf(t *testing.T) {
 		t.Errorf("%d, and received %q", w.Code, got)
 	}
 	data := []byte{0xff, 0}
-	ts.publishAs(t.Context(), "chän", Publication{Data: data, Kind: Binary})
+	ts.publishAs(t.Context(), "chän", push.Publication{Data: data, Kind: push.Binary})
 	want := centrifuge.Protobuf.AppendReply(nil, &centrifuge.Reply{Push: &centrifuge.Push{Channel: "chän",
 		Publication: &centrifuge.Publication{Data: data}}})
 	if got := c.take(); got != string(want) {
@@ -142,7 +144,7 @@ func TestEmulationInProtobuf(t *testing.T) {
 
 // A unidirectional client sends a connect request and reads pushes without replies around them.
 func TestUnidirectional(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
 		"exp": ts.clock.Now().Add(60e9).Unix(), "channels": []string{"news", "a"}})
 	request := fmt.Sprintf(`{"token":%q,"name":"test"}`, token)
@@ -177,12 +179,12 @@ func TestUnidirectional(t *testing.T) {
 
 // Without tokens, a unidirectional client names the channels that it wants.
 func TestUnidirectionalWithoutTokens(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	c := ts.open("POST", "/connection/uni_http_stream", `{"subs":{"news":{}}}`)
 	if got := c.take(); !strings.Contains(got, `"subs":{"news":{}}`) {
 		t.Errorf("received %q", got)
 	}
-	ts.clock.advance(60e9)
+	ts.clock.Advance(60e9)
 	if got := c.take(); got != "{}\n{}\n" {
 		t.Errorf("the pings are %q", got)
 	}

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
@@ -28,10 +30,10 @@ func (b *busWithState) State() bus.State { return b.state }
 func newClusterServer(t *testing.T, problem string) *testServer {
 	bus := &busWithState{membus.New(membus.Config{}), bus.State{Problem: problem,
 		Nodes: []bus.NodeState{{Name: "n1", Self: true}, {Name: "n2", Seen: time.Second},
-			{Name: "n3", Seen: silentNode + time.Second}},
+			{Name: "n3", Seen: push.SilentNode + time.Second}},
 		Logs: []bus.LogState{{Name: "l0", Leader: "n1", Last: 10, Followed: 10, Replicas: 3, Current: 3},
 			{Name: "l1", Leader: "n2", Last: 20, Followed: 13, Replicas: 3, Current: 2}}}}
-	return newTestServer(t, Config{Bus: bus, Node: "n1"})
+	return newTestServer(t, push.Config{Bus: bus, Node: "n1"})
 }
 
 // The console gets what this node sees, and what each node says of itself.
@@ -65,7 +67,7 @@ func TestClusterView(t *testing.T) {
 
 // A server on its own has no links and no logs: the console shows no cluster.
 func TestClusterViewOfOneServer(t *testing.T) {
-	w := newTestServer(t, Config{}).do("GET", "/console/cluster", "")
+	w := newTestServer(t, push.Config{}).do("GET", "/console/cluster", "")
 	if !strings.HasPrefix(w.Body.String(), `{"problem":"","links":null,"logs":null,"nodes":[{`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -98,10 +100,10 @@ func TestMetricsOfClusterNode(t *testing.T) {
 func TestAPIOfABusThatIsLate(t *testing.T) {
 	// A context that a bus derives from its own may end with Canceled when the time is over.
 	for _, err := range []error{
-		context.DeadlineExceeded, context.Canceled, errors.Join(ErrUncertain, context.DeadlineExceeded),
+		context.DeadlineExceeded, context.Canceled, errors.Join(push.ErrUncertain, context.DeadlineExceeded),
 	} {
 		bus := lateToPublish{membus.New(membus.Config{}), err}
-		ts := newTestServer(t, Config{Bus: bus, Namespaces: []Namespace{{HistorySize: 5}}})
+		ts := newTestServer(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 5}}})
 		for _, mode := range []string{"", "transport"} {
 			w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`, errorModeHeader, mode)
 			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"code":100`) ||
@@ -116,11 +118,11 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 // API answers 503.
 func TestAPIOfABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, Config{Bus: bus})
+	ts := newTestServer(t, push.Config{Bus: bus})
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
 	<-bus.waits
-	ts.clock.advance(15 * time.Second)
+	ts.clock.Advance(15 * time.Second)
 	if w := <-answer; w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -129,7 +131,7 @@ func TestAPIOfABusThatWaits(t *testing.T) {
 // A node does not act on a question with a field of tomorrow, which may select fewer clients than
 // the fields that it knows, and the node that asks says so.
 func TestQuestionsOfALaterVersion(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	ann := ts.client(jwt.MapClaims{"sub": "ann"})
 	ask := func(body string) (answers int) {
 		_, err := ts.Config().Bus.Ask(t.Context(), "disconnect", []byte(body), func(answer []byte) {
@@ -145,13 +147,13 @@ func TestQuestionsOfALaterVersion(t *testing.T) {
 	if answers := ask(`{"User":"ann","Code":3503,"Labels":{"room":"a"}}`); answers != 0 {
 		t.Errorf("%d answers", answers)
 	}
-	ann.wantOpen(t, "a question with a selection that is not known")
+	ann.WantOpen(t, "a question with a selection that is not known")
 	if log := ts.log.String(); !strings.Contains(log, "Labels is not served") {
 		t.Errorf("the log: %s", log)
 	}
 	// of another node, which does not understand
 	ts.Config().Bus.Serve("disconnect", func([]byte) []byte { return nil })
-	if count, err := ts.cluster.countAll(t.Context(), "disconnect", operation{User: "ann", Code: 3503}); err != nil ||
+	if count, err := ts.Disconnect(t.Context(), push.Target{User: "ann"}, answer.DisconnectForced); err != nil ||
 		count != 1 ||
 		!strings.Contains(ts.log.String(), "have not understood the question") {
 		t.Errorf("%d were disconnected, %v, the log: %s", count, err, ts.log)
@@ -163,10 +165,10 @@ type waitsToPublish struct {
 	waits chan struct{}
 }
 
-func (b waitsToPublish) Publish(ctx context.Context, _ bus.Topic, _ Publication) (Position, error) {
+func (b waitsToPublish) Publish(ctx context.Context, _ bus.Topic, _ push.Publication) (push.Position, error) {
 	b.waits <- struct{}{}
 	<-ctx.Done()
-	return Position{}, ctx.Err()
+	return push.Position{}, ctx.Err()
 }
 
 type lateToPublish struct {
@@ -174,6 +176,6 @@ type lateToPublish struct {
 	err error
 }
 
-func (b lateToPublish) Publish(context.Context, bus.Topic, Publication) (Position, error) {
-	return Position{}, b.err
+func (b lateToPublish) Publish(context.Context, bus.Topic, push.Publication) (push.Position, error) {
+	return push.Position{}, b.err
 }

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"encoding/json"
@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // The API lists a user's connections with their subscriptions, as Centrifugo PRO does. Clients
 // that have not connected are left out.
 func TestAPIConnections(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
 	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"b"}}` + "\n" + `{"id":3,"subscribe":{"channel":"a"}}`))
 	waiting := new(fakeTransport)
@@ -39,25 +40,25 @@ func TestAPIConnections(t *testing.T) {
 	}
 }
 
-// An answer holds mostConnections, and says so for more.
+// An answer holds push.MostConnections, and says so for more.
 func TestAPIConnectionsAreBounded(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
-	for range mostConnections + 1 {
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
+	for range push.MostConnections + 1 {
 		ts.client(jwt.MapClaims{"sub": "ann"})
 	}
-	if got := ts.cluster.connectionsHere(operation{Most: 1 << 30}); got.Total != mostConnections+1 ||
-		len(got.Connections) != mostConnections {
+	if got := ts.ConnectionsHere(1 << 30); got.Total != push.MostConnections+1 ||
+		len(got.Connections) != push.MostConnections {
 		t.Errorf("%d of %d connections", len(got.Connections), got.Total)
 	}
-	var why Error
-	if _, err := ts.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != ErrLimitExceeded.Code {
+	var why push.Error
+	if _, err := ts.Connections(t.Context(), ""); !errors.As(err, &why) || why.Code != push.ErrLimitExceeded.Code {
 		t.Errorf("%v", err)
 	}
 }
 
-// The descriptions of a node's connections have connectionBytes.
+// The descriptions of a node's connections have push.ConnectionBytes.
 func TestConnectionsHaveABoundInBytes(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	limits := ts.Config().Limits
 	for i := range 100 {
 		c := ts.client(jwt.MapClaims{"sub": "ann"})
@@ -67,23 +68,23 @@ func TestConnectionsHaveABoundInBytes(t *testing.T) {
 				name+strings.Repeat("x", limits.ChannelName-len(name))))
 		}
 	}
-	got := ts.cluster.connectionsHere(operation{Most: mostConnections})
+	got := ts.ConnectionsHere(push.MostConnections)
 	body, err := json.Marshal(got)
-	if err != nil || got.Total != 100 || len(got.Connections) == 100 || len(body) > connectionBytes ||
-		len(body) < connectionBytes/2 {
+	if err != nil || got.Total != 100 || len(got.Connections) == 100 || len(body) > push.ConnectionBytes ||
+		len(body) < push.ConnectionBytes/2 {
 		t.Errorf("%d of %d connections in %d bytes, %v", len(got.Connections), got.Total, len(body), err)
 	}
 }
 
 // The console finds connections by a part of the user or the beginning of the id.
 func TestConsoleFindsClients(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key", Node: "n1"})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "key", Node: "n1"})
 	ann := ts.client(jwt.MapClaims{"sub": "ann <b>"})
 	for i := range shownConnections + 5 {
 		ts.client(jwt.MapClaims{"sub": fmt.Sprintf("bob-%02d", i)})
 	}
 	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	find := func(match string) (l ConnectionList) {
+	find := func(match string) (l push.ConnectionList) {
 		t.Helper()
 		w := ts.do("GET", "/console/connections?match="+match, "", "X-API-Key", "key")
 		if err := json.Unmarshal(w.Body.Bytes(), &l); err != nil {

@@ -1,20 +1,22 @@
-package push
+package push_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // The page and everything that it loads come from the server.
 func TestConsoleFiles(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
+	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: "secret"})
 	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 	files, err := fs.ReadDir(consoleFiles, ".")
 	if err != nil || len(files) < 4 {
@@ -55,23 +57,23 @@ func TestConsoleFiles(t *testing.T) {
 func TestConsoleIsForOperators(t *testing.T) {
 	for _, tt := range []struct {
 		about  string
-		config Config
+		config push.Config
 		key    string
 		status int
 	}{
-		{"nothing is set", Config{}, "", 200},
-		{"an API key", Config{APIKey: "key"}, "", 401},
-		{"an API key", Config{APIKey: "key"}, "wrong", 401},
-		{"an API key", Config{APIKey: "key"}, "key", 200},
-		{"a token secret only", Config{TokenSecret: "secret"}, "", 403},
-		{"a token secret only", Config{TokenSecret: "secret"}, "secret", 403},
-		{"key and secret", Config{APIKey: "key", TokenSecret: "secret"}, "", 401},
-		{"key and secret", Config{APIKey: "key", TokenSecret: "secret"}, "key", 200},
-		{"a console key", Config{ConsoleKey: "view"}, "", 401},
-		{"a console key", Config{ConsoleKey: "view"}, "view", 200},
-		{"both keys", Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "key", 401},
-		{"both keys", Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "view", 200},
-		{"no console", Config{DisableConsole: true}, "", 404},
+		{"nothing is set", push.Config{}, "", 200},
+		{"an API key", push.Config{APIKey: "key"}, "", 401},
+		{"an API key", push.Config{APIKey: "key"}, "wrong", 401},
+		{"an API key", push.Config{APIKey: "key"}, "key", 200},
+		{"a token secret only", push.Config{TokenSecret: "secret"}, "", 403},
+		{"a token secret only", push.Config{TokenSecret: "secret"}, "secret", 403},
+		{"key and secret", push.Config{APIKey: "key", TokenSecret: "secret"}, "", 401},
+		{"key and secret", push.Config{APIKey: "key", TokenSecret: "secret"}, "key", 200},
+		{"a console key", push.Config{ConsoleKey: "view"}, "", 401},
+		{"a console key", push.Config{ConsoleKey: "view"}, "view", 200},
+		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "key", 401},
+		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "view", 200},
+		{"no console", push.Config{DisableConsole: true}, "", 404},
 	} {
 		ts := newTestServer(t, tt.config)
 		for _, path := range []string{"/console/stats", "/console/channels", "/console/channel?name=news",
@@ -92,7 +94,7 @@ func TestConsoleIsForOperators(t *testing.T) {
 
 // The console's key does not allow publishing.
 func TestConsoleKeyDoesNotPublish(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", ConsoleKey: "view"})
+	ts := newTestServer(t, push.Config{APIKey: "key", ConsoleKey: "view"})
 	for key, status := range map[string]int{"view": 401, "key": 200} {
 		if w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`, "X-API-Key", key); w.Code != status {
 			t.Errorf("publish with key %q: %d", key, w.Code)
@@ -109,16 +111,16 @@ func (ts *testServer) stats(t *testing.T, query string) (s consoleStats) {
 }
 
 func TestConsoleSamples(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	ts.subscribe("channel=a&channel=b")
-	value := func(sample []int64, field string) int64 { return sample[slices.Index(sampleFields, field)] }
-	if s := ts.stats(t, ""); len(s.Samples) != 0 || !slices.Equal(s.Fields, sampleFields) {
+	value := func(sample []int64, field string) int64 { return sample[slices.Index(push.SampleFields, field)] }
+	if s := ts.stats(t, ""); len(s.Samples) != 0 || !slices.Equal(s.Fields, push.SampleFields) {
 		t.Errorf("at first: %+v", s)
 	}
 	for range 30 {
 		ts.do("POST", "/api/publish", `{"channel":"a","data":1}`)
 	}
-	ts.clock.advance(3 * time.Second)
+	ts.clock.Advance(3 * time.Second)
 	s := ts.stats(t, "")
 	if len(s.Samples) != 3 || s.UptimeSeconds != 3 {
 		t.Fatalf("after three seconds: %d samples, %d s", len(s.Samples), s.UptimeSeconds)
@@ -142,9 +144,9 @@ func TestConsoleSamples(t *testing.T) {
 		newer[0][0] != s.Samples[2][0] {
 		t.Errorf("after the second sample come %v", newer)
 	}
-	ts.clock.advance(keptSamples * sampleEvery)
+	ts.clock.Advance(push.KeptSamples * push.SampleEvery)
 	kept := ts.stats(t, "").Samples
-	if len(kept) != keptSamples || !slices.IsSortedFunc(kept, func(a, b []int64) int { return int(a[0] - b[0]) }) {
+	if len(kept) != push.KeptSamples || !slices.IsSortedFunc(kept, func(a, b []int64) int { return int(a[0] - b[0]) }) {
 		t.Errorf("%d samples are kept", len(kept))
 	}
 }
@@ -155,20 +157,20 @@ func TestConsoleShowsLoops(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { engine.Shutdown(t.Context()) })
-	ts := newTestServer(t, Config{Engine: engine})
+	ts := newTestServer(t, push.Config{Engine: engine})
 	if got := len(ts.stats(t, "").Loops); got != 3 {
 		t.Errorf("%d loops", got)
 	}
 }
 
 func TestConsoleListsChannels(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	for i := range listedChannels + 50 {
 		ts.subscribe(fmt.Sprintf("channel=room-%03d", i))
 	}
 	ts.subscribe("channel=room-100&channel=lobby")
 	ts.subscribe("channel=lobby")
-	list := func(query string) (l ChannelList) {
+	list := func(query string) (l push.ChannelList) {
 		t.Helper()
 		if err := json.Unmarshal(ts.do("GET", "/console/channels"+query, "").Body.Bytes(), &l); err != nil {
 			t.Fatal(err)
@@ -179,8 +181,9 @@ func TestConsoleListsChannels(t *testing.T) {
 	if all.Total != listedChannels+51 || len(all.Channels) != listedChannels {
 		t.Errorf("%d channels, %d of them listed", all.Total, len(all.Channels))
 	}
-	if want := []ChannelInfo{{Name: "lobby", Subscribers: 2}, {Name: "room-100", Subscribers: 2}, {Name: "room-000",
-		Subscribers: 1}}; !slices.Equal(all.Channels[:3], want) {
+	if want := []push.ChannelInfo{{Name: "lobby", Subscribers: 2}, {Name: "room-100", Subscribers: 2},
+		{Name: "room-000",
+			Subscribers: 1}}; !slices.Equal(all.Channels[:3], want) {
 		t.Errorf("the list begins with %v, want %v", all.Channels[:3], want)
 	}
 	if some := list("?match=om-10"); some.Total != 10 || some.Channels[0].Name != "room-100" {
@@ -193,8 +196,8 @@ func TestConsoleListsChannels(t *testing.T) {
 
 // A channel is described with what its namespace keeps, and null for what it does not keep.
 func TestConsoleShowsAChannel(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 30, Presence: true,
-		Publish: PublishNobody}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 30, Presence: true,
+		Publish: push.PublishNobody}}})
 	ts.subscribe("channel=kept:1")
 	for i := range 25 {
 		ts.do("POST", "/api/publish", fmt.Sprintf(`{"channel":"kept:1","data":%d}`, i))
@@ -231,7 +234,7 @@ func TestConsoleShowsAChannel(t *testing.T) {
 // An operator's subscription names events after their channels, and has the limits of any
 // subscription.
 func TestConsoleSubscribes(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
+	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: "secret"})
 	if w := ts.do("GET", "/console/events?channel=a&channel=b", "", "X-API-Key", "key"); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
 	}
@@ -245,3 +248,65 @@ func TestConsoleSubscribes(t *testing.T) {
 		t.Errorf("no channel: %d", w.Code)
 	}
 }
+
+// What the tests of the console name of it.
+const (
+	listedChannels   = 200
+	shownHistory     = 20
+	shownConnections = 50
+
+	tokenBytes        = 64 << 10
+	explainedChannels = 20
+)
+
+// An explainedToken is what the console says of a token.
+type explainedToken struct {
+	Error    string            `json:"error"`
+	User     string            `json:"user"`
+	Ends     *time.Time        `json:"ends"`
+	Claims   []json.RawMessage `json:"claims"`
+	Channels []struct {
+		Subscribe string `json:"subscribe"`
+		Publish   string `json:"publish"`
+	} `json:"channels"`
+}
+
+// A consoleStats is what the console shows of figures.
+type consoleStats struct {
+	Version         string            `json:"version"`
+	Development     bool              `json:"development"`
+	Connections     int64             `json:"connections"`
+	Channels        int               `json:"channels"`
+	Publishes       uint64            `json:"publishes"`
+	Messages        uint64            `json:"messages"`
+	SlowDisconnects uint64            `json:"slow_disconnects"`
+	UptimeSeconds   int64             `json:"uptime_seconds"`
+	QueueLimit      int               `json:"queue_limit"`
+	Loops           []loopStats       `json:"loops"`
+	Slow            []push.SlowClient `json:"slow"`
+	Fields          []string          `json:"fields"`
+	Samples         [][]int64         `json:"samples"`
+}
+
+type loopStats struct {
+	Conns         int    `json:"conns"`
+	Turns         uint64 `json:"turns"`
+	BusyMicros    int64  `json:"busy_us"`
+	LongTurns     uint64 `json:"long_turns"`
+	LongestMicros int64  `json:"longest_us"`
+	Queued        int64  `json:"queued"`
+	BytesIn       uint64 `json:"bytes_in"`
+	BytesOut      uint64 `json:"bytes_out"`
+}
+
+// A shownNamespace is the rules of a namespace in the console.
+type shownNamespace struct {
+	Name  string `json:"name"`
+	Rules []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"rules"`
+}
+
+// consoleFiles are the files of the console's page.
+var consoleFiles = os.DirFS("console/page").(fs.ReadFileFS)

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -14,9 +15,9 @@ import (
 
 // The console lists all namespaces with the rules that they have set.
 func TestConsoleShowsNamespaces(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{
-		{Name: "z", HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true, Slow: SlowDropOldest},
-		{Name: "a", Personal: true, SubscribeToken: true, Publish: PublishNobody, ChannelRegex: "^<b>$"},
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{
+		{Name: "z", HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true, Slow: push.SlowDropOldest},
+		{Name: "a", Personal: true, SubscribeToken: true, Publish: push.PublishNobody, ChannelRegex: "^<b>$"},
 	}, APIKey: "key", DenyClientPublish: true})
 	var got struct {
 		Namespaces        []shownNamespace
@@ -38,8 +39,8 @@ func TestConsoleShowsNamespaces(t *testing.T) {
 
 // The console explains a token with the server's own keys and rules, and says why it is refused.
 func TestConsoleExplainsTokens(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key", TokenIssuer: "me",
-		Namespaces: []Namespace{{Name: "p", SubscribeToken: true, Publish: PublishNobody}}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "key", TokenIssuer: "me",
+		Namespaces: []push.Namespace{{Name: "p", SubscribeToken: true, Publish: push.PublishNobody}}})
 	ask := func(body string) (e explainedToken, status int) {
 		t.Helper()
 		w := ts.do("POST", "/console/token", body, "X-API-Key", "key")
@@ -77,7 +78,7 @@ func TestConsoleExplainsTokens(t *testing.T) {
 	if w := ts.do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 401 {
 		t.Errorf("without the key: %d", w.Code)
 	}
-	open := newTestServer(t, Config{})
+	open := newTestServer(t, push.Config{})
 	if w := open.do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 200 ||
 		!strings.Contains(w.Body.String(), "no secret and no key") {
 		t.Errorf("in a server without tokens: %d %s", w.Code, w.Body)
@@ -86,11 +87,11 @@ func TestConsoleExplainsTokens(t *testing.T) {
 
 // The console shows refusals with their reasons, the newest first, each once.
 func TestConsoleShowsRefusals(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{SubscribeToken: true}},
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{SubscribeToken: true}},
 		APIKey: "key"})
 	type shown struct {
 		Counts   map[string]uint64
-		Refusals []ShownRefusal
+		Refusals []push.ShownRefusal
 		Last     uint64
 	}
 	show := func(after uint64) (s shown) {
@@ -122,7 +123,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 		t.Errorf("after the first: %+v", s)
 	}
 	for range 3 * 100 {
-		ts.clock.advance(time.Second)
+		ts.clock.Advance(time.Second)
 		ts.hub.CountRefusal(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
 	}
 	s = show(0)

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -12,8 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -40,7 +42,8 @@ func (ts *testServer) heads() int {
 func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 	for _, recovery := range []bool{false, true} {
 		bus := newBlockingBus()
-		ts := newTestServer(t, Config{Bus: bus, Namespaces: []Namespace{{HistorySize: 3, Recovery: recovery}}})
+		ts := newTestServer(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 3,
+			Recovery: recovery}}})
 		for _, query := range []string{"channel=news", "channel=a&channel=b&channel=c"} {
 			before := ts.heads()
 			answered := ts.opens(query)
@@ -76,7 +79,7 @@ func TestEventsBehindTheHead(t *testing.T) {
 		{"channel=plain:1&channel=news", "data: 1\n\ndata: 2\n\ndata: 3\n\n"},
 		{"channel=kept:1", "id: E:0\n\nid: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\nid: E:3\ndata: 3\n\n"},
 	} {
-		ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "plain"},
+		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "plain"},
 			{Name: "kept", HistorySize: 3, Recovery: true}, {}}})
 		name, _, _ := strings.Cut(strings.TrimPrefix(tt.query, "channel="), "&")
 		publish := func(data string) { ts.do("POST", "/api/publish", `{"channel":"`+name+`","data":`+data+`}`) }
@@ -98,7 +101,7 @@ func TestEventsBehindTheHead(t *testing.T) {
 // order.
 func TestEventsOpenUnderLoad(t *testing.T) {
 	const last, streams = 2000, 100
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	var begun atomic.Int64
 	var heads []int64 // publications begun when the head was sent
 	ts.detaching(func() { heads = append(heads, begun.Load()) })
@@ -106,7 +109,7 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 	publisher.Go(func() {
 		for range last {
 			data := strconv.FormatInt(begun.Add(1), 10)
-			if _, err := ts.publishAs(t.Context(), "news", Publication{Data: []byte(data)}); err != nil {
+			if _, err := ts.publishAs(t.Context(), "news", push.Publication{Data: []byte(data)}); err != nil {
 				t.Errorf("publish: %v", err)
 			}
 		}
@@ -146,12 +149,12 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
 			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
-			waitFor(ts.t, "the session to be disconnected", ts.hub.Sessions()[0].IsClosing)
+			pushtest.WaitFor(ts.t, "the session to be disconnected", ts.hub.Sessions()[0].IsClosing)
 			return ended
 		}},
 	} {
 		bus := newBlockingBus()
-		ts := newTestServer(t, Config{Bus: bus})
+		ts := newTestServer(t, push.Config{Bus: bus})
 		answered := ts.opens("channel=news")
 		<-bus.asked
 		ended := tt.end(ts, bus)
@@ -171,7 +174,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 // A client that disconnects before the head leaves no session and no channel.
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	counting := newCountingBus()
-	ts := newTestServer(t, Config{Bus: counting})
+	ts := newTestServer(t, push.Config{Bus: counting})
 	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
@@ -184,7 +187,7 @@ func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 
 // A client's queue is bounded before the head, too.
 func TestSlowBeforeTheHead(t *testing.T) {
-	ts := newTestServer(t, Config{Limits: Limits{Queue: 1000}})
+	ts := newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})
 	ts.detaching(func() {
 		for range 200 {
 			ts.do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
@@ -201,13 +204,13 @@ func TestSlowBeforeTheHead(t *testing.T) {
 
 // Over sockets, too, a client that has the head gets the next publication.
 func TestEventsAfterTheHead(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	for i := range 50 {
 		c := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 		if line := c.head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
 			t.Fatalf("events: %s", line)
 		}
-		if _, err := s.publishAs(t.Context(), "news", Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+		if _, err := s.publishAs(t.Context(), "news", push.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
 			t.Fatal(err)
 		}
 		for want := fmt.Sprintf("data: %d", i); ; {

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -14,7 +16,7 @@ import (
 // disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, Config{Bus: bus})
+	ts := newTestServer(t, push.Config{Bus: bus})
 	stream := ts.subscribe("channel=news")
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
@@ -22,7 +24,7 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
 	go func() { drained <- ts.hub.Drain(ctx) }()
-	waitFor(t, "the server to drain", ts.hub.IsDraining)
+	pushtest.WaitFor(t, "the server to drain", ts.hub.IsDraining)
 	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
 		t.Errorf("another publication meanwhile: %d %s", w.Code, w.Body)
 	}
@@ -36,6 +38,6 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	if !stream.isClosed() {
 		t.Error("a client is still connected")
 	}
-	ts.clock.advance(15 * time.Second)
+	ts.clock.Advance(15 * time.Second)
 	<-answer
 }

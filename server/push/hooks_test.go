@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -12,27 +12,31 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
 // refused as it says.
 func TestEventsByHook(t *testing.T) {
-	var by, again Caller
-	var asked ConnectRequest
+	var by, again push.Caller
+	var asked push.ConnectRequest
 	var failure error
 	var ts *testServer
-	ts = newTestServer(t, Config{Hooks: Hooks{Headers: []string{"Cookie"},
-		Connect: func(_ context.Context, c Caller, r ConnectRequest) (ConnectAnswer, error) {
+	ts = newTestServer(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"},
+		Connect: func(_ context.Context, c push.Caller, r push.ConnectRequest) (push.ConnectAnswer, error) {
 			by, asked = c, r
-			return ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.clock.Now().Unix() + 60,
+			return push.ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.clock.Now().Unix() + 60,
 				Meta: []byte(`{"m":1}`), Info: []byte(`{"a":1}`)}, failure
 		},
-		Refresh: func(_ context.Context, c Caller) (RefreshAnswer, error) {
+		Refresh: func(_ context.Context, c push.Caller) (push.RefreshAnswer, error) {
 			again = c
-			return RefreshAnswer{Expired: true}, nil
-		}, Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
-			return SubscribeAnswer{}, nil
-		}}, Namespaces: []Namespace{{Name: "own", UserLimited: true, Presence: true}, {Name: "for", UserLimited: true},
+			return push.RefreshAnswer{Expired: true}, nil
+		}, Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+			return push.SubscribeAnswer{}, nil
+		}}, Namespaces: []push.Namespace{{Name: "own", UserLimited: true, Presence: true}, {Name: "for",
+		UserLimited: true},
 		{Name: "ask", SubscribeHook: true}}})
 	stream := ts.subscribe("channel=own:1&channel=b", "Cookie", "s=1")
 	if by.Transport != "events" || by.Header.Get("Cookie") != "s=1" || by.User != "" || by.Client == "" ||
@@ -47,8 +51,8 @@ func TestEventsByHook(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	ts.clock.advance(70 * time.Second)
-	waitFor(t, "the stream to end", stream.isClosed)
+	ts.clock.Advance(70 * time.Second)
+	pushtest.WaitFor(t, "the stream to end", stream.isClosed)
 	if again.User != "ann" || again.Transport != "events" || string(again.Meta) != `{"m":1}` {
 		t.Errorf("the hook for refresh was asked by %+v", again)
 	}
@@ -57,14 +61,14 @@ func TestEventsByHook(t *testing.T) {
 		status  int
 		answer  string
 	}{
-		{Error{Code: 1000, Message: "no"}, 403, `{"error":{"code":1000,"message":"no"}}`},
-		{Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
-		{Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
-		{Disconnect{Code: 4001, Reason: "later"}, 503, `{"error":{"code":4001,"message":"later"}}`},
+		{push.Error{Code: 1000, Message: "no"}, 403, `{"error":{"code":1000,"message":"no"}}`},
+		{push.Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
+		{push.Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
+		{push.Disconnect{Code: 4001, Reason: "later"}, 503, `{"error":{"code":4001,"message":"later"}}`},
 		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
-		{Error{}, 503, `{"error":{"code":100,"message":"internal server error"}}`},
-		{Disconnect{}, 403, `{"error":{"code":3503,"message":"force disconnect"}}`},
-		{Disconnect{Code: 7}, 503, `{"error":{"code":3004,"message":"internal server error"}}`},
+		{push.Error{}, 503, `{"error":{"code":100,"message":"internal server error"}}`},
+		{push.Disconnect{}, 403, `{"error":{"code":3503,"message":"force disconnect"}}`},
+		{push.Disconnect{Code: 7}, 503, `{"error":{"code":3004,"message":"internal server error"}}`},
 	} {
 		failure = tt.failure
 		if w := ts.do("GET", "/events?channel=a", ""); w.Code != tt.status || w.Body.String() != tt.answer {
@@ -78,11 +82,13 @@ func TestEventsByHook(t *testing.T) {
 
 // With a hook for connect, no other door lets a client in that has no token.
 func TestHookClosesOtherDoors(t *testing.T) {
-	hook := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) { return ConnectAnswer{}, nil }
-	ask := func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
-		return SubscribeAnswer{}, nil
+	hook := func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
+		return push.ConnectAnswer{}, nil
 	}
-	ts := newTestServer(t, Config{Hooks: Hooks{Connect: hook, Subscribe: ask}})
+	ask := func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+		return push.SubscribeAnswer{}, nil
+	}
+	ts := newTestServer(t, push.Config{Hooks: push.Hooks{Connect: hook, Subscribe: ask}})
 	for _, path := range []string{mercurePath + "?topic=a", "/console/stats"} {
 		if w := ts.do("GET", path, ""); w.Code != 401 && w.Code != 403 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
@@ -91,7 +97,7 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	if w := ts.do("POST", mercurePath, "topic=a"); w.Code != 401 {
 		t.Errorf("publishing to Mercure: %d", w.Code)
 	}
-	_, err := New(Config{Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}}})
+	_, err := push.New(push.Config{Namespaces: []push.Namespace{{SubscribeHook: true, PublishHook: true}}})
 	for _, want := range []string{"set --proxy-subscribe (Hooks.Subscribe)", "set --proxy-publish (Hooks.Publish)"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("rules without their hooks: %v, want %q", err, want)
@@ -104,19 +110,19 @@ func TestHookClosesOtherDoors(t *testing.T) {
 // SubscribeHook, before one of them is subscribed to.
 func TestEventsOfChannelsWithAHook(t *testing.T) {
 	var asked []string
-	var by Caller
+	var by push.Caller
 	failure := map[string]error{}
-	hooks := Hooks{
-		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
-			return ConnectAnswer{User: "ann", Channels: []string{"ask:own"},
+	hooks := push.Hooks{
+		Connect: func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
+			return push.ConnectAnswer{User: "ann", Channels: []string{"ask:own"},
 				Infos: map[string][]byte{"ask:own": []byte(`{"own":true}`)}, Meta: []byte(`7`)}, nil
 		},
-		Subscribe: func(_ context.Context, c Caller, r SubscribeRequest) (SubscribeAnswer, error) {
+		Subscribe: func(_ context.Context, c push.Caller, r push.SubscribeRequest) (push.SubscribeAnswer, error) {
 			asked, by = append(asked, r.Channel), c
-			return SubscribeAnswer{Info: []byte(`"hook"`)}, failure[r.Channel]
+			return push.SubscribeAnswer{Info: []byte(`"hook"`)}, failure[r.Channel]
 		},
 	}
-	ts := newTestServer(t, Config{Hooks: hooks, TokenSecret: testSecret, Namespaces: []Namespace{
+	ts := newTestServer(t, push.Config{Hooks: hooks, TokenSecret: testSecret, Namespaces: []push.Namespace{
 		{Name: "ask", SubscribeHook: true, Presence: true, HistorySize: 3, Recovery: true}, {Presence: true}}})
 	own := ts.subscribe("channel=ask:own")
 	if len(asked) > 0 {
@@ -150,9 +156,9 @@ func TestEventsOfChannelsWithAHook(t *testing.T) {
 		status  int
 		answer  string
 	}{
-		{ErrPermissionDenied, 403, `{"error":{"code":103,"message":"permission denied"}}`},
-		{Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
-		{Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
+		{push.ErrPermissionDenied, 403, `{"error":{"code":103,"message":"permission denied"}}`},
+		{push.Error{Code: 1000, Message: "later", Temporary: true}, 503, `{"error":{"code":1000,"message":"later"}}`},
+		{push.Disconnect{Code: 4501, Reason: "banned"}, 403, `{"error":{"code":4501,"message":"banned"}}`},
 		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
 	} {
 		failure["ask:z"] = tt.failure
@@ -173,22 +179,22 @@ func TestEventsOfChannelsWithAHook(t *testing.T) {
 // is asked again.
 func TestEventsEndWithAHooksSubscription(t *testing.T) {
 	var ts *testServer
-	ts = newTestServer(t, Config{Namespaces: []Namespace{{SubscribeHook: true}}, Hooks: Hooks{
-		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
-			return SubscribeAnswer{ExpireAt: ts.clock.Now().Unix() + 60}, nil
+	ts = newTestServer(t, push.Config{Namespaces: []push.Namespace{{SubscribeHook: true}}, Hooks: push.Hooks{
+		Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+			return push.SubscribeAnswer{ExpireAt: ts.clock.Now().Unix() + 60}, nil
 		}}})
 	stream := ts.subscribe("channel=a")
-	ts.clock.advance(59 * time.Second)
+	ts.clock.Advance(59 * time.Second)
 	if stream.isClosed() {
 		t.Error("the stream has ended too early")
 	}
-	ts.clock.advance(3 * time.Second)
-	waitFor(t, "the stream to end", stream.isClosed)
+	ts.clock.Advance(3 * time.Second)
+	pushtest.WaitFor(t, "the stream to end", stream.isClosed)
 }
 
 // The channels of a stream count for the rate of subscriptions.
 func TestEventsAboveTheRate(t *testing.T) {
-	ts := newTestServer(t, Config{Rates: Rates{AddressSubscriptions: Rate{Count: 3, Per: time.Minute}}})
+	ts := newTestServer(t, push.Config{Rates: push.Rates{AddressSubscriptions: push.Rate{Count: 3, Per: time.Minute}}})
 	ts.subscribe("channel=a&channel=b")
 	if w := ts.do("GET", "/events?channel=c&channel=d", ""); w.Code != 429 {
 		t.Errorf("%d %s", w.Code, w.Body)
@@ -201,9 +207,9 @@ func TestEventsAboveTheRate(t *testing.T) {
 // Every door tells hooks who its clients are.
 func TestHooksKnowTheClientsOfEachDoor(t *testing.T) {
 	var mu sync.Mutex
-	known := map[string]Caller{}
-	s := newLiveServer(t, Config{Hooks: Hooks{Headers: []string{"Cookie"}},
-		RPC: func(_ context.Context, c Caller, _ string, _ []byte) ([]byte, error) {
+	known := map[string]push.Caller{}
+	s := newLiveServer(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"}},
+		RPC: func(_ context.Context, c push.Caller, _ string, _ []byte) ([]byte, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			known[c.Transport] = c
@@ -224,7 +230,7 @@ func TestHooksKnowTheClientsOfEachDoor(t *testing.T) {
 	}
 	defer redis.Close()
 	io.WriteString(redis, "SUBSCRIBE a\r\n")
-	waitFor(t, "all clients", func() bool { return len(s.hub.Sessions()) == 6 })
+	pushtest.WaitFor(t, "all clients", func() bool { return len(s.hub.Sessions()) == 6 })
 	for _, one := range s.hub.Sessions() {
 		one.RPC("who", nil)
 	}

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -15,7 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/web"
@@ -23,23 +27,27 @@ import (
 
 // A testServer is a Server with fake time and recorded streams.
 type testServer struct {
-	*Server
+	*push.Server
+	hub     *hub.Hub
+	handler http.Handler // what ServeHTTP calls: the Server, or what the test has put around it
 	t       *testing.T
-	clock   *fakeClock
-	log     *syncBuffer
+	clock   *pushtest.Clock
+	log     *pushtest.Log
 	detach  func(w http.ResponseWriter) (hub.ResponseStream, error)
 	mu      sync.Mutex
 	streams []*fakeStream
 }
 
-func newTestServer(t *testing.T, c Config) *testServer {
+func newTestServer(t *testing.T, c push.Config) *testServer {
 	t.Helper()
 	buf.CheckLeaks(t)
-	clock, log := newFakeClock(), new(syncBuffer)
+	clock, log := pushtest.NewClock(), new(pushtest.Log)
 	if c.Doors == nil {
-		c.Doors = testDoors(MercureConfig{})
+		c.Doors = testDoors(mercure.Config{})
 	}
-	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.NewTextHandler(log, nil))
+	c.Clock, c.Random, c.Logger = clock, pushtest.Seeded(), slog.New(slog.NewTextHandler(log, nil))
+	seam := new(seamDoor)
+	c.Doors = append(c.Doors, seam)
 	ts := &testServer{t: t, clock: clock, log: log}
 	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		stream := new(fakeStream)
@@ -48,14 +56,14 @@ func newTestServer(t *testing.T, c Config) *testServer {
 		ts.mu.Unlock()
 		return stream, nil
 	}
-	s, err := newServer(c, func(w http.ResponseWriter) (hub.ResponseStream, error) { return ts.detach(w) })
+	s, err := push.NewServer(c, func(w http.ResponseWriter) (hub.ResponseStream, error) { return ts.detach(w) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts.Server = s
+	ts.Server, ts.hub, ts.handler = s, seam.Hub, s
 	t.Cleanup(func() {
 		for _, stream := range ts.streams {
-			stream.Close(Disconnect{Code: 3000, Reason: "connection closed"})
+			stream.Close(push.Disconnect{Code: 3000, Reason: "connection closed"})
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -69,6 +77,14 @@ func newTestServer(t *testing.T, c Config) *testServer {
 		}
 	})
 	return ts
+}
+
+// ServeHTTP calls ts.handler.
+func (ts *testServer) ServeHTTP(w http.ResponseWriter, r *http.Request) { ts.handler.ServeHTTP(w, r) }
+
+// publishAs publishes p, whose fields a program cannot all set.
+func (ts *testServer) publishAs(ctx context.Context, channel string, p push.Publication) (push.Position, error) {
+	return ts.hub.Publish(ctx, channel, p, false, false)
 }
 
 // fakeStream records what an SSE subscriber would read.
@@ -99,7 +115,7 @@ func (f *fakeStream) Queued() int {
 func (f *fakeStream) Remote() string { return "192.0.2.1:1234" }
 
 // Close calls onClose's function as web does: not from within close.
-func (f *fakeStream) Close(Disconnect) {
+func (f *fakeStream) Close(push.Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.closed && f.ended != nil {
@@ -154,7 +170,7 @@ func (ts *testServer) subscribe(query string, fields ...string) *fakeStream {
 }
 
 func TestPublishAPI(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", Limits: Limits{Publication: 1000}})
+	ts := newTestServer(t, push.Config{APIKey: "key", Limits: push.Limits{Publication: 1000}})
 	stream := ts.subscribe("channel=news")
 	stream.take()
 	good := `{"channel":"news","data":{"a": "é\u2028"}}`
@@ -214,7 +230,7 @@ func TestPublishAPI(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	one := ts.subscribe("channel=news&channel=news", "Last-Event-ID", "7")
 	both := ts.subscribe("channel=sport&channel=news&named=1")
 	if got := one.take(); !strings.HasPrefix(got, "retry: ") || !strings.HasSuffix(got, "\n\n") {
@@ -230,7 +246,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("received %q, want %q", got, want)
 	}
 	for range 3 {
-		ts.clock.advance(25 * time.Second)
+		ts.clock.Advance(25 * time.Second)
 		if got := one.take(); got != ":\n\n" {
 			t.Errorf("a ping interval later: %q", got)
 		}
@@ -238,12 +254,12 @@ func TestEvents(t *testing.T) {
 	if one.isClosed() {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
-	one.Close(Disconnect{Code: 3000, Reason: "connection closed"})
-	waitFor(t, "the session to end", func() bool { return ts.Figures(0).Connections == 1 })
+	one.Close(push.Disconnect{Code: 3000, Reason: "connection closed"})
+	pushtest.WaitFor(t, "the session to end", func() bool { return ts.Figures(0).Connections == 1 })
 }
 
 func TestSlowEvents(t *testing.T) {
-	ts := newTestServer(t, Config{Limits: Limits{Queue: 1000}})
+	ts := newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})
 	slow, quick := ts.subscribe("channel=news"), ts.subscribe("channel=news")
 	slow.stuck = 990
 	ts.do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
@@ -256,7 +272,7 @@ func TestSlowEvents(t *testing.T) {
 }
 
 func TestEventsRefused(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Limits: Limits{Channels: 2}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Limits: push.Limits{Channels: 2}})
 	all := tokens(t, ts.clock.Now())
 	good := "&token=" + all["good"]
 	for _, tt := range []struct {
@@ -298,11 +314,11 @@ func TestEventsRefused(t *testing.T) {
 	}
 	ts.subscribe("channel=a&token=" + all["good"])
 	byHeader := ts.subscribe("channel=a", "Authorization", "Bearer "+all["good"])
-	ts.clock.advance(59 * time.Second)
+	ts.clock.Advance(59 * time.Second)
 	if byHeader.isClosed() {
 		t.Error("closed before the token ended")
 	}
-	ts.clock.advance(2 * time.Second)
+	ts.clock.Advance(2 * time.Second)
 	if !byHeader.isClosed() {
 		t.Error("open after the token ended")
 	}
@@ -321,7 +337,7 @@ func TestEventsNotOpened(t *testing.T) {
 		{"the client has reset", syscall.ECONNRESET, 200, ""},
 		{"another server", nil, 500, "push: events need a web.Server"},
 	} {
-		ts := newTestServer(t, Config{})
+		ts := newTestServer(t, push.Config{})
 		ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) { return nil, tt.err }
 		if tt.err == nil {
 			ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
@@ -340,7 +356,7 @@ func TestEventsNotOpened(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	ts := newTestServer(t, Config{AllowedOrigins: []string{"app.example.org", "https://*.example.net"}})
+	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"app.example.org", "https://*.example.net"}})
 	for _, tt := range []struct {
 		origin, host string
 		allowed      bool
@@ -379,13 +395,13 @@ func TestOrigins(t *testing.T) {
 	if w.Code != 204 || !strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "X-API-Key") {
 		t.Errorf("preflight: %d %v", w.Code, w.Header())
 	}
-	if _, err := New(Config{AllowedOrigins: []string{"[a"}}); err == nil {
+	if _, err := push.New(push.Config{AllowedOrigins: []string{"[a"}}); err == nil {
 		t.Error("a malformed pattern was accepted")
 	}
 }
 
 func TestMetricsAndStats(t *testing.T) {
-	ts := newTestServer(t, Config{Version: "v9"})
+	ts := newTestServer(t, push.Config{Version: "v9"})
 	ts.subscribe("channel=news")
 	ts.subscribe("channel=news&channel=more")
 	ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
@@ -405,7 +421,7 @@ func TestMetricsAndStats(t *testing.T) {
 }
 
 func TestHealthAndShutdown(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	stream := ts.subscribe("channel=news")
 	if w := ts.do("GET", "/health", ""); w.Code != 200 || w.Body.String() != "{}" {
 		t.Errorf("health: %d %s", w.Code, w.Body)
@@ -423,14 +439,4 @@ func TestHealthAndShutdown(t *testing.T) {
 	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`); w.Code != 503 || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("publish afterwards: %d %s", w.Code, w.Body)
 	}
-}
-
-func waitFor(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Errorf("timed out waiting for %s", what)
 }

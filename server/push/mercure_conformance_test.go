@@ -1,9 +1,14 @@
-package push
+package push_test
 
 import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // These are the cases of the conformance tests of Mercure 0.x (conformance-tests/mercure.spec.ts in
@@ -17,8 +22,8 @@ const (
 )
 
 func conformanceHub(t *testing.T) mercureTest {
-	return mercureTest{newTestServer(t, Config{TokenSecret: conformanceSecret,
-		Doors: testDoors(MercureConfig{Anonymous: true, Subscriptions: true})})}
+	return mercureTest{newTestServer(t, push.Config{TokenSecret: conformanceSecret,
+		Doors: testDoors(mercure.Config{Anonymous: true, Subscriptions: true})})}
 }
 
 func TestMercureConformance(t *testing.T) {
@@ -72,7 +77,9 @@ func TestMercureRefusesUpdates(t *testing.T) {
 	m := conformanceHub(t)
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/{topic}/{subscriber}"), "Authorization",
 		"Bearer "+conformanceToken)
-	waitFor(t, "the watcher's own subscription", func() bool { return strings.Contains(watcher.take(), "data: ") })
+	pushtest.WaitFor(t, "the watcher's own subscription", func() bool {
+		return strings.Contains(watcher.take(), "data: ")
+	})
 	for _, tt := range []struct {
 		topic, field, value string
 		status              int

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -12,9 +12,13 @@ import (
 	"testing"
 	"time"
 
+	mercuredoor "github.com/myriad-go/myriad/server/push/doors/mercure"
+
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -69,7 +73,7 @@ func (m mercureTest) publish(form string, fields ...string) string {
 }
 
 func TestMercureUpdates(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{})}
+	m := mercureTest{newTestServer(t, push.Config{})}
 	exact, header := m.subscribe("topic=news")
 	if got := header.Get("Link"); got != `</.well-known/mercure>; rel="mercure"` {
 		t.Errorf("Link is %q", got)
@@ -95,13 +99,13 @@ func TestMercureUpdates(t *testing.T) {
 	if got := exact.take() + template.take(); got != "id: chosen\ndata: x\n\n" {
 		t.Errorf("after an update of another topic: %q", got)
 	}
-	exact.Close(Disconnect{})
-	waitFor(t, "the subscriber to leave", func() bool { return m.Figures(0).Connections == 2 })
+	exact.Close(push.Disconnect{})
+	pushtest.WaitFor(t, "the subscriber to leave", func() bool { return m.Figures(0).Connections == 2 })
 }
 
 // Requests that are wrong are refused with a reason.
 func TestMercureBadRequests(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Channels: 3, Publication: 1000}})}
+	m := mercureTest{newTestServer(t, push.Config{Limits: push.Limits{Channels: 3, Publication: 1000}})}
 	for _, tt := range []struct {
 		query, want string
 	}{
@@ -153,8 +157,8 @@ func TestMercureBadRequests(t *testing.T) {
 
 // Who may have and who may send what.
 func TestMercureRights(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key",
-		Doors: testDoors(MercureConfig{Anonymous: true})})}
+	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "key",
+		Doors: testDoors(mercuredoor.Config{Anonymous: true})})}
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
 	mine := rights(t, nil, []string{"https://example.com/users/7/{?topic}"})
 	anonymous, _ := m.subscribe("topic=*")
@@ -222,7 +226,7 @@ func TestMercureRights(t *testing.T) {
 // A token whose only rights are those of Mercure 1.0 is refused by name, not taken for one without
 // rights.
 func TestMercureRightsOfVersionOne(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret})}
+	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret})}
 	details := func(of string, more jwt.MapClaims) []string {
 		more["authorization_details"] = []map[string]any{{"type": "payment"}, {"type": of}}
 		return []string{"Authorization", "Bearer " + sign(t, jwt.SigningMethodHS256, []byte(testSecret), more)}
@@ -251,8 +255,8 @@ func TestMercureRightsOfVersionOne(t *testing.T) {
 
 // A stream ends when its token expires, and the hub can be closed to clients without tokens.
 func TestMercureTokenEnds(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Doors: testDoors(MercureConfig{PublisherSecret: "publisher's"})})}
+	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+		Doors: testDoors(mercuredoor.Config{PublisherSecret: "publisher's"})})}
 	if w := m.do("GET", mercurePath+"?topic=a", ""); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("without a token: %d %s", w.Code, w.Body)
 	}
@@ -266,7 +270,7 @@ func TestMercureTokenEnds(t *testing.T) {
 	if got := stream.take(); !strings.HasSuffix(got, "data: 1\n\n") {
 		t.Errorf("received %q", got)
 	}
-	m.clock.advance(62 * time.Second)
+	m.clock.Advance(62 * time.Second)
 	if !stream.isClosed() {
 		t.Error("the stream has outlived its token")
 	}
@@ -274,8 +278,8 @@ func TestMercureTokenEnds(t *testing.T) {
 
 // A subscriber that comes back gets what it has missed, once, and is told where that begins.
 func TestMercureHistory(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3},
-		Doors: testDoors(MercureConfig{HistorySize: 6})})}
+	m := mercureTest{newTestServer(t, push.Config{Limits: push.Limits{Recovered: 3},
+		Doors: testDoors(mercuredoor.Config{HistorySize: 6})})}
 	data := func(stream *fakeStream) (list []string) {
 		for line := range strings.SplitSeq(stream.take(), "\n") {
 			if text, ok := strings.CutPrefix(line, "data: "); ok {
@@ -342,7 +346,8 @@ func TestMercureHistory(t *testing.T) {
 // subscribers, by an id that they know: the hub's word for the whole history, one that the hub has
 // made or will make, or one that an update of another topic has.
 func TestAttackMercureIDs(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{HistorySize: 6})})}
+	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+		Doors: testDoors(mercuredoor.Config{HistorySize: 6})})}
 	all := []string{"Authorization", "Bearer " + rights(t, []string{"*"}, []string{"*"})}
 	eve := []string{"Authorization", "Bearer " + rights(t, []string{"mine/x"}, nil)}
 	data := func(query string) (list []string, from string) {
@@ -352,7 +357,7 @@ func TestAttackMercureIDs(t *testing.T) {
 				list = append(list, text)
 			}
 		}
-		stream.Close(Disconnect{})
+		stream.Close(push.Disconnect{})
 		return list, header.Get("Last-Event-ID")
 	}
 	want := func(query, from string, want ...string) {
@@ -381,8 +386,8 @@ func TestAttackMercureIDs(t *testing.T) {
 	}
 	want("topic=theirs/1&lastEventID=A", "earliest", "3", "4", "5", "6", "7")
 	// nor can the list of subscriptions be made to name an update of another topic
-	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Doors: testDoors(MercureConfig{Subscriptions: true})})}
+	m = mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+		Doors: testDoors(mercuredoor.Config{Subscriptions: true})})}
 	m.publish("topic=theirs/1&data=1&id=A", all...)
 	m.publish("topic=mine/x&data=evil&id=A", eve...)
 	var list struct{ LastEventID string }
@@ -397,7 +402,7 @@ func TestAttackMercureIDs(t *testing.T) {
 func (m mercureTest) topEpoch(t *testing.T) string {
 	t.Helper()
 	keep := bus.Retention{Size: 6, Age: mercureHistoryAge} // the size is that of the tests
-	h, err := m.Config().Bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, Query{})
+	h, err := m.Config().Bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, push.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,8 +411,8 @@ func (m mercureTest) topEpoch(t *testing.T) string {
 
 // Subscribers that come back under a continuous load get every update once and in order.
 func TestMercureResumesUnderLoad(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Doors: testDoors(MercureConfig{HistorySize: 10_000}),
-		Limits: Limits{Recovered: 10_000}})}
+	m := mercureTest{newTestServer(t, push.Config{Doors: testDoors(mercuredoor.Config{HistorySize: 10_000}),
+		Limits: push.Limits{Recovered: 10_000}})}
 	const updates = 1000
 	first := m.publish("topic=a&data=0")
 	done := make(chan struct{})
@@ -440,8 +445,8 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 }
 
 func TestMercureSubscriptions(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Doors: testDoors(MercureConfig{Subscriptions: true,
+	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+		Doors: testDoors(mercuredoor.Config{Subscriptions: true,
 			Anonymous: true})})}
 	watch := rights(t, nil, []string{subscriptionsPath + "{/topic}{/subscriber}", subscriptionsPath})
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/books%2F%7Bid%7D{/subscriber}"),
@@ -451,8 +456,8 @@ func TestMercureSubscriptions(t *testing.T) {
 	books, _ := m.subscribe("topic=books/%7Bid%7D&topic=news", "Authorization", "Bearer "+rights(t, nil, nil))
 	event := func() (about toldSubscription) {
 		t.Helper()
-		waitFor(t, "an event", func() bool {
-			m.clock.advance(0) // the end of a subscription is announced by a timer
+		pushtest.WaitFor(t, "an event", func() bool {
+			m.clock.Advance(0) // the end of a subscription is announced by a timer
 			_, text, found := strings.Cut(watcher.take(), "data: ")
 			return found && json.Unmarshal([]byte(strings.TrimSpace(text)), &about) == nil
 		})
@@ -495,7 +500,7 @@ func TestMercureSubscriptions(t *testing.T) {
 			t.Errorf("with the token %q: %d %s", token, w.Code, w.Body)
 		}
 	}
-	books.Close(Disconnect{})
+	books.Close(push.Disconnect{})
 	if event().Active {
 		t.Error("the end of the subscription is active")
 	}
@@ -506,7 +511,7 @@ func TestMercureSubscriptions(t *testing.T) {
 
 // Pages of allowed origins may send the cookie, those that only * allows may not.
 func TestMercureCORS(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{AllowedOrigins: []string{"https://app.example.org", "*"}})}
+	m := mercureTest{newTestServer(t, push.Config{AllowedOrigins: []string{"https://app.example.org", "*"}})}
 	for origin, credentials := range map[string]string{"https://app.example.org": "true",
 		"https://other.example.org": ""} {
 		_, header := m.subscribe("topic=a", "Origin", origin)
@@ -523,7 +528,7 @@ func TestMercureCORS(t *testing.T) {
 
 // A subscriber that does not read is disconnected; templates that begin alike are bounded.
 func TestAttackMercure(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Queue: 1000}})}
+	m := mercureTest{newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})}
 	slow, _ := m.subscribe("topic=a")
 	other, _ := m.subscribe("topic=a")
 	slow.mu.Lock()
@@ -542,7 +547,7 @@ func TestAttackMercure(t *testing.T) {
 	if refused != 10 {
 		t.Errorf("%d templates were refused", refused)
 	}
-	waitFor(t, "the refused sessions to end", func() bool {
+	pushtest.WaitFor(t, "the refused sessions to end", func() bool {
 		return m.Figures(0).Connections == mercure.MaxAlike+1
 	})
 	m.publish("topic=" + strings.Repeat("a", mercure.MaxTopic))
@@ -551,7 +556,7 @@ func TestAttackMercure(t *testing.T) {
 // When the bus has lost updates, streams end: their clients come back and continue.
 func TestMercureLost(t *testing.T) {
 	bus := &lossyBus{Bus: membus.New(membus.Config{})}
-	m := mercureTest{newTestServer(t, Config{Bus: bus})}
+	m := mercureTest{newTestServer(t, push.Config{Bus: bus})}
 	stream, _ := m.subscribe("topic=a")
 	bus.receiver.Lost(mercureLog)
 	if !stream.isClosed() {
@@ -579,3 +584,16 @@ type toldSubscription struct {
 	Active     bool            `json:"active"`
 	Payload    json.RawMessage `json:"payload"`
 }
+
+// What the tests of the Mercure hub name of it.
+const (
+	mercurePath          = "/.well-known/mercure"
+	subscriptionsPath    = mercurePath + "/subscriptions"
+	mercureCookie        = "mercureAuthorization"
+	mercureContext       = "https://mercure.rocks/"
+	mercureDetail        = "https://mercure.rocks/authorization-detail"
+	mercureLastDetail    = "mercure"
+	mercureLog           = "\x00mercure"
+	mercureHistoryAge    = time.Hour
+	errorBadRedisChannel = "ERR the name of a channel is empty, too long, not UTF-8, or has control characters"
+)

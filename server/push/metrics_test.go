@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
@@ -18,24 +20,24 @@ import (
 func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 	for _, tt := range []struct {
 		about  string
-		config Config
+		config push.Config
 		key    string
 		names  bool
 	}{
-		{"nothing is set", Config{}, "", true},
-		{"an API key", Config{APIKey: "key"}, "", false},
-		{"an API key", Config{APIKey: "key"}, "wrong", false},
-		{"an API key", Config{APIKey: "key"}, "key", true},
-		{"a console key", Config{ConsoleKey: "view"}, "", false},
-		{"a console key", Config{ConsoleKey: "view"}, "view", true},
-		{"both keys", Config{APIKey: "key", ConsoleKey: "view"}, "key", false},
-		{"both keys", Config{APIKey: "key", ConsoleKey: "view"}, "view", true},
-		{"a token secret only", Config{TokenSecret: testSecret}, "", false},
-		{"a token secret only", Config{TokenSecret: testSecret}, testSecret, false},
-		{"no console", Config{APIKey: "key", DisableConsole: true}, "", false},
-		{"no console", Config{APIKey: "key", DisableConsole: true}, "key", true},
+		{"nothing is set", push.Config{}, "", true},
+		{"an API key", push.Config{APIKey: "key"}, "", false},
+		{"an API key", push.Config{APIKey: "key"}, "wrong", false},
+		{"an API key", push.Config{APIKey: "key"}, "key", true},
+		{"a console key", push.Config{ConsoleKey: "view"}, "", false},
+		{"a console key", push.Config{ConsoleKey: "view"}, "view", true},
+		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "key", false},
+		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "view", true},
+		{"a token secret only", push.Config{TokenSecret: testSecret}, "", false},
+		{"a token secret only", push.Config{TokenSecret: testSecret}, testSecret, false},
+		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "", false},
+		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "key", true},
 	} {
-		tt.config.Namespaces = []Namespace{dropping}
+		tt.config.Namespaces = []push.Namespace{dropping}
 		ts := newTestServer(t, tt.config)
 		slow, missing := ts.slowClients()
 		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
@@ -59,7 +61,7 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	names := regexp.MustCompile(`(?m)^# HELP (myriad_\w+) `).FindAllStringSubmatch(ts.do("GET", "/metrics",
 		"").Body.String(), -1)
 	if len(names) < 5 {
@@ -74,7 +76,7 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 
 // promtool's lint has nothing to say of the page, also when every figure has a value.
 func TestMetricsPassPromtool(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", Namespaces: []Namespace{dropping}})
+	ts := newTestServer(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{dropping}})
 	ts.slowClients()
 	ts.hub.CountRefusal(hub.RefusedToken, "192.0.2.1:1")
 	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
@@ -98,13 +100,13 @@ func lint(t *testing.T, page string) {
 }
 
 // dropping is a namespace whose policy drops publications.
-var dropping = Namespace{Name: "d", Slow: SlowDropOldest, SlowQueue: 1}
+var dropping = push.Namespace{Name: "d", Slow: push.SlowDropOldest, SlowQueue: 1}
 
 // slowClients has a client disconnected as slow, and another one miss a publication of a channel
 // of dropping. It returns their ids.
 func (ts *testServer) slowClients() (slow, missing string) {
 	ts.t.Helper()
-	f, g := new(fakeTransport), &fakeTransport{stuck: true, bytes: 1 << 20}
+	f, g := new(fakeTransport), &fakeTransport{Peer: pushtest.Peer{Stuck: true, Bytes: 1 << 20}}
 	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"}, nil)
 	f.s.TooSlow("a-channel", 4711)
 	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{}, nil)

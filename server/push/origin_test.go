@@ -1,9 +1,11 @@
-package push
+package push_test
 
 import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // doorPaths are paths of all doors by HTTP, with requests that they answer.
@@ -16,8 +18,8 @@ var doorPaths = []struct{ method, path, body string }{
 
 // All doors take the same origins.
 func TestOriginsOfAllDoors(t *testing.T) {
-	ts := newTestServer(t, Config{AllowedOrigins: []string{"*"}})
-	strict := newTestServer(t, Config{AllowedOrigins: []string{"app.example.org"}})
+	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"*"}})
+	strict := newTestServer(t, push.Config{AllowedOrigins: []string{"app.example.org"}})
 	for _, origin := range []string{"file://", "null", "http://host/", "ws://host/a?x=y", "http://[::1]:3000",
 		"garbage"} {
 		for _, door := range doorPaths {
@@ -31,7 +33,7 @@ func TestOriginsOfAllDoors(t *testing.T) {
 			}
 		}
 	}
-	live := newLiveServer(t, Config{AllowedOrigins: []string{"*"}})
+	live := newLiveServer(t, push.Config{AllowedOrigins: []string{"*"}})
 	for _, origin := range []string{"file://", "null", "http://host/", "ws://host/a?x=y", "garbage"} {
 		c := live.dial("GET /connection/websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n" +
 			"Upgrade: websocket\r\n" +
@@ -48,11 +50,11 @@ func TestOriginsOfAllDoors(t *testing.T) {
 // that only * allows may not, and what their browsers send nevertheless does not reach a hook.
 func TestCORSOfAllDoors(t *testing.T) {
 	var cookies []string
-	ts := newTestServer(t, Config{AllowedOrigins: []string{"https://app.example.org", "*"}, Hooks: Hooks{
+	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"https://app.example.org", "*"}, Hooks: push.Hooks{
 		Headers: []string{"cookie", "X-Session", "Authorization"},
-		Connect: func(_ context.Context, c Caller, _ ConnectRequest) (ConnectAnswer, error) {
+		Connect: func(_ context.Context, c push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
 			cookies = append(cookies, c.Header.Get("Cookie")+c.Header.Get("Authorization"))
-			return ConnectAnswer{}, nil
+			return push.ConnectAnswer{}, nil
 		}}})
 	for origin, credentials := range map[string]string{"https://app.example.org": "true", "https://other.example": "",
 		"null": ""} {

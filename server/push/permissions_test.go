@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"net/url"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -13,7 +14,7 @@ import (
 
 // /events has the rule of ChannelRegex, too.
 func TestChannelRegexOfEvents(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{ChannelRegex: "^a$"}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{ChannelRegex: "^a$"}}})
 	if w := ts.do("GET", "/events?channel=b", ""); w.Code != 400 || !strings.Contains(w.Body.String(),
 		"channel regex") {
 		t.Errorf("events: %d %s", w.Code, w.Body)
@@ -22,8 +23,8 @@ func TestChannelRegexOfEvents(t *testing.T) {
 
 // The API and /events have the rule known-only, too.
 func TestKnownOnlyOfTheAPI(t *testing.T) {
-	rules := []Namespace{{KnownOnly: true}, {Name: "n", HistorySize: 1, Presence: true}}
-	ts := newTestServer(t, Config{Namespaces: rules})
+	rules := []push.Namespace{{KnownOnly: true}, {Name: "n", HistorySize: 1, Presence: true}}
+	ts := newTestServer(t, push.Config{Namespaces: rules})
 	for method, more := range map[string]string{"publish": `,"data":1`, "presence": "", "presence_stats": "",
 		"history": "", "history_remove": "", "subscribe": `,"user":"ann"`} {
 		w := ts.do("POST", "/api/"+method, `{"channel":"o:a"`+more+`}`, "X-Centrifugo-Error-Mode", "transport")
@@ -34,14 +35,14 @@ func TestKnownOnlyOfTheAPI(t *testing.T) {
 	if w := ts.do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
 		t.Errorf("events: %d %s", w.Code, w.Body)
 	}
-	if _, err := policy.NewNamespaces([]Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
+	if _, err := policy.NewNamespaces([]push.Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
 		t.Error("a namespace with a name has the rule")
 	}
 }
 
 // Streams of events obey the same rules.
 func TestEventsOfLimitedChannels(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{UserLimited: true},
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{UserLimited: true},
 		{Name: "p", SubscribeToken: true}}})
 	token := func(c jwt.MapClaims) string {
 		c["exp"] = ts.Config().Clock.Now().Add(time.Hour).Unix()
@@ -73,7 +74,7 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 
 // Rules about users need clients that have one.
 func TestPersonalChannelsNeedUsers(t *testing.T) {
-	if _, err := New(Config{Namespaces: []Namespace{{Personal: true}}}); err == nil ||
+	if _, err := push.New(push.Config{Namespaces: []push.Namespace{{Personal: true}}}); err == nil ||
 		!strings.Contains(err.Error(), "no client has a user") {
 		t.Errorf("without users: %v", err)
 	}

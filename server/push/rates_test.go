@@ -1,17 +1,19 @@
-package push
+package push_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // By HTTP the answer has the time to wait.
 func TestRatesOfRequests(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, APIKey: "k",
-		Rates: Rates{AddressCalls: Rate{Count: 1, Per: 90 * time.Second}, AddressConnections: Rate{Count: 1,
-			Per: time.Minute}}})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "k",
+		Rates: push.Rates{AddressCalls: push.Rate{Count: 1, Per: 90 * time.Second},
+			AddressConnections: push.Rate{Count: 1,
+				Per: time.Minute}}})
 	call := func() (int, string) {
 		w := ts.do("POST", "/api/info", "{}", "X-API-Key", "k")
 		return w.Code, w.Header().Get("Retry-After")
@@ -27,21 +29,22 @@ func TestRatesOfRequests(t *testing.T) {
 			t.Errorf("stream %d: %d, want %d", i, w.Code, want)
 		}
 	}
-	if _, err := New(Config{Rates: Rates{AddressCalls: Rate{Count: 1}}}); err == nil {
+	if _, err := push.New(push.Config{Rates: push.Rates{AddressCalls: push.Rate{Count: 1}}}); err == nil {
 		t.Error("a rate without a time is accepted")
 	}
 }
 
 // Reload replaces rates and keys of tokens for everything that comes later.
 func TestReload(t *testing.T) {
-	c := Config{TokenSecret: testSecret, APIKey: "k"}
+	c := push.Config{TokenSecret: testSecret, APIKey: "k"}
 	ts := newTestServer(t, c)
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.Config().Clock.Now().Add(time.Hour).Unix()}
 	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
 	if _, err := ts.hub.Authenticate(good); err != nil {
 		t.Fatal(err)
 	}
-	c.TokenSecret, c.Rates = "another secret of thirty-two bytes", Rates{AddressCalls: Rate{Count: 1, Per: time.Minute}}
+	c.TokenSecret, c.Rates = "another secret of thirty-two bytes", push.Rates{AddressCalls: push.Rate{Count: 1,
+		Per: time.Minute}}
 	if err := ts.Reload(c); err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +58,8 @@ func TestReload(t *testing.T) {
 	if w := ts.do("POST", "/api/info", "{}", "X-API-Key", "k"); w.Code != 429 {
 		t.Errorf("the new rate is not in use: %d", w.Code)
 	}
-	for _, wrong := range []Config{{}, {TokenKeys: []string{"x"}},
-		{TokenSecret: "s", Rates: Rates{AddressCalls: Rate{Per: 1}}}} {
+	for _, wrong := range []push.Config{{}, {TokenKeys: []string{"x"}},
+		{TokenSecret: "s", Rates: push.Rates{AddressCalls: push.Rate{Per: 1}}}} {
 		if err := ts.Reload(wrong); err == nil {
 			t.Errorf("%+v is accepted", wrong)
 		}

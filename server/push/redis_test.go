@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -12,6 +12,9 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors/redis"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/workers"
 )
@@ -19,7 +22,7 @@ import (
 // redis gives a live server its door for Redis, and returns the address.
 func (s *liveServer) redis(t *testing.T) string {
 	t.Helper()
-	door := redisListener(s.Server, s.engine)
+	door := redis.Listener(s.Server, s.engine)
 	pool := workers.New(workers.Config{Queue: 1 << 10})
 	door.Workers = pool // so that no command runs any more when the test has ended
 	ln, err := door.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +70,7 @@ func (p *redisPeer) ask(line, want string) {
 const errorBadRedisChannelLine = "-" + errorBadRedisChannel + "\r\n"
 
 func TestRedisDoor(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	addr := s.redis(t)
 	p, q := dialRedis(t, addr), dialRedis(t, addr)
 	web := s.subscribe() // to "news"
@@ -107,7 +110,7 @@ func TestRedisDoor(t *testing.T) {
 }
 
 func TestRedisDoorRESP3AndReset(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	addr := s.redis(t)
 	p, q := dialRedis(t, addr), dialRedis(t, addr)
 	p.ask("HELLO 3", "%7\r\n")
@@ -127,8 +130,8 @@ func TestRedisDoorRESP3AndReset(t *testing.T) {
 
 // Who may what: the API key publishes everywhere, a token has its rights, and a stranger none.
 func TestRedisDoorRights(t *testing.T) {
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret,
-		Namespaces: []Namespace{{Name: "", Publish: PublishToken}, {Name: "open"}, {Name: "own",
+	s := newLiveServer(t, push.Config{APIKey: "key", TokenSecret: testSecret,
+		Namespaces: []push.Namespace{{Name: "", Publish: push.PublishToken}, {Name: "open"}, {Name: "own",
 			SubscribeToken: true}}})
 	addr := s.redis(t)
 	p := dialRedis(t, addr)
@@ -151,9 +154,10 @@ func TestRedisDoorRights(t *testing.T) {
 // A client that authenticates again with a newer token of its user keeps its subscriptions until
 // that one expires, and has its rights. As another user it has nothing of the former one.
 func TestRedisAuthenticatesAgain(t *testing.T) {
-	clock := newFakeClock()
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Clock: clock, Namespaces: []Namespace{{},
-		{Name: "mine", SubscribeToken: true, Publish: PublishToken}}})
+	clock := pushtest.NewClock()
+	s := newLiveServer(t, push.Config{APIKey: "key", TokenSecret: testSecret, Clock: clock,
+		Namespaces: []push.Namespace{{},
+			{Name: "mine", SubscribeToken: true, Publish: push.PublishToken}}})
 	addr := s.redis(t)
 	token := func(user string, left time.Duration, caps string) string {
 		claims := jwt.MapClaims{"sub": user, "caps": json.RawMessage(caps)}
@@ -171,14 +175,17 @@ func TestRedisAuthenticatesAgain(t *testing.T) {
 	const expired = "-NOAUTH the token has expired: authenticate again with a new one\r\n"
 	p, q, r := dialRedis(t, addr), dialRedis(t, addr), dialRedis(t, addr)
 	r.ask("AUTH "+token("cy", 2*time.Second, all)+"\r\nPUBLISH mine:z x", "+OK\r\n:0\r\n")
-	s.cluster.refreshHere(operation{User: "cy", ExpireAt: clock.Now().Add(time.Hour).Unix()})
+	if count, err := s.Refresh(t.Context(), push.Target{User: "cy"}, push.RefreshOptions{
+		ExpireAt: clock.Now().Add(time.Hour).Unix()}); count != 1 || err != nil {
+		t.Errorf("%d were refreshed, %v", count, err)
+	}
 	p.ask("HELLO 3 AUTH x "+token("ann", 2*time.Second, all), "%7\r\n")
 	readUntil(t, p, "*0\r\n")
 	q.ask("AUTH "+token("ann", 2*time.Second, all), "+OK\r\n") // has no session, so that nothing ends it
 	p.ask("SUBSCRIBE mine:a", ">3\r\n$9\r\nsubscribe\r\n$6\r\nmine:a\r\n:1\r\n")
 	p.ask("AUTH "+token("ann", time.Hour, all), "+OK\r\n")
 	p.ask("MULTI", "+OK\r\n")
-	clock.advance(3 * time.Second)
+	clock.Advance(3 * time.Second)
 	q.ask("PUBLISH mine:a x", expired)
 	r.ask("PUBLISH mine:z x", ":0\r\n") // the API has prolonged it
 	q.ask("MULTI\r\nPING", expired+"+PONG\r\n")
@@ -211,14 +218,15 @@ func readUntil(t *testing.T, r io.Reader, end string) {
 // what it has after an error.
 func TestRedisSubscribesToAllOrNone(t *testing.T) {
 	asked := make(chan string, 10)
-	s := newLiveServer(t, Config{TokenSecret: testSecret, Limits: Limits{Channels: 5},
-		Namespaces: []Namespace{{}, {Name: "own", SubscribeToken: true}, {Name: "hook", SubscribeHook: true}},
-		Hooks: Hooks{Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
+	s := newLiveServer(t, push.Config{TokenSecret: testSecret, Limits: push.Limits{Channels: 5},
+		Namespaces: []push.Namespace{{}, {Name: "own", SubscribeToken: true}, {Name: "hook", SubscribeHook: true}},
+		Hooks: push.Hooks{Subscribe: func(_ context.Context, _ push.Caller,
+			r push.SubscribeRequest) (push.SubscribeAnswer, error) {
 			asked <- r.Channel
 			if r.Channel == "hook:no" {
-				return SubscribeAnswer{}, Error{Code: 1000, Message: "no"}
+				return push.SubscribeAnswer{}, push.Error{Code: 1000, Message: "no"}
 			}
-			return SubscribeAnswer{}, nil
+			return push.SubscribeAnswer{}, nil
 		}}})
 	addr := s.redis(t)
 	p := dialRedis(t, addr)
@@ -254,8 +262,9 @@ func TestRedisSubscribesToAllOrNone(t *testing.T) {
 // Transactions are those of Redis: what is wrong is refused when it comes, and then none of the
 // commands runs. The answers are those of redis-server 7.0.
 func TestRedisTransactions(t *testing.T) {
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Limits: Limits{Publication: 250_000, Batch: 1},
-		Namespaces: []Namespace{{}, {Name: "shut", Publish: PublishNobody}}})
+	s := newLiveServer(t, push.Config{APIKey: "key", TokenSecret: testSecret,
+		Limits:     push.Limits{Publication: 250_000, Batch: 1},
+		Namespaces: []push.Namespace{{}, {Name: "shut", Publish: push.PublishNobody}}})
 	addr := s.redis(t)
 	token := tokens(t, time.Now())["good"]
 	watcher, p := dialRedis(t, addr), dialRedis(t, addr)
@@ -344,7 +353,7 @@ func inBulks(lines string) string {
 func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
 	server := tokentest.NewKeyServer(t)
 	server.Set(500)
-	s := newLiveServer(t, Config{TokenKeysURL: server.URL})
+	s := newLiveServer(t, push.Config{TokenKeysURL: server.URL})
 	p := dialRedis(t, s.redis(t))
 	io.WriteString(p, "AUTH "+tokentest.SignNamed(t, jwt.SigningMethodEdDSA, tokentest.NewSigners().Ed25519, "o",
 		jwt.MapClaims{"sub": "a"})+"\r\n")
@@ -356,7 +365,7 @@ func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
 // The rate of a user's connections counts those of Redis, too. A new token of the same user is
 // none.
 func TestRedisDoorCountsUsers(t *testing.T) {
-	s := newLiveServer(t, Config{TokenSecret: testSecret, Rates: Rates{UserConnections: Rate{Count: 2,
+	s := newLiveServer(t, push.Config{TokenSecret: testSecret, Rates: push.Rates{UserConnections: push.Rate{Count: 2,
 		Per: time.Hour}}})
 	addr := s.redis(t)
 	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann"})
@@ -378,7 +387,7 @@ func TestRedisDoorCountsUsers(t *testing.T) {
 
 // Patterns are bounded, and so are the subscriptions of one client.
 func TestRedisDoorLimits(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Channels: 3}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Channels: 3}})
 	addr := s.redis(t)
 	p := dialRedis(t, addr)
 	p.ask("SUBSCRIBE a b c", strings.Join([]string{"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n",
@@ -390,7 +399,7 @@ func TestRedisDoorLimits(t *testing.T) {
 
 // A client of Redis that does not read is disconnected, as all others are.
 func TestRedisDoorSlow(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Queue: 256 << 10}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Queue: 256 << 10}})
 	addr := s.redis(t)
 	p := dialRedis(t, addr)
 	p.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n")
@@ -415,14 +424,15 @@ func TestRedisDoorSlow(t *testing.T) {
 
 // A hook's Disconnect is the answer to a command, and the end of the connection.
 func TestRedisDisconnectByHook(t *testing.T) {
-	ban := Disconnect{Code: 4501, Reason: "banned"}
-	s := newLiveServer(t, Config{APIKey: "key", Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}},
-		Hooks: Hooks{
-			Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
-				return SubscribeAnswer{}, ban
+	ban := push.Disconnect{Code: 4501, Reason: "banned"}
+	s := newLiveServer(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{{SubscribeHook: true,
+		PublishHook: true}},
+		Hooks: push.Hooks{
+			Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+				return push.SubscribeAnswer{}, ban
 			},
-			Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) {
-				return PublishAnswer{}, ban
+			Publish: func(context.Context, push.Caller, push.PublishRequest) (push.PublishAnswer, error) {
+				return push.PublishAnswer{}, ban
 			},
 		}})
 	addr := s.redis(t)
@@ -441,9 +451,10 @@ func TestRedisDisconnectByHook(t *testing.T) {
 
 // A channel that the token names is the client's, and no hook is asked about it.
 func TestRedisChannelsOfTheToken(t *testing.T) {
-	s := newLiveServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{SubscribeHook: true}},
-		Hooks: Hooks{Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
-			return SubscribeAnswer{}, ErrPermissionDenied
+	s := newLiveServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{SubscribeHook: true}},
+		Hooks: push.Hooks{Subscribe: func(_ context.Context, _ push.Caller,
+			r push.SubscribeRequest) (push.SubscribeAnswer, error) {
+			return push.SubscribeAnswer{}, push.ErrPermissionDenied
 		}}})
 	c := dialRedis(t, s.redis(t))
 	c.ask("AUTH "+sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -48,15 +49,15 @@ const psubscribed = "*3\r\n$10\r\npsubscribe\r\n$2\r\na*\r\n:1\r\n"
 
 // A publication that comes again under its id reaches a pattern once, as it reaches a channel.
 func TestPatternsGetAPublicationOnce(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	p := dialRedis(t, s.redis(t))
 	p.ask("PSUBSCRIBE a*", psubscribed)
 	for _, text := range []string{`"1"`, `"again"`} {
-		if _, err := s.publishAs(context.Background(), "a", Publication{ID: "x", Data: []byte(text)}); err != nil {
+		if _, err := s.publishAs(context.Background(), "a", push.Publication{ID: "x", Data: []byte(text)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.publishAs(context.Background(), "a", Publication{Data: []byte("2")}); err != nil {
+	if _, err := s.publishAs(context.Background(), "a", push.Publication{Data: []byte("2")}); err != nil {
 		t.Fatal(err)
 	}
 	p.ask("", pmessage(`"1"`)+pmessage("2"))
@@ -65,8 +66,8 @@ func TestPatternsGetAPublicationOnce(t *testing.T) {
 // Clients publish at the same time. A subscriber of a pattern gets everything once, and in the
 // order of a subscriber of the channel.
 func TestPatternsKeepTheOrder(t *testing.T) {
-	for _, rules := range []Namespace{{}, {HistorySize: 10, HistoryAge: time.Minute}} {
-		s := newLiveServer(t, Config{Namespaces: []Namespace{rules}})
+	for _, rules := range []push.Namespace{{}, {HistorySize: 10, HistoryAge: time.Minute}} {
+		s := newLiveServer(t, push.Config{Namespaces: []push.Namespace{rules}})
 		addr := s.redis(t)
 		plain, pattern := dialRedis(t, addr), dialRedis(t, addr)
 		plain.ask("SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
@@ -78,7 +79,7 @@ func TestPatternsKeepTheOrder(t *testing.T) {
 			all.Go(func() {
 				for j := range each {
 					if _, err := s.publishAs(context.Background(), "a",
-						Publication{Data: fmt.Appendf(nil, "%d", i*each+j)}); err != nil {
+						push.Publication{Data: fmt.Appendf(nil, "%d", i*each+j)}); err != nil {
 						t.Error(err)
 						return
 					}
@@ -101,7 +102,7 @@ func TestPatternsKeepTheOrder(t *testing.T) {
 // A client subscribes to a pattern and leaves it while others publish. The confirmation comes
 // before the first publication, and nothing comes after that of the end.
 func TestPatternsBeginAndEndInOrder(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	p := dialRedis(t, s.redis(t))
 	r := bufio.NewReader(p)
 	for range 50 {
@@ -109,7 +110,8 @@ func TestPatternsBeginAndEndInOrder(t *testing.T) {
 		for range 2 {
 			all.Go(func() {
 				for range 300 { // so few that the client's queue has room for all
-					if _, err := s.publishAs(context.Background(), "a", Publication{Data: []byte("1")}); err != nil {
+					if _, err := s.publishAs(context.Background(), "a",
+						push.Publication{Data: []byte("1")}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -135,7 +137,7 @@ type tappedBus struct {
 	taps atomic.Int32
 }
 
-func (b *tappedBus) Tap(f func(string, []Publication)) func() {
+func (b *tappedBus) Tap(f func(string, []push.Publication)) func() {
 	b.taps.Add(1)
 	stop := b.Bus.Tap(f)
 	return func() {
@@ -147,7 +149,7 @@ func (b *tappedBus) Tap(f func(string, []Publication)) func() {
 // A node taps its bus once while it has patterns, and not otherwise.
 func TestPatternsTapTheBus(t *testing.T) {
 	bus := &tappedBus{Bus: membus.New(membus.Config{})}
-	s := newLiveServer(t, Config{Bus: bus})
+	s := newLiveServer(t, push.Config{Bus: bus})
 	p := dialRedis(t, s.redis(t))
 	p.ask("PSUBSCRIBE a*", psubscribed)
 	p.ask("PSUBSCRIBE b*", strings.NewReplacer("a*", "b*", ":1", ":2").Replace(psubscribed))
@@ -166,14 +168,15 @@ func TestPatternsTapTheBus(t *testing.T) {
 func TestRedisClientThatHangsUp(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	users := make(chan string, 3)
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret,
-		Namespaces: []Namespace{{}, {Name: "ask", PublishHook: true}},
-		Hooks: Hooks{Publish: func(_ context.Context, c Caller, _ PublishRequest) (PublishAnswer, error) {
+	s := newLiveServer(t, push.Config{APIKey: "key", TokenSecret: testSecret,
+		Namespaces: []push.Namespace{{}, {Name: "ask", PublishHook: true}},
+		Hooks: push.Hooks{Publish: func(_ context.Context, c push.Caller, _ push.PublishRequest) (push.PublishAnswer,
+			error) {
 			if users <- c.User; len(users) == 1 {
 				close(begun)
 				<-goOn
 			}
-			return PublishAnswer{}, nil
+			return push.PublishAnswer{}, nil
 		}}})
 	p := dialRedis(t, s.redis(t))
 	p.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")

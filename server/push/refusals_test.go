@@ -1,17 +1,19 @@
-package push
+package push_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // Each way to be refused has its reason in the metrics, and one line with it and the address in the
 // log.
 func TestRefusalsOfRequests(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: testSecret, AllowedOrigins: []string{"example.com"},
-		Namespaces: []Namespace{{SubscribeToken: true}}})
+	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: testSecret, AllowedOrigins: []string{"example.com"},
+		Namespaces: []push.Namespace{{SubscribeToken: true}}})
 	signed := tokens(t, ts.clock.Now())
 	expired, valid := signed["expired"], signed["good"]
 	said := 0
@@ -28,7 +30,7 @@ func TestRefusalsOfRequests(t *testing.T) {
 		{"permission", "GET", "/events?channel=news&token=" + valid, nil},
 	} {
 		before := refusalCount(ts, tt.reason)
-		ts.clock.advance(time.Second)
+		ts.clock.Advance(time.Second)
 		ts.do(tt.method, tt.path, "{}", tt.header...)
 		if got := refusalCount(ts, tt.reason); got != before+1 {
 			t.Errorf("%s %s: %s counted %d times, want 1", tt.method, tt.path, tt.reason, got-before)

@@ -1,16 +1,18 @@
-package push
+package push_test
 
 import (
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // Requests of an emulated client come at the same time. Each is answered once, and what is left is
 // what the last one has asked for.
 func TestEmulationAtTheSameTime(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	c := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
 	session, node := emulatedIn(t, c.take())
 	const requests = 40
@@ -42,7 +44,7 @@ func TestEmulationAtTheSameTime(t *testing.T) {
 
 // What is published in front of an end reaches the client before the end, by every door.
 func TestEndBehindTheLastMessage(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	connect := `{"id":1,"connect":{"subs":{"a":{}}}}`
 	streams := map[string]*fakeStream{
 		"events":          ts.subscribe("channel=a"),
@@ -57,7 +59,7 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 	}
 	ts.do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
 	for _, s := range ts.hub.Sessions() {
-		s.Disconnect(Disconnect{Code: 4000, Reason: "over"})
+		s.Disconnect(push.Disconnect{Code: 4000, Reason: "over"})
 	}
 	for name, s := range streams {
 		got := s.take()
@@ -71,7 +73,7 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 // In RESP3 messages come between replies, never inside of one: not inside of EXEC's, which has the
 // replies of the publications that cause them. CLIENT REPLY OFF does not stop them.
 func TestRedisMessagesBesideReplies(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	p := dialRedis(t, s.redis(t))
 	p.ask("HELLO 3", "%7\r\n")
 	readUntil(t, p, "*0\r\n")
@@ -84,7 +86,7 @@ func TestRedisMessagesBesideReplies(t *testing.T) {
 
 // A pattern that costs as much as all names together is refused, where there is no other bound.
 func TestRedisPatternsAreBounded(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	p := dialRedis(t, s.redis(t))
 	long := "*[" + strings.Repeat("z", 20_000) + "]"
 	p.ask("PUBSUB CHANNELS "+long, "-ERR the pattern is longer than the name of a channel may be\r\n")

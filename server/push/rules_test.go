@@ -1,13 +1,15 @@
-package push
+package push_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // A stream of events continues where it was interrupted, or reports a gap.
 func TestEventsRecover(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 3, Recovery: true}}})
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}})
 	first := ts.subscribe("channel=news")
 	head, id, found := strings.Cut(strings.TrimSuffix(first.take(), "\n\n"), "\n\nid: ")
 	epoch, zero, _ := strings.Cut(id, ":")
@@ -49,7 +51,7 @@ func TestEventsRecover(t *testing.T) {
 }
 
 func TestAPI(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true, Presence: true},
+	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true, Presence: true},
 		{Name: "bare"}}, Version: "v"})
 	stream := ts.subscribe("channel=news")
 	client := ts.hub.Sessions()[0].ID()
@@ -105,5 +107,5 @@ func TestAPI(t *testing.T) {
 func (f *fakeTransport) asks(t *testing.T, what, command, answer string) {
 	t.Helper()
 	f.frame([]byte(command))
-	f.want(t, what, answer)
+	f.Want(t, what, answer)
 }

@@ -168,8 +168,9 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 	s.hub, err = hub.New(hub.Config{
 		Bus: c.Bus, OwnsBus: own, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
-		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
-		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
+		Timing: c.Timing, Forms: hub.FormsOf(c.Doors), Hooks: c.Hooks, RPC: c.RPC, Message: c.Message,
+		Version: c.Version, Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger,
+		Console: !c.DisableConsole,
 	})
 	if err != nil {
 		if own {

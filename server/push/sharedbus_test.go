@@ -1,6 +1,10 @@
-package push
+package push_test
 
 import (
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+
 	"context"
 	"errors"
 	"strings"
@@ -14,9 +18,9 @@ import (
 // on it, and the other one goes on. A server that has made its bus closes it.
 func TestServersThatShareABus(t *testing.T) {
 	counting := newCountingBus()
-	config := func(node string) Config {
-		return Config{Bus: counting, Node: node, Doors: testDoors(MercureConfig{Subscriptions: true}),
-			Namespaces: []Namespace{{HistorySize: 3, Recovery: true}}}
+	config := func(node string) push.Config {
+		return push.Config{Bus: counting, Node: node, Doors: testDoors(mercure.Config{Subscriptions: true}),
+			Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}}
 	}
 	stays, goes := newTestServer(t, config("stays")), newTestServer(t, config("goes"))
 	stream := stays.subscribe("channel=news")
@@ -46,7 +50,7 @@ func TestServersThatShareABus(t *testing.T) {
 	if w := stays.do("GET", subscriptionsPath, ""); strings.Count(w.Body.String(), `"topic":"a"`) != 1 {
 		t.Errorf("subscriptions: %d %s", w.Code, w.Body)
 	}
-	if err := goes.Publish(t.Context(), "news", []byte("1")); !errors.Is(err, ErrDraining) {
+	if err := goes.Publish(t.Context(), "news", []byte("1")); !errors.Is(err, push.ErrDraining) {
 		t.Errorf("publishing by the server that has shut down: %v", err)
 	}
 	if err := stays.Publish(t.Context(), "news", []byte(`"on"`)); err != nil {
@@ -59,23 +63,24 @@ func TestServersThatShareABus(t *testing.T) {
 		t.Errorf("Shutdown again: %v", err)
 	}
 
-	own := newTestServer(t, Config{})
+	own := newTestServer(t, push.Config{})
 	if err := own.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := own.Config().Bus.Publish(t.Context(), bus.Topic{Name: "news"}, Publication{}); err != bus.ErrClosed {
+	if _, err := own.Config().Bus.Publish(t.Context(), bus.Topic{Name: "news"},
+		push.Publication{}); err != bus.ErrClosed {
 		t.Errorf("publishing to the own bus of a server that has shut down: %v", err)
 	}
 }
 
 // New leaves a bus open that is not its own, also if it fails.
 func TestNewThatFailsLeavesTheBus(t *testing.T) {
-	shared := membus.New(membus.Config{Clock: newFakeClock()})
+	shared := membus.New(membus.Config{Clock: pushtest.NewClock()})
 	defer shared.Close()
-	if _, err := New(Config{Bus: shared, Rates: Rates{UserCommands: Rate{Count: -1}}}); err == nil {
+	if _, err := push.New(push.Config{Bus: shared, Rates: push.Rates{UserCommands: push.Rate{Count: -1}}}); err == nil {
 		t.Fatal("the rates were accepted")
 	}
-	if _, err := shared.Publish(context.Background(), bus.Topic{Name: "news"}, Publication{}); err != nil {
+	if _, err := shared.Publish(context.Background(), bus.Topic{Name: "news"}, push.Publication{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -83,13 +85,13 @@ func (f *simFollower) disturb(chance int) {
 // followInSimulation publishes while clients lose connections, stop reading and are disconnected as
 // slow. The bus delivers late and loses publications.
 func followInSimulation(t *testing.T, seed uint64) uint64 {
-	bus := new(lateBus)
-	s := simulate(t, seed, sim.Options{}, Config{
-		Namespaces: []Namespace{{HistorySize: 1000, HistoryAge: time.Hour, Recovery: true}},
-		Timing:     Timing{Ping: time.Hour, Connect: time.Hour}, Limits: Limits{Queue: 64 << 10},
+	bus := new(pushtest.LateBus)
+	s := simulate(t, seed, sim.Options{}, push.Config{
+		Namespaces: []push.Namespace{{HistorySize: 1000, HistoryAge: time.Hour, Recovery: true}},
+		Timing:     push.Timing{Ping: time.Hour, Connect: time.Hour}, Limits: push.Limits{Queue: 64 << 10},
 		Bus: bus,
 	})
-	bus.Bus = membus.New(membus.Config{Clock: s.clock, Random: seeded()})
+	bus.Bus = membus.New(membus.Config{Clock: s.clock, Random: pushtest.Seeded()})
 	random := rand.New(rand.NewPCG(seed, 2))
 	clients := make([]*simFollower, 4)
 	for i := range clients {
@@ -101,28 +103,29 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		for range random.IntN(4) {
 			published++
 			text := strconv.Itoa(published)
-			if _, err := s.server.publishAs(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
+			p := push.Publication{Data: []byte(text)}
+			if _, err := s.hub.Publish(t.Context(), "news", p, false, false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		n := random.IntN(len(bus.held) + 1)
+		n := random.IntN(bus.Held() + 1)
 		lose := 0
 		if n > 1 && random.IntN(40) == 0 {
 			lose = 1
 		}
-		bus.deliver(n, lose)
+		bus.Deliver(n, lose)
 		for _, f := range clients {
 			f.disturb(random.IntN(60))
 		}
 		s.RunFor(time.Duration(random.IntN(40)) * time.Millisecond)
 		if random.IntN(10) == 0 {
-			s.clock.advance(simulatedStep)
+			s.clock.Advance(simulatedStep)
 		}
 		for _, f := range clients {
 			f.step(t)
 		}
 	}
-	bus.deliver(len(bus.held), 0)
+	bus.Deliver(bus.Held(), 0)
 	for range 400 {
 		done := true
 		for _, f := range clients {
@@ -167,9 +170,11 @@ func TestFollowInSimulation(t *testing.T) {
 }
 
 // lines parses the lines of a frame.
-func lines(t *testing.T, payload string) []said {
+func lines(t *testing.T, payload string) []heard {
 	t.Helper()
 	f := new(fakeTransport)
-	f.sent = strings.Split(payload, "\n")
+	for line := range strings.SplitSeq(payload, "\n") {
+		_ = f.Receive([]byte(line)) // it has room
+	}
 	return f.said(t)
 }

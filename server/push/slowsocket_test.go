@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bufio"
@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 // A client that stops reading is disconnected. When it reads again, it gets everything that was
@@ -20,7 +23,7 @@ import (
 // everything, and the server queues no more than the limit.
 func TestSlowConsumerLearnsWhy(t *testing.T) {
 	const limit, size = 256 << 10, 50 << 10
-	s := newLiveServer(t, Config{Limits: Limits{Queue: limit}, Timing: Timing{Close: time.Minute}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Queue: limit}, Timing: push.Timing{Close: time.Minute}})
 	quick := s.subscribe()
 	slow, client := s.subscribeNarrow()
 	padding := strings.Repeat("x", size)
@@ -34,7 +37,7 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 			t.Fatalf("publication %d: the quick client received %.60q", published, p)
 		}
 		// The engine may count bytes that the quick client has received for a moment longer.
-		waitFor(t, "no more than the limit to be queued, with the headers of frames",
+		pushtest.WaitFor(t, "no more than the limit to be queued, with the headers of frames",
 			func() bool { return s.queuedForAll() <= limit+64 })
 		if t.Failed() {
 			return

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bufio"
@@ -16,29 +16,36 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+	"github.com/myriad-go/myriad/server/push/hub"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/web"
 )
 
 // A liveServer is a Server on real sockets.
 type liveServer struct {
-	*Server
-	t    *testing.T
-	addr string
-	log  *syncBuffer
+	*push.Server
+	hub     *hub.Hub
+	handler http.Handler // of all requests: the Server, or what the test has put around it
+	t       *testing.T
+	addr    string
+	log     *pushtest.Log
 
 	engine *myriad.Engine
 }
 
-func newLiveServer(t *testing.T, c Config) *liveServer {
+func newLiveServer(t *testing.T, c push.Config) *liveServer {
 	t.Helper()
 	buf.CheckLeaks(t)
 	if c.Timing.Ping == 0 {
 		c.Timing.Ping = time.Hour // these tests expect no ping
 	}
-	log := new(syncBuffer)
+	log := new(pushtest.Log)
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	// After LingerBytes a refused client has only half a second to read the answer, so the limit is
 	// high.
@@ -47,13 +54,17 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 		t.Fatal(err)
 	}
 	if c.Doors == nil {
-		c.Doors = testDoors(MercureConfig{})
+		c.Doors = testDoors(mercure.Config{})
 	}
-	s, err := New(c)
+	seam := new(seamDoor)
+	c.Doors = append(c.Doors, seam)
+	s, err := push.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &web.Server{Handler: s, Engine: engine}
+	live := &liveServer{Server: s, hub: seam.Hub, handler: s, t: t, log: log, engine: engine}
+	h := &web.Server{Engine: engine,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { live.handler.ServeHTTP(w, r) })}
 	listener, err := h.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +88,13 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 			t.Errorf("engine: %v", err)
 		}
 	})
-	return &liveServer{s, t, listener.Addr().String(), log, engine}
+	live.addr = listener.Addr().String()
+	return live
+}
+
+// publishAs publishes p, whose fields a program cannot all set.
+func (s *liveServer) publishAs(ctx context.Context, channel string, p push.Publication) (push.Position, error) {
+	return s.hub.Publish(ctx, channel, p, false, false)
 }
 
 // A rawClient reads and writes raw bytes, without a goroutine.
@@ -201,7 +218,7 @@ func busy() int {
 // Every subscriber receives every broadcast, complete and in order. The server has no goroutine per
 // subscriber.
 func TestSubscribersOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	before := busy()
 	const each, broadcasts = 150, 20
 	var sockets, streams []*rawClient
@@ -213,8 +230,8 @@ func TestSubscribersOverSockets(t *testing.T) {
 		}
 		streams = append(streams, c)
 	}
-	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2*each })
-	waitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each),
+	pushtest.WaitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2*each })
+	pushtest.WaitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each),
 		func() bool { return busy() <= before+45 })
 	for i := range broadcasts {
 		s.publish(fmt.Sprintf(`{"n":%d}`, i))
@@ -242,14 +259,15 @@ func TestSubscribersOverSockets(t *testing.T) {
 
 // A subscriber that never reads is disconnected. The others receive everything meanwhile.
 func TestSlowConsumerOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Queue: 256 << 10}, Timing: Timing{Close: 200 * time.Millisecond}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Queue: 256 << 10},
+		Timing: push.Timing{Close: 200 * time.Millisecond}})
 	slowSocket, quick := s.subscribe(), s.subscribe()
 	slowStream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	slowStream.head()
 	for _, c := range []*rawClient{slowSocket, slowStream} {
 		c.Conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}
-	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 3 })
+	pushtest.WaitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 3 })
 	data := `"` + strings.Repeat("x", 100<<10) + `"`
 	for i := 0; s.Figures(0).SlowDisconnects < 2; i++ {
 		if i == 1000 {
@@ -260,7 +278,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 			t.Fatalf("broadcast %d: %d bytes", i, len(p))
 		}
 	}
-	waitFor(t, "the slow clients to be disconnected", func() bool { return s.Figures(0).Connections == 1 })
+	pushtest.WaitFor(t, "the slow clients to be disconnected", func() bool { return s.Figures(0).Connections == 1 })
 	for _, want := range []string{"disconnected a slow client", "channel=news", "limit_bytes=262144"} {
 		if strings.Count(s.log.String(), want) != 2 {
 			t.Errorf("the log says %q %d times, want 2:\n%s", want, strings.Count(s.log.String(), want), s.log)
@@ -275,11 +293,11 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 // At shutdown, clients get what was queued, and then a close with its code, or the end of the
 // stream.
 func TestShutdownOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	socket := s.subscribe()
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	stream.head()
-	waitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2 })
+	pushtest.WaitFor(t, "all clients to connect", func() bool { return s.Figures(0).Connections == 2 })
 	s.publish(`"last"`)
 	done := make(chan error, 1)
 	go func() {
@@ -318,7 +336,7 @@ func TestShutdownOverSockets(t *testing.T) {
 // A client can put bytes that are not UTF-8 into binary frames and requests. The server must not
 // copy them into text frames: clients that receive them fail their connections (RFC 6455 §8.1).
 func TestOnlyUTF8IsSpread(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	other, c := s.subscribe(), s.dial(upgradeRequest)
 	c.head()
 	for _, tt := range []struct{ command, want string }{
@@ -351,7 +369,7 @@ func TestOnlyUTF8IsSpread(t *testing.T) {
 
 // A publisher whose body is far too long is refused while it still sends, and receives the reason.
 func TestTooLargeOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{})
+	s := newLiveServer(t, push.Config{})
 	body := `{"channel":"news","data":"` + strings.Repeat("x", 5<<20) + `"}`
 	client := &http.Client{Transport: new(http.Transport)}
 	defer client.CloseIdleConnections()
@@ -376,7 +394,7 @@ func TestTooLargeOverSockets(t *testing.T) {
 
 // Input that is not the protocol is refused with a clear answer.
 func TestGarbageOverSockets(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Frame: 1000}})
+	s := newLiveServer(t, push.Config{Limits: push.Limits{Frame: 1000}})
 	for _, tt := range []struct {
 		name, frame, want string
 	}{

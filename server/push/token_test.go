@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"strings"
@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // So may one for /events.
 func TestTokenOfManyYearsForEvents(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	for _, exp := range []int64{9223372036, 9223372037, 253402300799, 1 << 53} {
 		stream := ts.subscribe("channel=news&token=" + sign(t, jwt.SigningMethodHS256, []byte(testSecret),
 			jwt.MapClaims{"sub": "ann", "exp": exp}))
-		ts.clock.advance(100 * time.Second)
+		ts.clock.Advance(100 * time.Second)
 		if stream.isClosed() {
 			t.Errorf("until %d: the stream was closed", exp)
 		}
@@ -26,7 +27,7 @@ func TestTokenOfManyYearsForEvents(t *testing.T) {
 func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 	keys, server := tokentest.NewSigners(), tokentest.NewKeyServer(t)
 	server.Set(500)
-	ts := newTestServer(t, Config{TokenKeysURL: server.URL})
+	ts := newTestServer(t, push.Config{TokenKeysURL: server.URL})
 	token := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann"})
 	for _, path := range []string{"/events?channel=a&token=", mercurePath + "?topic=a&authorization="} {
 		if w := ts.do("GET", path+token, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
@@ -52,7 +53,7 @@ func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 
 // The answer to an SSE subscriber names the claim.
 func TestEventsTellTheClaim(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"a\n"}}
 	w := ts.do("GET", "/events?channel=news&token="+sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims), "")
 	if w.Code != 401 || !strings.Contains(w.Body.String(),

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"maps"
@@ -7,15 +7,17 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 )
 
 func TestExplainToken(t *testing.T) {
-	clock := newFakeClock()
-	config := Config{TokenSecret: testSecret, TokenIssuer: "me", Clock: clock, Namespaces: []Namespace{
-		{}, {Name: "t", SubscribeToken: true, Publish: PublishToken}, {Name: "u", UserLimited: true},
+	clock := pushtest.NewClock()
+	config := push.Config{TokenSecret: testSecret, TokenIssuer: "me", Clock: clock, Namespaces: []push.Namespace{
+		{}, {Name: "t", SubscribeToken: true, Publish: push.PublishToken}, {Name: "u", UserLimited: true},
 		{Name: "h", SubscribeHook: true, PublishHook: true}, {Name: "r", ChannelRegex: "^[0-9]+$",
-			Publish: PublishNobody},
-		{Name: "s", Publish: PublishSubscribers},
+			Publish: push.PublishNobody},
+		{Name: "s", Publish: push.PublishSubscribers},
 	}}
 	const yes = "yes: every client may"
 	for _, tt := range []struct {
@@ -62,7 +64,7 @@ func TestExplainToken(t *testing.T) {
 		{"of another type", jwt.MapClaims{"sub": 42}, nil, nil, "not of the types"},
 	} {
 		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), tt.claims)
-		e, err := ExplainToken(t.Context(), config, token, slices.Collect(maps.Keys(tt.channels))...)
+		e, err := push.ExplainToken(t.Context(), config, token, slices.Collect(maps.Keys(tt.channels))...)
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
 		}
@@ -70,7 +72,7 @@ func TestExplainToken(t *testing.T) {
 	}
 }
 
-func wantExplained(t *testing.T, name string, e TokenExplanation, notes map[string]string,
+func wantExplained(t *testing.T, name string, e push.TokenExplanation, notes map[string]string,
 	channels map[string][2]string) {
 	t.Helper()
 	said := map[string]string{}
@@ -95,10 +97,12 @@ func wantExplained(t *testing.T, name string, e TokenExplanation, notes map[stri
 
 // What a token is said to allow is what the server allows.
 func TestExplanationsHold(t *testing.T) {
-	rules := []Namespace{{}, {Name: "t", SubscribeToken: true, Publish: PublishToken}, {Name: "u", UserLimited: true},
-		{Name: "r", ChannelRegex: "^[0-9]+$", Publish: PublishNobody}, {Name: "s", Publish: PublishSubscribers},
-		{Name: "ut", UserLimited: true, SubscribeToken: true, Publish: PublishSubscribers}}
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: rules})
+	rules := []push.Namespace{{}, {Name: "t", SubscribeToken: true, Publish: push.PublishToken}, {Name: "u",
+		UserLimited: true},
+		{Name: "r", ChannelRegex: "^[0-9]+$", Publish: push.PublishNobody}, {Name: "s",
+			Publish: push.PublishSubscribers},
+		{Name: "ut", UserLimited: true, SubscribeToken: true, Publish: push.PublishSubscribers}}
+	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: rules})
 	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": caps(
 		capOf("wildcard", []string{"sub", "pub"}, "t:x*"), capOf("", []string{"pub"}, "r:1", "ut:1"))}
 	c := ts.client(given)
@@ -110,9 +114,9 @@ func TestExplanationsHold(t *testing.T) {
 	}
 	for _, note := range e.Channels {
 		c.frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
-		publish := !strings.Contains(strings.Join(c.take(), ""), `"error"`)
+		publish := !strings.Contains(strings.Join(c.Take(), ""), `"error"`)
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
-		answer := strings.Join(c.take(), "")
+		answer := strings.Join(c.Take(), "")
 		subscribe := !strings.Contains(answer, `"error"`) || strings.Contains(answer, `"code":105`)
 		// t:mine is subscribed from the start
 		if subscribe != strings.HasPrefix(note.Subscribe, "yes") || publish != strings.HasPrefix(note.Publish,

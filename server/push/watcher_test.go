@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -15,14 +17,14 @@ import (
 // clients and counters.
 func TestWatchersAreInvisible(t *testing.T) {
 	counting := newCountingBus()
-	ts := newTestServer(t, Config{Bus: counting, Namespaces: []Namespace{{Presence: true, JoinLeave: true,
+	ts := newTestServer(t, push.Config{Bus: counting, Namespaces: []push.Namespace{{Presence: true, JoinLeave: true,
 		HistorySize: 5,
 		Recovery:    true}}})
 	client := new(fakeTransport)
 	client.s = ts.hub.Start(client, jsonForm, nil)
 	t.Cleanup(client.hangUp)
 	client.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
-	client.take()
+	client.Take()
 	if w := ts.do("GET", "/console/events?channel=news&channel=only-watched", ""); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
 	}
@@ -35,7 +37,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	if got := watcher.take(); !strings.Contains(got, "event: news\ndata: 1\n") {
 		t.Errorf("the watcher received %q", got)
 	}
-	if got := strings.Join(client.take(), ""); strings.Contains(got, "join") {
+	if got := strings.Join(client.Take(), ""); strings.Contains(got, "join") {
 		t.Errorf("a client receives a notice of the watcher: %s", got)
 	}
 	id := client.s.ID()
@@ -74,15 +76,15 @@ func TestWatchersAreInvisible(t *testing.T) {
 			t.Errorf("disconnecting a watcher by its id: %s", got)
 		}
 	}
-	watcher.Close(Disconnect{Code: 3000, Reason: "connection closed"})
+	watcher.Close(push.Disconnect{Code: 3000, Reason: "connection closed"})
 	client.hangUp()
-	waitFor(t, "the watcher to end", func() bool { return len(ts.hub.Sessions()) == 0 })
-	waitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
+	pushtest.WaitFor(t, "the watcher to end", func() bool { return len(ts.hub.Sessions()) == 0 })
+	pushtest.WaitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
 }
 
 // Shutdown waits for the streams of watchers, too.
 func TestShutdownEndsWatchers(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := newTestServer(t, push.Config{})
 	ts.do("GET", "/console/events?channel=news", "")
 	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.hub.Sessions()) != 0 {
 		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.streams[0].isClosed(),
@@ -92,8 +94,8 @@ func TestShutdownEndsWatchers(t *testing.T) {
 
 // Under each slow policy, and for members that are ahead, watchers are not counted.
 func TestWatchersAmongSlowMembers(t *testing.T) {
-	for _, slow := range []SlowPolicy{SlowDisconnect, SlowDropOldest, SlowLatestOnly} {
-		ts := newTestServer(t, Config{Namespaces: []Namespace{{Slow: slow}}})
+	for _, slow := range []push.SlowPolicy{push.SlowDisconnect, push.SlowDropOldest, push.SlowLatestOnly} {
+		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Slow: slow}}})
 		ts.do("GET", "/console/events?channel=news", "")
 		ts.subscribe("channel=news")
 		for range 3 {
@@ -112,7 +114,7 @@ type countingBus struct {
 }
 
 func newCountingBus() *countingBus {
-	return &countingBus{Bus: membus.New(membus.Config{Clock: newFakeClock()})}
+	return &countingBus{Bus: membus.New(membus.Config{Clock: pushtest.NewClock()})}
 }
 
 func (b *countingBus) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {
