@@ -35,7 +35,7 @@ type rpcReply struct {
 
 // rpc makes a call with the bytes of a request's body.
 func (ts *testServer) rpc(method string, body io.Reader, fields ...string) rpcReply {
-	ts.t.Helper()
+	ts.T.Helper()
 	r := httptest.NewRequest("POST", rpcService+method, body)
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
 	r.Header.Set("Content-Type", "application/grpc")
@@ -48,16 +48,16 @@ func (ts *testServer) rpc(method string, body io.Reader, fields ...string) rpcRe
 	message, err := url.PathUnescape(answer.Trailer.Get("Grpc-Message"))
 	reply := rpcReply{answer.Trailer.Get("Grpc-Status"), message, w.Body.Bytes(), answer.Header, answer.Trailer}
 	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/grpc" || err != nil {
-		ts.t.Errorf("%s: status %d, header %v, %v", method, answer.StatusCode, answer.Header, err)
+		ts.T.Errorf("%s: status %d, header %v, %v", method, answer.StatusCode, answer.Header, err)
 	}
 	if reply.status == "0" {
 		if len(reply.body) < rpcPrefix || reply.body[0] != 0 ||
 			int(binary.BigEndian.Uint32(reply.body[1:])) != len(reply.body)-rpcPrefix {
-			ts.t.Fatalf("%s: the body is %x", method, reply.body)
+			ts.T.Fatalf("%s: the body is %x", method, reply.body)
 		}
 		reply.body = reply.body[rpcPrefix:]
 	} else if len(reply.body) > 0 {
-		ts.t.Errorf("%s: a message %x with the status %s", method, reply.body, reply.status)
+		ts.T.Errorf("%s: a message %x with the status %s", method, reply.body, reply.status)
 	}
 	return reply
 }
@@ -69,7 +69,7 @@ type rpcClient struct {
 }
 
 func newRPCClient(ts *testServer) rpcClient {
-	return rpcClient{ts, prototest.Messages(ts.t, centrifuge.APIDefinitions)}
+	return rpcClient{ts, prototest.Messages(ts.T, centrifuge.APIDefinitions)}
 }
 
 func (c rpcClient) messageOf(method, kind string) protoreflect.MessageDescriptor {
@@ -91,10 +91,10 @@ func (c rpcClient) encode(method, request string) ([]byte, error) {
 
 // call returns the reply to a request. If the status is another one than OK, it returns that.
 func (c rpcClient) call(method, request string, fields ...string) string {
-	c.t.Helper()
+	c.T.Helper()
 	p, err := c.encode(method, request)
 	if err != nil {
-		c.t.Fatalf("%s %s: %v", method, request, err)
+		c.T.Fatalf("%s %s: %v", method, request, err)
 	}
 	reply := c.rpc(method, bytes.NewReader(rpcFrame(p)), fields...)
 	if reply.status != "0" {
@@ -102,7 +102,7 @@ func (c rpcClient) call(method, request string, fields ...string) string {
 	}
 	m := dynamicpb.NewMessage(c.messageOf(method, "Response"))
 	if err := proto.Unmarshal(reply.body, m); err != nil || len(m.GetUnknown()) > 0 {
-		c.t.Fatalf("%s %s: %x, %v", method, request, reply.body, err)
+		c.T.Fatalf("%s %s: %x, %v", method, request, reply.body, err)
 	}
 	text, err := json.Marshal(prototest.Object(m, func(name string, p []byte) (string, any) {
 		if !json.Valid(p) {
@@ -111,7 +111,7 @@ func (c rpcClient) call(method, request string, fields ...string) string {
 		return name, json.RawMessage(p)
 	}))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return string(text)
 }
@@ -177,7 +177,7 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 			continue // Protobuf has no such request
 		}
 		called[r.method]++
-		w := overHTTP.do("POST", "/api/"+r.method, overHTTP.body(r))
+		w := overHTTP.Do("POST", "/api/"+r.method, overHTTP.body(r))
 		got := overRPC.shown.Replace(c.call(method, overRPC.body(r)))
 		want := overHTTP.shown.Replace(w.Body.String())
 		if countedOnly.MatchString(want) {
@@ -249,8 +249,8 @@ func TestRPCHasEveryMethod(t *testing.T) {
 func TestRPCData(t *testing.T) {
 	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9}}})
 	c := newRPCClient(ts)
-	stream := ts.subscribe("channel=news")
-	stream.take()
+	stream := ts.Events("channel=news")
+	stream.Take()
 	for _, data := range []string{`{"a": 1}`, `"é"`, "plain text", "\x00\xff", "1"} {
 		request := dynamicpb.NewMessage(c.types.ByName("PublishRequest"))
 		request.Set(request.Descriptor().Fields().ByName("channel"), protoreflect.ValueOfString("news"))
@@ -264,7 +264,7 @@ func TestRPCData(t *testing.T) {
 		}
 	}
 	want := "data: {\"a\": 1}\n\ndata: \"é\"\n\ndata: \"cGxhaW4gdGV4dA==\"\n\ndata: \"AP8=\"\n\ndata: 1\n\n"
-	if got := withoutIDs(stream.take()); got != want {
+	if got := withoutIDs(stream.Take()); got != want {
 		t.Errorf("subscribers get %q, want %q", got, want)
 	}
 	reply := ts.rpc("History", bytes.NewReader(rpcFrame([]byte("\x0a\x04news\x10\x09"))))
@@ -273,7 +273,7 @@ func TestRPCData(t *testing.T) {
 			t.Errorf("the history %q has no %q", reply.body, data)
 		}
 	}
-	byHTTP := ts.call("history", `{"channel":"news","limit":9}`)
+	byHTTP := ts.Call("history", `{"channel":"news","limit":9}`)
 	if !strings.Contains(byHTTP, `{"data":{"a": 1},"offset":1}`) {
 		t.Errorf("by HTTP the history is %s", byHTTP)
 	}
@@ -440,7 +440,7 @@ func TestRPCTimeout(t *testing.T) {
 			replies <- ts.rpc("Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
 		}()
 		<-bus.waits
-		ts.clock.Advance(tt.advance)
+		ts.Clock.Advance(tt.advance)
 		if reply := <-replies; reply.status != tt.status {
 			t.Errorf("%s: %v, want %s", tt.timeout, reply, tt.status)
 		}
@@ -486,7 +486,7 @@ type apiMethod struct {
 
 // apiMethods are those that the API's own description has, without batch.
 func (ts *testServer) apiMethods() (list []apiMethod) {
-	ts.t.Helper()
+	ts.T.Helper()
 	var document struct {
 		Paths map[string]struct {
 			Post struct {
@@ -498,8 +498,8 @@ func (ts *testServer) apiMethods() (list []apiMethod) {
 			}
 		}
 	}
-	if err := json.Unmarshal(ts.do("GET", "/api/openapi.json", "").Body.Bytes(), &document); err != nil {
-		ts.t.Fatal(err)
+	if err := json.Unmarshal(ts.Do("GET", "/api/openapi.json", "").Body.Bytes(), &document); err != nil {
+		ts.T.Fatal(err)
 	}
 	for path, item := range document.Paths {
 		if name := strings.TrimPrefix(path, "/api/"); name != "batch" {
@@ -508,7 +508,7 @@ func (ts *testServer) apiMethods() (list []apiMethod) {
 		}
 	}
 	if len(list) != 13 {
-		ts.t.Fatalf("the API describes %d methods", len(list))
+		ts.T.Fatalf("the API describes %d methods", len(list))
 	}
 	return list
 }

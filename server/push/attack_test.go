@@ -16,8 +16,8 @@ import (
 func TestAttackEmulationSecrets(t *testing.T) {
 	ts := newTestServer(t, push.Config{})
 	for range 20 {
-		c := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
-		session, node := emulatedIn(t, c.take())
+		c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
+		session, node := emulatedIn(t, c.Take())
 		guess := []byte(session)
 		guess[len(guess)-1] ^= 1
 		if code := ts.emulate(string(guess), node, `{"id":2,"ping":{}}`); code != 404 {

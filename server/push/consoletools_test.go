@@ -23,7 +23,7 @@ func TestConsoleShowsNamespaces(t *testing.T) {
 		Namespaces        []shownNamespace
 		DenyClientPublish bool `json:"deny_client_publish"`
 	}
-	w := ts.do("GET", "/console/namespaces", "", "X-API-Key", "key")
+	w := ts.Do("GET", "/console/namespaces", "", "X-API-Key", "key")
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Fatal(err, w.Body)
 	}
@@ -43,13 +43,13 @@ func TestConsoleExplainsTokens(t *testing.T) {
 		Namespaces: []push.Namespace{{Name: "p", SubscribeToken: true, Publish: push.PublishNobody}}})
 	ask := func(body string) (e explainedToken, status int) {
 		t.Helper()
-		w := ts.do("POST", "/console/token", body, "X-API-Key", "key")
+		w := ts.Do("POST", "/console/token", body, "X-API-Key", "key")
 		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil && w.Code == 200 {
 			t.Fatal(err, w.Body)
 		}
 		return e, w.Code
 	}
-	claims := jwt.MapClaims{"sub": "<img>", "iss": "me", "exp": ts.clock.Now().Add(time.Hour).Unix(),
+	claims := jwt.MapClaims{"sub": "<img>", "iss": "me", "exp": ts.Clock.Now().Add(time.Hour).Unix(),
 		"channels": []string{"p:1"}}
 	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
 	e, _ := ask(`{"token":"` + good + `","channels":["p:1","p:2","news"]}`)
@@ -75,11 +75,11 @@ func TestConsoleExplainsTokens(t *testing.T) {
 			t.Errorf("%.20s: %d, want %d", body, status, want)
 		}
 	}
-	if w := ts.do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 401 {
+	if w := ts.Do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 401 {
 		t.Errorf("without the key: %d", w.Code)
 	}
 	open := newTestServer(t, push.Config{})
-	if w := open.do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 200 ||
+	if w := open.Do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 200 ||
 		!strings.Contains(w.Body.String(), "no secret and no key") {
 		t.Errorf("in a server without tokens: %d %s", w.Code, w.Body)
 	}
@@ -96,7 +96,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 	}
 	show := func(after uint64) (s shown) {
 		t.Helper()
-		w := ts.do("GET", fmt.Sprintf("/console/refusals?after=%d", after), "", "X-API-Key", "key")
+		w := ts.Do("GET", fmt.Sprintf("/console/refusals?after=%d", after), "", "X-API-Key", "key")
 		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil {
 			t.Fatal(err, w.Body)
 		}
@@ -105,9 +105,9 @@ func TestConsoleShowsRefusals(t *testing.T) {
 	if s := show(0); len(s.Refusals) != 0 || s.Refusals == nil || s.Last != 0 {
 		t.Errorf("at first: %+v", s)
 	}
-	c := ts.client(jwt.MapClaims{"sub": "ann"})
-	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	c.frame([]byte(`{"id":3,"subscribe":{"channel":"other","token":"x"}}`))
+	c := ts.Client(jwt.MapClaims{"sub": "ann"})
+	c.Frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	c.Frame([]byte(`{"id":3,"subscribe":{"channel":"other","token":"x"}}`))
 	s := show(0)
 	if len(s.Refusals) != 2 || s.Last != 2 || s.Counts["permission"] != 2 || s.Counts["rate"] != 0 {
 		t.Fatalf("%+v", s)
@@ -115,7 +115,7 @@ func TestConsoleShowsRefusals(t *testing.T) {
 	for i, want := range []string{`subscribe "other": push: error 103: permission denied: push: invalid token`,
 		`subscribe "news": push: error 103: permission denied: the rule subscribe-token wants a token`} {
 		if one := s.Refusals[i]; one.Reason != "permission" || one.Remote != "192.0.2.1:1234" ||
-			!one.At.Equal(ts.clock.Now()) || !strings.Contains(one.Details, "user=ann error="+want) {
+			!one.At.Equal(ts.Clock.Now()) || !strings.Contains(one.Details, "user=ann error="+want) {
 			t.Errorf("%+v, want %s", one, want)
 		}
 	}
@@ -123,8 +123,8 @@ func TestConsoleShowsRefusals(t *testing.T) {
 		t.Errorf("after the first: %+v", s)
 	}
 	for range 3 * 100 {
-		ts.clock.Advance(time.Second)
-		ts.hub.CountRefusal(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
+		ts.Clock.Advance(time.Second)
+		ts.Hub.CountRefusal(hub.RefusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", 500))
 	}
 	s = show(0)
 	if len(s.Refusals) != 100 || s.Last != 3*100+2 ||

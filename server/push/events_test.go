@@ -25,17 +25,11 @@ func (ts *testServer) opens(query string) (answered chan struct{}) {
 	answered = make(chan struct{})
 	go func() {
 		defer close(answered)
-		if w := ts.do("GET", "/events?"+query, ""); w.Code != 200 {
-			ts.t.Errorf("/events?%s: %d %s", query, w.Code, w.Body)
+		if w := ts.Do("GET", "/events?"+query, ""); w.Code != 200 {
+			ts.T.Errorf("/events?%s: %d %s", query, w.Code, w.Body)
 		}
 	}()
 	return answered
-}
-
-func (ts *testServer) heads() int {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	return len(ts.streams)
 }
 
 // The head of a stream is sent after its channels have been subscribed to.
@@ -45,16 +39,16 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 		ts := newTestServer(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 3,
 			Recovery: recovery}}})
 		for _, query := range []string{"channel=news", "channel=a&channel=b&channel=c"} {
-			before := ts.heads()
+			before := ts.Heads()
 			answered := ts.opens(query)
 			for range strings.Count(query, "channel=") {
-				if name := <-bus.asked; ts.heads() > before {
+				if name := <-bus.asked; ts.Heads() > before {
 					t.Errorf("recovery %v, %s: the head was sent before %s was subscribed to", recovery, query, name)
 				}
 				bus.goOn <- struct{}{}
 			}
 			<-answered
-			if ts.heads() != before+1 {
+			if ts.Heads() != before+1 {
 				t.Errorf("recovery %v, %s: no head", recovery, query)
 			}
 		}
@@ -63,8 +57,8 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 
 // detaching makes the server call f before each head.
 func (ts *testServer) detaching(f func()) {
-	detach := ts.detach
-	ts.detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
+	detach := ts.Detach
+	ts.Detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
 		f()
 		return detach(w)
 	}
@@ -82,11 +76,11 @@ func TestEventsBehindTheHead(t *testing.T) {
 		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "plain"},
 			{Name: "kept", HistorySize: 3, Recovery: true}, {}}})
 		name, _, _ := strings.Cut(strings.TrimPrefix(tt.query, "channel="), "&")
-		publish := func(data string) { ts.do("POST", "/api/publish", `{"channel":"`+name+`","data":`+data+`}`) }
+		publish := func(data string) { ts.Do("POST", "/api/publish", `{"channel":"`+name+`","data":`+data+`}`) }
 		ts.detaching(func() { publish("1"); publish("2") })
-		stream := ts.subscribe(tt.query)
+		stream := ts.Events(tt.query)
 		publish("3")
-		retry, got, _ := strings.Cut(stream.take(), "\n\n")
+		retry, got, _ := strings.Cut(stream.Take(), "\n\n")
 		_, rest, _ := strings.Cut(got, "id: ")
 		if epoch, _, found := strings.Cut(rest, ":"); found {
 			got = strings.ReplaceAll(got, epoch, "E")
@@ -109,17 +103,17 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 	publisher.Go(func() {
 		for range last {
 			data := strconv.FormatInt(begun.Add(1), 10)
-			if _, err := ts.publishAs(t.Context(), "news", push.Publication{Data: []byte(data)}); err != nil {
+			if _, err := ts.PublishAs(t.Context(), "news", push.Publication{Data: []byte(data)}); err != nil {
 				t.Errorf("publish: %v", err)
 			}
 		}
 	})
 	for range streams {
-		ts.subscribe("channel=news")
+		ts.Events("channel=news")
 	}
 	publisher.Wait()
-	for i, stream := range ts.streams {
-		_, got, _ := strings.Cut(stream.take(), "\n\n")
+	for i, stream := range ts.Streams {
+		_, got, _ := strings.Cut(stream.Take(), "\n\n")
 		first := int64(last) + 1
 		if _, err := fmt.Sscanf(got, "data: %d", &first); err != nil && got != "" || first > heads[i]+1 {
 			t.Fatalf("the head was sent after publication %d, and the first publication was %d (%v)", heads[i], first,
@@ -148,8 +142,8 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 		}},
 		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
-			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
-			pushtest.WaitFor(ts.t, "the session to be disconnected", ts.hub.Sessions()[0].IsClosing)
+			go func() { ended <- ts.Shutdown(ts.T.Context()) }()
+			pushtest.WaitFor(ts.T, "the session to be disconnected", ts.Hub.Sessions()[0].IsClosing)
 			return ended
 		}},
 	} {
@@ -165,8 +159,8 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 				t.Errorf("%s: %v", tt.name, err)
 			}
 		}
-		if got := ts.streams[0].take(); !strings.HasPrefix(got, "retry: ") || !ts.streams[0].isClosed() {
-			t.Errorf("%s: received %q, closed: %v", tt.name, got, ts.streams[0].isClosed())
+		if got := ts.Streams[0].Take(); !strings.HasPrefix(got, "retry: ") || !ts.Streams[0].IsClosed() {
+			t.Errorf("%s: received %q, closed: %v", tt.name, got, ts.Streams[0].IsClosed())
 		}
 	}
 }
@@ -175,11 +169,11 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	counting := newCountingBus()
 	ts := newTestServer(t, push.Config{Bus: counting})
-	ts.detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
-		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
+	ts.Detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
+		ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
 	}
-	ts.do("GET", "/events?channel=news&channel=more", "")
+	ts.Do("GET", "/events?channel=news&channel=more", "")
 	if n, channels := ts.Figures(0).Connections, counting.subscribed.Load(); n != 0 || channels != 0 {
 		t.Errorf("%d connections and %d channels are left", n, channels)
 	}
@@ -190,12 +184,12 @@ func TestSlowBeforeTheHead(t *testing.T) {
 	ts := newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})
 	ts.detaching(func() {
 		for range 200 {
-			ts.do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
+			ts.Do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
 		}
 	})
-	stream := ts.subscribe("channel=news")
-	if got := stream.take(); !stream.isClosed() || len(got) > 1100 {
-		t.Errorf("received %d bytes, closed: %v", len(got), stream.isClosed())
+	stream := ts.Events("channel=news")
+	if got := stream.Take(); !stream.IsClosed() || len(got) > 1100 {
+		t.Errorf("received %d bytes, closed: %v", len(got), stream.IsClosed())
 	}
 	if got := ts.Figures(0).SlowDisconnects; got != 1 {
 		t.Errorf("%d slow disconnects", got)
@@ -206,15 +200,15 @@ func TestSlowBeforeTheHead(t *testing.T) {
 func TestEventsAfterTheHead(t *testing.T) {
 	s := newLiveServer(t, push.Config{})
 	for i := range 50 {
-		c := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
-		if line := c.head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+		c := s.Dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
+		if line := c.Head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
 			t.Fatalf("events: %s", line)
 		}
-		if _, err := s.publishAs(t.Context(), "news", push.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+		if _, err := s.PublishAs(t.Context(), "news", push.Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
 			t.Fatal(err)
 		}
 		for want := fmt.Sprintf("data: %d", i); ; {
-			if line := c.line(); strings.Contains(line, "data: ") {
+			if line := c.Line(); strings.Contains(line, "data: ") {
 				if line != want {
 					t.Fatalf("received %q first, want %q", line, want)
 				}

@@ -21,7 +21,7 @@ func TestEventsByHook(t *testing.T) {
 	ts = newTestServer(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"},
 		Connect: func(_ context.Context, c push.Caller, r push.ConnectRequest) (push.ConnectAnswer, error) {
 			by, asked = c, r
-			return push.ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.clock.Now().Unix() + 60,
+			return push.ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.Clock.Now().Unix() + 60,
 				Meta: []byte(`{"m":1}`), Info: []byte(`{"a":1}`)}, failure
 		},
 		Refresh: func(_ context.Context, c push.Caller) (push.RefreshAnswer, error) {
@@ -32,21 +32,21 @@ func TestEventsByHook(t *testing.T) {
 		}}, Namespaces: []push.Namespace{{Name: "own", UserLimited: true, Presence: true}, {Name: "for",
 		UserLimited: true},
 		{Name: "ask", SubscribeHook: true}}})
-	stream := ts.subscribe("channel=own:1&channel=b", "Cookie", "s=1")
+	stream := ts.Events("channel=own:1&channel=b", "Cookie", "s=1")
 	if by.Transport != "events" || by.Header.Get("Cookie") != "s=1" || by.User != "" || by.Client == "" ||
 		strings.Join(asked.Channels, " ") != "b own:1" {
 		t.Errorf("the hook was asked %+v by %+v", asked, by)
 	}
-	if got := ts.call("presence", `{"channel":"own:1"}`); !strings.Contains(got, `"`+by.Client+`":{"user":"ann"`) {
+	if got := ts.Call("presence", `{"channel":"own:1"}`); !strings.Contains(got, `"`+by.Client+`":{"user":"ann"`) {
 		t.Errorf("presence: %s, want the client %s", got, by.Client)
 	}
 	for path, status := range map[string]int{"for:room%2342": 403, "for:room%23ann": 200, "ask:a": 403} {
-		if w := ts.do("GET", "/events?channel="+path, ""); w.Code != status {
+		if w := ts.Do("GET", "/events?channel="+path, ""); w.Code != status {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	ts.clock.Advance(70 * time.Second)
-	pushtest.WaitFor(t, "the stream to end", stream.isClosed)
+	ts.Clock.Advance(70 * time.Second)
+	pushtest.WaitFor(t, "the stream to end", stream.IsClosed)
 	if again.User != "ann" || again.Transport != "events" || string(again.Meta) != `{"m":1}` {
 		t.Errorf("the hook for refresh was asked by %+v", again)
 	}
@@ -62,7 +62,7 @@ func TestEventsByHook(t *testing.T) {
 		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
 	} {
 		failure = tt.failure
-		if w := ts.do("GET", "/events?channel=a", ""); w.Code != tt.status || w.Body.String() != tt.answer {
+		if w := ts.Do("GET", "/events?channel=a", ""); w.Code != tt.status || w.Body.String() != tt.answer {
 			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
 		}
 	}
@@ -81,16 +81,16 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	}
 	ts := newTestServer(t, push.Config{Hooks: push.Hooks{Connect: hook, Subscribe: ask}})
 	for _, path := range []string{mercurePath + "?topic=a", "/console/stats"} {
-		if w := ts.do("GET", path, ""); w.Code != 401 && w.Code != 403 {
+		if w := ts.Do("GET", path, ""); w.Code != 401 && w.Code != 403 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	if w := ts.do("POST", mercurePath, "topic=a"); w.Code != 401 {
+	if w := ts.Do("POST", mercurePath, "topic=a"); w.Code != 401 {
 		t.Errorf("publishing to Mercure: %d", w.Code)
 	}
 	open := newTestServer(t, push.Config{Hooks: push.Hooks{Subscribe: ask},
 		Namespaces: []push.Namespace{{SubscribeHook: true}}})
-	if w := open.do("GET", "/events?channel=a", ""); w.Code != 403 {
+	if w := open.Do("GET", "/events?channel=a", ""); w.Code != 403 {
 		t.Errorf("a channel that a hook decides about: %d", w.Code)
 	}
 	_, err := push.New(push.Config{Namespaces: []push.Namespace{{SubscribeHook: true, PublishHook: true}}})

@@ -23,7 +23,7 @@ func TestEngineFiguresInMetrics(t *testing.T) {
 	}
 	defer e.Shutdown(t.Context())
 	e.Shared(counted{}, func() any { return counted{} })
-	page := newTestServer(t, push.Config{Engine: e}).do("GET", "/metrics", "").Body.String()
+	page := newTestServer(t, push.Config{Engine: e}).Do("GET", "/metrics", "").Body.String()
 	if !strings.Contains(page, "\nmyriad_engine_figures{name=\"streams refused\",of=\"web: HTTP/2\"} 3\n") {
 		t.Errorf("no figures of the engine in %s", page)
 	}

@@ -15,7 +15,7 @@ import (
 // /events has the rule of ChannelRegex, too.
 func TestChannelRegexOfEvents(t *testing.T) {
 	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{ChannelRegex: "^a$"}}})
-	if w := ts.do("GET", "/events?channel=b", ""); w.Code != 400 || !strings.Contains(w.Body.String(),
+	if w := ts.Do("GET", "/events?channel=b", ""); w.Code != 400 || !strings.Contains(w.Body.String(),
 		"channel regex") {
 		t.Errorf("events: %d %s", w.Code, w.Body)
 	}
@@ -27,12 +27,12 @@ func TestKnownOnlyOfTheAPI(t *testing.T) {
 	ts := newTestServer(t, push.Config{Namespaces: rules})
 	for method, more := range map[string]string{"publish": `,"data":1`, "presence": "", "presence_stats": "",
 		"history": "", "history_remove": "", "subscribe": `,"user":"ann"`} {
-		w := ts.do("POST", "/api/"+method, `{"channel":"o:a"`+more+`}`, "X-Centrifugo-Error-Mode", "transport")
+		w := ts.Do("POST", "/api/"+method, `{"channel":"o:a"`+more+`}`, "X-Centrifugo-Error-Mode", "transport")
 		if w.Code != 404 || w.Body.String() != `{"code":102,"message":"unknown channel"}` {
 			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}
 	}
-	if w := ts.do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
+	if w := ts.Do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
 		t.Errorf("events: %d %s", w.Code, w.Body)
 	}
 	if _, err := policy.NewNamespaces([]push.Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
@@ -61,12 +61,12 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 	} {
 		path := "/events?channel=" + url.QueryEscape(tt.channel) + "&token=" + token(tt.claims)
 		if tt.want == "" {
-			if w := ts.do("GET", path, ""); w.Code != 200 {
+			if w := ts.Do("GET", path, ""); w.Code != 200 {
 				t.Errorf("%s: %d %s", tt.channel, w.Code, w.Body)
 			}
 			continue
 		}
-		if w := ts.do("GET", path, ""); w.Code != 403 || !strings.Contains(w.Body.String(), tt.want) {
+		if w := ts.Do("GET", path, ""); w.Code != 403 || !strings.Contains(w.Body.String(), tt.want) {
 			t.Errorf("%s: %d %s", tt.channel, w.Code, w.Body)
 		}
 	}

@@ -15,7 +15,7 @@ func TestRatesOfRequests(t *testing.T) {
 			AddressConnections: push.Rate{Count: 1,
 				Per: time.Minute}}})
 	call := func() (int, string) {
-		w := ts.do("POST", "/api/info", "{}", "X-API-Key", "k")
+		w := ts.Do("POST", "/api/info", "{}", "X-API-Key", "k")
 		return w.Code, w.Header().Get("Retry-After")
 	}
 	if code, _ := call(); code != 200 {
@@ -25,7 +25,7 @@ func TestRatesOfRequests(t *testing.T) {
 		t.Errorf("the second call: %d, Retry-After %q", code, wait)
 	}
 	for i, want := range []int{401, 429} { // an event stream counts before its token is looked at
-		if w := ts.do("GET", "/events?channel=a", ""); w.Code != want {
+		if w := ts.Do("GET", "/events?channel=a", ""); w.Code != want {
 			t.Errorf("stream %d: %d, want %d", i, w.Code, want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestReload(t *testing.T) {
 	ts := newTestServer(t, c)
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.Config().Clock.Now().Add(time.Hour).Unix()}
 	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
-	if _, err := ts.hub.Authenticate(good); err != nil {
+	if _, err := ts.Hub.Authenticate(good); err != nil {
 		t.Fatal(err)
 	}
 	c.TokenSecret, c.Rates = "another secret of thirty-two bytes", push.Rates{AddressCalls: push.Rate{Count: 1,
@@ -48,14 +48,14 @@ func TestReload(t *testing.T) {
 	if err := ts.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ts.hub.Authenticate(good); err == nil {
+	if _, err := ts.Hub.Authenticate(good); err == nil {
 		t.Error("a token of the old secret is still valid")
 	}
-	if _, err := ts.hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.Hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
 		t.Errorf("a token of the new secret: %v", err)
 	}
-	ts.do("POST", "/api/info", "{}", "X-API-Key", "k")
-	if w := ts.do("POST", "/api/info", "{}", "X-API-Key", "k"); w.Code != 429 {
+	ts.Do("POST", "/api/info", "{}", "X-API-Key", "k")
+	if w := ts.Do("POST", "/api/info", "{}", "X-API-Key", "k"); w.Code != 429 {
 		t.Errorf("the new rate is not in use: %d", w.Code)
 	}
 	for _, wrong := range []push.Config{{}, {TokenKeys: []string{"x"}},
@@ -64,7 +64,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
-	if _, err := ts.hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.Hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
 		t.Errorf("after mistakes: %v", err)
 	}
 }

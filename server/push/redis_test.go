@@ -22,7 +22,7 @@ import (
 // redis gives a live server its door for Redis, and returns the address.
 func (s *liveServer) redis(t *testing.T) string {
 	t.Helper()
-	door := redis.Listener(s.Server, s.engine)
+	door := redis.Listener(s.Server, s.Engine)
 	pool := workers.New(workers.Config{Queue: 1 << 10})
 	door.Workers = pool // so that no command runs any more when the test has ended
 	ln, err := door.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func TestRedisDoor(t *testing.T) {
 	s := newLiveServer(t, push.Config{})
 	addr := s.redis(t)
 	p, q := dialRedis(t, addr), dialRedis(t, addr)
-	web := s.subscribe() // to "news"
+	web := s.SubscribeNews() // to "news"
 	p.ask("SUBSCRIBE news other",
 		"*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:2\r\n")
 	p.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:2\r\n")
@@ -93,10 +93,10 @@ func TestRedisDoor(t *testing.T) {
 			t.Errorf("%q lacks %q", got, want)
 		}
 	}
-	if _, message := web.frame(); !strings.Contains(message, `"data":{"a":1}`) {
+	if _, message := web.Frame(); !strings.Contains(message, `"data":{"a":1}`) {
 		t.Errorf("a browser got %q", message)
 	}
-	s.publish(`"from the API"`)
+	s.PublishNews(`"from the API"`)
 	p.ask("", "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$14\r\n\"from the API\"\r\n")
 	q.ask("PUBSUB NUMSUB news none", "*4\r\n$4\r\nnews\r\n:3\r\n$4\r\nnone\r\n:0\r\n")
 	q.ask("PUBSUB CHANNELS o*", "*1\r\n$5\r\nother\r\n")
@@ -380,7 +380,7 @@ func TestRedisDoorCountsUsers(t *testing.T) {
 		t.Errorf("the third connection got %q, %v", got, err)
 	}
 	p.ask("PING", "+PONG\r\n")
-	if log := s.log.String(); !strings.Contains(log, "reason=rate") {
+	if log := s.Log.String(); !strings.Contains(log, "reason=rate") {
 		t.Errorf("the log does not have the refusal:\n%s", log)
 	}
 }
@@ -403,7 +403,7 @@ func TestRedisDoorSlow(t *testing.T) {
 	addr := s.redis(t)
 	p := dialRedis(t, addr)
 	p.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n")
-	c := &resp.Client{Addr: addr, Engine: s.engine}
+	c := &resp.Client{Addr: addr, Engine: s.Engine}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -417,7 +417,7 @@ func TestRedisDoorSlow(t *testing.T) {
 			break
 		}
 	}
-	if !strings.Contains(s.log.String(), "disconnected a slow client") {
+	if !strings.Contains(s.Log.String(), "disconnected a slow client") {
 		t.Error("the log does not say that it was slow")
 	}
 }

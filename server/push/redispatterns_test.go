@@ -53,11 +53,11 @@ func TestPatternsGetAPublicationOnce(t *testing.T) {
 	p := dialRedis(t, s.redis(t))
 	p.ask("PSUBSCRIBE a*", psubscribed)
 	for _, text := range []string{`"1"`, `"again"`} {
-		if _, err := s.publishAs(context.Background(), "a", push.Publication{ID: "x", Data: []byte(text)}); err != nil {
+		if _, err := s.PublishAs(context.Background(), "a", push.Publication{ID: "x", Data: []byte(text)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.publishAs(context.Background(), "a", push.Publication{Data: []byte("2")}); err != nil {
+	if _, err := s.PublishAs(context.Background(), "a", push.Publication{Data: []byte("2")}); err != nil {
 		t.Fatal(err)
 	}
 	p.ask("", pmessage(`"1"`)+pmessage("2"))
@@ -78,7 +78,7 @@ func TestPatternsKeepTheOrder(t *testing.T) {
 		for i := range publishers {
 			all.Go(func() {
 				for j := range each {
-					if _, err := s.publishAs(context.Background(), "a",
+					if _, err := s.PublishAs(context.Background(), "a",
 						push.Publication{Data: fmt.Appendf(nil, "%d", i*each+j)}); err != nil {
 						t.Error(err)
 						return
@@ -110,7 +110,7 @@ func TestPatternsBeginAndEndInOrder(t *testing.T) {
 		for range 2 {
 			all.Go(func() {
 				for range 300 { // so few that the client's queue has room for all
-					if _, err := s.publishAs(context.Background(), "a",
+					if _, err := s.PublishAs(context.Background(), "a",
 						push.Publication{Data: []byte("1")}); err != nil {
 						t.Error(err)
 					}
@@ -183,12 +183,12 @@ func TestRedisClientThatHangsUp(t *testing.T) {
 	p.ask("MULTI\r\nPUBLISH ask:a 1\r\nPUBLISH ask:a 2\r\nPUBLISH ask:a 3\r\nEXEC", "+OK\r\n"+
 		strings.Repeat("+QUEUED\r\n", 3))
 	<-begun
-	before := len(s.hub.Sessions())
+	before := len(s.Hub.Sessions())
 	if err := p.Conn.(*net.TCPConn).SetLinger(0); err != nil { // a reset: behind a FIN all commands are answered
 		t.Fatal(err)
 	}
 	p.Close()
-	for len(s.hub.Sessions()) == before {
+	for len(s.Hub.Sessions()) == before {
 		time.Sleep(time.Millisecond) // until the server has noticed
 	}
 	close(goOn)
@@ -198,7 +198,7 @@ func TestRedisClientThatHangsUp(t *testing.T) {
 			t.Errorf("the user of another publication is %q, not %q", user, first)
 		}
 	}
-	if got := len(s.hub.Sessions()); got != 0 {
+	if got := len(s.Hub.Sessions()); got != 0 {
 		t.Errorf("%d sessions left", got)
 	}
 }

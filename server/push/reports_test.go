@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // Requests of an emulated client come at the same time. Each is answered once, and what is left is
 // what the last one has asked for.
 func TestEmulationAtTheSameTime(t *testing.T) {
 	ts := newTestServer(t, push.Config{})
-	c := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
-	session, node := emulatedIn(t, c.take())
+	c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
+	session, node := emulatedIn(t, c.Take())
 	const requests = 40
 	var all sync.WaitGroup
 	for i := range requests {
@@ -27,7 +28,7 @@ func TestEmulationAtTheSameTime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	lines := strings.Split(strings.TrimSpace(c.take()), "\n")
+	lines := strings.Split(strings.TrimSpace(c.Take()), "\n")
 	if len(lines) != 2*requests {
 		t.Errorf("%d replies to %d commands", len(lines), 2*requests)
 	}
@@ -36,8 +37,8 @@ func TestEmulationAtTheSameTime(t *testing.T) {
 			t.Errorf("received %s", line)
 		}
 	}
-	ts.do("POST", "/api/publish", `{"channel":"a","data":1}`)
-	if got := c.take(); got != "" {
+	ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`)
+	if got := c.Take(); got != "" {
 		t.Errorf("a client that has left received %q", got)
 	}
 }
@@ -46,26 +47,26 @@ func TestEmulationAtTheSameTime(t *testing.T) {
 func TestEndBehindTheLastMessage(t *testing.T) {
 	ts := newTestServer(t, push.Config{})
 	connect := `{"id":1,"connect":{"subs":{"a":{}}}}`
-	streams := map[string]*fakeStream{
-		"events":          ts.subscribe("channel=a"),
-		"uni_http_stream": ts.open("POST", "/connection/uni_http_stream", `{"subs":{"a":{}}}`),
+	streams := map[string]*servertest.Stream{
+		"events":          ts.Events("channel=a"),
+		"uni_http_stream": ts.Open("POST", "/connection/uni_http_stream", `{"subs":{"a":{}}}`),
 	}
-	two := ts.open("POST", "/connection/http_stream", connect)
-	session, node := emulatedIn(t, two.take())
+	two := ts.Open("POST", "/connection/http_stream", connect)
+	session, node := emulatedIn(t, two.Take())
 	ts.emulate(session, node, `{"id":2,"subscribe":{"channel":"a"}}`)
 	streams["http_stream"] = two
 	for _, s := range streams {
-		s.take()
+		s.Take()
 	}
-	ts.do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
-	for _, s := range ts.hub.Sessions() {
+	ts.Do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
+	for _, s := range ts.Hub.Sessions() {
 		s.Disconnect(push.Disconnect{Code: 4000, Reason: "over"})
 	}
 	for name, s := range streams {
-		got := s.take()
+		got := s.Take()
 		last, end := strings.Index(got, `"last"`), strings.Index(got, "4000")
-		if !s.isClosed() || last < 0 || end >= 0 && end < last {
-			t.Errorf("%s: received %q, closed: %v", name, got, s.isClosed())
+		if !s.IsClosed() || last < 0 || end >= 0 && end < last {
+			t.Errorf("%s: received %q, closed: %v", name, got, s.IsClosed())
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestExplanationsHold(t *testing.T) {
 	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: rules})
 	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": caps(
 		capOf("wildcard", []string{"sub", "pub"}, "t:x*"), capOf("", []string{"pub"}, "r:1", "ut:1"))}
-	c := ts.client(given)
+	c := ts.Client(given)
 	channels := []string{"news", "t:mine", "t:1", "t:x1", "u:#42", "u:#43", "u:7", "r:1", "r:2", "r:x", "s:1", "ut:1",
 		"ut:#42", "ut:#43", "ut:x"}
 	e, err := ts.ExplainToken(sign(t, jwt.SigningMethodHS256, []byte(testSecret), given), channels)
@@ -113,9 +113,9 @@ func TestExplanationsHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, note := range e.Channels {
-		c.frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
+		c.Frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
 		publish := !strings.Contains(strings.Join(c.Take(), ""), `"error"`)
-		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
+		c.Frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
 		answer := strings.Join(c.Take(), "")
 		subscribe := !strings.Contains(answer, `"error"`) || strings.Contains(answer, `"code":105`)
 		// t:mine is subscribed from the start
