@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // A batch runs its commands in order and answers each of them.
 func TestAPIBatch(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}, {Name: "bare"}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}, {Name: "bare"}}})
 	stream := ts.Events("channel=news")
 	stream.Take()
 	got := ts.Call("batch", `{"commands":[
@@ -51,7 +52,7 @@ func TestAPIBatch(t *testing.T) {
 }
 
 func TestAPIBatchInParallel(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 500}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 500}}})
 	var commands, want []string
 	for i := range 200 {
 		commands = append(commands, fmt.Sprintf(`{"publish":{"channel":"c%d","data":%d}}`, i%7, i))
@@ -71,7 +72,7 @@ func TestAPIBatchInParallel(t *testing.T) {
 
 // A batch is bounded in commands, and in the bytes of its replies.
 func TestAPIBatchLimits(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
 		Limits: push.Limits{Commands: 3, Publication: 1000, Batch: 6000}})
 	many := strings.TrimSuffix(strings.Repeat(`{"info":{}},`, 4), ",")
 	for _, tt := range []struct{ path, body string }{{"/api/batch", `{"commands":[` + many + `]}`},
@@ -97,7 +98,7 @@ func TestAPIBatchLimits(t *testing.T) {
 
 // The older form of the API is POST /api with one command to a line, as gocent v3 sends it.
 func TestAPILines(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key"})
+	ts := servertest.New(t, push.Config{APIKey: "key"})
 	do := func(body string, fields ...string) string {
 		w := ts.Do("POST", "/api", body, fields...)
 		if w.Code != 200 {
@@ -130,7 +131,7 @@ func TestAPILines(t *testing.T) {
 // API errors have status 200. With X-Centrifugo-Error-Mode: transport they have a status of their
 // own.
 func TestAPIErrorModes(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	for _, tt := range []struct {
 		method, body string
 		status       int

@@ -8,14 +8,17 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
 // The API subscribes clients, as they could not themselves.
 func TestSubscribeAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{SubscribeToken: true,
-		HistorySize: 5, Recovery: true}}})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
+		Namespaces: []push.Namespace{{SubscribeToken: true,
+			HistorySize: 5, Recovery: true}}})
 	ann, bob := ts.Client(jwt.MapClaims{"sub": "ann"}), ts.Client(jwt.MapClaims{"sub": "bob"})
 	ts.Call("publish", `{"channel":"news","data":1}`)
 	if got := ts.Call("subscribe", `{"user":"ann","channel":"news"}`); got != `{"result":{"num_clients":1}}` {
@@ -42,7 +45,7 @@ func TestSubscribeAPI(t *testing.T) {
 
 // The API ends connections at a time, or at once.
 func TestRefreshAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Timing: push.Timing{Ping: time.Hour}})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Timing: push.Timing{Ping: time.Hour}})
 	ann, bob := ts.Client(jwt.MapClaims{"sub": "ann"}), ts.Client(jwt.MapClaims{"sub": "bob"})
 	if got := ts.Call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)

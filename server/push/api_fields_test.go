@@ -16,11 +16,12 @@ import (
 
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // A field that the server does not implement is refused by name, with what to do instead.
 func TestAPIRefusesFieldsByName(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Presence: true}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Presence: true}}})
 	stream := ts.Events("channel=news")
 	stream.Take()
 	for _, tt := range []struct{ method, body, want string }{
@@ -71,7 +72,7 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 // The error for a method that only other servers of the protocol have names the method. Client
 // libraries show that message.
 func TestAPIRefusesMethodsByName(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	for _, method := range unservedMethods {
 		if got := ts.Call(method, `{"method":"m"}`); !strings.HasPrefix(got,
 			`{"error":{"code":104,"message":"the method \"`+method+`\" is not served`) {
@@ -81,9 +82,9 @@ func TestAPIRefusesMethodsByName(t *testing.T) {
 }
 
 func TestAPISkipsHistory(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
 	stream := ts.Events("channel=news")
-	epoch := ts.epochOf("news")
+	epoch := epochOf(ts, "news")
 	stream.Take()
 	ts.Call("publish", `{"channel":"news","data":1}`)
 	if got := ts.Call("publish", `{"channel":"news","data":2,"skip_history":true}`); got != `{"result":{}}` {
@@ -101,7 +102,7 @@ func TestAPISkipsHistory(t *testing.T) {
 	}
 }
 
-func (ts *testServer) epochOf(channel string) string {
+func epochOf(ts *servertest.Server, channel string) string {
 	ts.T.Helper()
 	h, err := ts.History(ts.T.Context(), channel, push.Query{})
 	if err != nil {
@@ -111,7 +112,7 @@ func (ts *testServer) epochOf(channel string) string {
 }
 
 func TestAPITags(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
 		Limits: push.Limits{Publication: 100}})
 	ts.Call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)
 	if got := ts.Call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
@@ -126,7 +127,7 @@ func TestAPITags(t *testing.T) {
 
 // A publication with an idempotency key is made once per channel in five minutes.
 func TestAPIPublishesOnce(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 9}},
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 9}},
 		Limits: push.Limits{IdempotencyKeys: 3}})
 	stream := ts.Events("channel=news&channel=kept:1&named=1")
 	stream.Take()
@@ -164,8 +165,8 @@ func TestAPIPublishesOnce(t *testing.T) {
 }
 
 func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
-	token := tokens(t, ts.Clock.Now())["good"]
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
+	token := tokentest.Tokens(t, ts.Clock.Now())["good"]
 	ts.Events("channel=a&token=" + token)
 	ts.Events("channel=a&token=" + token)
 	all := ts.Hub.Sessions()
@@ -179,7 +180,7 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 // What a publication may have is Limits.Publication, however its request is written: in base64,
 // with spaces, alone or in a batch.
 func TestPublicationLimitOfEveryForm(t *testing.T) {
-	ts := newTestServer(t, push.Config{Limits: push.Limits{Publication: 200_000}})
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Publication: 200_000}})
 	stream := ts.Events("channel=a")
 	indented := func(n int) (text string) { // n bytes without its spaces
 		text = "[\n" + strings.Repeat("    1,\n", (n-3)/2) + "    1\n]"
@@ -225,8 +226,8 @@ func TestCompactSize(t *testing.T) {
 // A body with a content coding is answered 415 by every door that reads one, and not taken for JSON
 // that is malformed.
 func TestCompressedBodies(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
-	for path, method := range ts.everyPath() {
+	ts := servertest.New(t, push.Config{})
+	for path, method := range everyPath(ts) {
 		if method != "POST" {
 			continue
 		}
@@ -254,7 +255,7 @@ func TestEntityTags(t *testing.T) {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}
-	m := mercureTest{newTestServer(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})}
+	m := mercureTest{servertest.New(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})}
 	tag := m.Do("GET", subscriptionsPath, "").Header().Get("ETag")
 	if w := m.Do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
 		t.Errorf("a weak tag: %d", w.Code)

@@ -10,6 +10,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // A replayed is a request of Centrifugo's documentation, with the answer of Centrifugo 6.9.1 to the
@@ -182,14 +183,14 @@ const (
 
 // A replayServer has two clients, ANN and BOB.
 type replayServer struct {
-	*testServer
+	*servertest.Server
 	clients map[string]*servertest.Transport
 	shown   *strings.Replacer // puts the names of clients and server in place of their ids
 }
 
 func newReplayServer(t *testing.T) *replayServer {
 	t.Helper()
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Version: "v", Namespaces: []push.Namespace{
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Version: "v", Namespaces: []push.Namespace{
 		{HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true}, {Name: "bare"},
 	}})
 	clients := map[string]*servertest.Transport{

@@ -14,13 +14,14 @@ import (
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // The API finds a client by the session in its reply to connect: of a transport with requests of
 // their own, and of one that only receives. A WebSocket of both directions has none.
 func TestAPISelectsSessions(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
-	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
+	token := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), jwt.MapClaims{"sub": "ann",
 		"exp": ts.Clock.Now().Add(time.Hour).Unix()})
 	emulated := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
 	receiving := ts.Open("POST", "/connection/uni_http_stream", `{"token":"`+token+`"}`)
@@ -78,11 +79,11 @@ func sessionIn(t *testing.T, reply string) string {
 // codec: they follow it, and its position is the one before them.
 func TestSubscribeAPIRecovers(t *testing.T) {
 	for _, codec := range []centrifuge.Codec{centrifuge.JSON, centrifuge.Protobuf} {
-		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
+		ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
 		for _, data := range []string{"1", "2", "3"} {
 			ts.Call("publish", `{"channel":"news","data":`+data+`}`)
 		}
-		epoch := ts.epochOf("news")
+		epoch := epochOf(ts, "news")
 		f := new(servertest.Transport)
 		f.Session = ts.Hub.Start(f, map[centrifuge.Codec]hub.Form{centrifuge.JSON: servertest.JSONForm,
 			centrifuge.Protobuf: servertest.ProtobufForm}[codec])
@@ -110,7 +111,7 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 
 // A time that is over ends connections at once; a client keeps what it had if info is missing.
 func TestRefreshAPIEndsAtOnce(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Presence: true}},
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{Presence: true}},
 		Timing: push.Timing{Ping: 24 * time.Hour}})
 	ann := ts.Client(jwt.MapClaims{"sub": "ann", "info": 1})
 	ts.Call("subscribe", `{"user":"ann","channel":"news"}`)

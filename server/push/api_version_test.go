@@ -8,12 +8,14 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // A publication whose version is not above the channel's latest is dropped, and answered with the
 // position of the latest. Versions of another epoch are not compared.
 func TestAPIVersions(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "h", HistorySize: 9}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Name: "h", HistorySize: 9}}})
 	stream := ts.Events("channel=h:1")
 	stream.Take()
 	for _, tt := range []struct {
@@ -54,7 +56,7 @@ func TestAPIVersions(t *testing.T) {
 
 // The API says more of a subscription: what others learn of the client, data for it, and its end.
 func TestSubscribeAPIFields(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Presence: true}},
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{Presence: true}},
 		Timing: push.Timing{Ping: time.Hour}})
 	ann := ts.Client(jwt.MapClaims{"sub": "ann"})
 	ends := ts.Clock.Now().Add(time.Minute).Unix()
@@ -90,7 +92,7 @@ func TestSubscribeAPIFields(t *testing.T) {
 			t.Errorf("%s: %s", fields, got)
 		}
 	}
-	open := newTestServer(t, push.Config{})
+	open := servertest.New(t, push.Config{})
 	if got := open.Call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`); !strings.
 		Contains(got, "expire_at needs clients with tokens") {
 		t.Errorf("clients without tokens: %s", got)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push/doors/mercure"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/myriad-go/myriad/server/push"
 )
@@ -17,7 +18,7 @@ import (
 // publisher may try with line breaks.
 
 // everyPath returns every path of the server, with the method of its requests.
-func (ts *testServer) everyPath() map[string]string {
+func everyPath(ts *servertest.Server) map[string]string {
 	paths := map[string]string{"/emulation": "POST", "/api": "POST", "/api/batch": "POST", "/api/unknown": "POST",
 		"/cluster/remove?node=a": "POST", mercurePath + "?topic=a": "GET", mercurePath: "POST",
 		subscriptionsPath: "GET", "/events?channel=news": "GET", "/console/token": "POST"}
@@ -28,7 +29,7 @@ func (ts *testServer) everyPath() map[string]string {
 		"refusals", "events?channel=news"} {
 		paths["/console/"+name] = "GET"
 	}
-	for _, m := range ts.apiMethods() {
+	for _, m := range apiMethods(ts) {
 		paths["/api/"+m.name] = "POST"
 	}
 	return paths
@@ -37,10 +38,10 @@ func (ts *testServer) everyPath() map[string]string {
 // In development mode, where nothing needs a key, a page of another site gets 403 from every path:
 // it can neither open a WebSocket nor publish by a form. The page's browser sends Origin.
 func TestAttackOtherSites(t *testing.T) {
-	ts := newTestServer(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})
+	ts := servertest.New(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})
 	stream := ts.Events("channel=news")
 	stream.Take()
-	for path, method := range ts.everyPath() {
+	for path, method := range everyPath(ts) {
 		for _, origin := range []string{"https://evil.example", "null", "http://example.com.evil.example",
 			"http://example.com:81", "file://", "http://evil.example/http://example.com"} {
 			for _, contentType := range []string{"text/plain", "application/x-www-form-urlencoded"} {
@@ -67,10 +68,10 @@ func TestAttackOtherSites(t *testing.T) {
 
 // A page of another site that asks first is not told that it may.
 func TestAttackPreflight(t *testing.T) {
-	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"https://app.example.org"}})
+	ts := servertest.New(t, push.Config{AllowedOrigins: []string{"https://app.example.org"}})
 	for origin, status := range map[string]int{"https://evil.example": 403, "https://app.example.org": 204,
 		"https://app.example.org.evil.example": 403} {
-		for path := range ts.everyPath() {
+		for path := range everyPath(ts) {
 			w := ts.Do("OPTIONS", path, "", "Origin", origin, "Access-Control-Request-Method", "POST",
 				"Access-Control-Request-Headers", "x-api-key")
 			allowed := w.Header().Get("Access-Control-Allow-Origin")
@@ -84,7 +85,7 @@ func TestAttackPreflight(t *testing.T) {
 // Data, channels and ids with line breaks do not add fields to events: JSON is written on one line,
 // names have no control characters, and an id in Last-Event-ID is not repeated.
 func TestAttackLineBreaks(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
 	const breaks = `id: 9\nevent: evil\r\n\r\ndata: evil\r`
 	stream := ts.Events("channel=news&last_event_id=x%0Aevent:%20evil")
 	uni := ts.Open("POST", "/connection/uni_sse", `{"subs":{"news":{}}}`)
@@ -115,8 +116,8 @@ func TestAttackLineBreaks(t *testing.T) {
 
 // The console's paths need the key, however they are written.
 func TestAttackConsolePaths(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: testSecret})
-	for path, method := range ts.everyPath() {
+	ts := servertest.New(t, push.Config{APIKey: "key", TokenSecret: tokentest.Secret})
+	for path, method := range everyPath(ts) {
 		if !strings.HasPrefix(path, "/console/") {
 			continue
 		}

@@ -16,13 +16,14 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
 // A program does by calls what the HTTP API does by requests, with the same effects.
 func TestCalls(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Node: "n1", Namespaces: []push.Namespace{
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Node: "n1", Namespaces: []push.Namespace{
 		{HistorySize: 5, Recovery: true, Presence: true, SubscribeToken: true}, {Name: "plain"}}})
 	ctx := t.Context()
 	ann, bob := ts.Client(jwt.MapClaims{"sub": "ann"}), ts.Client(jwt.MapClaims{"sub": "bob"})
@@ -117,7 +118,7 @@ func TestCalls(t *testing.T) {
 
 // A call that cannot be followed fails with an Error that says why, and has no effect.
 func TestCallsAreChecked(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Name: "kept",
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{Name: "kept",
 		HistorySize: 5}},
 		Limits: push.Limits{Publication: 100, Broadcast: 2}})
 	ctx, long := t.Context(), bytes.Repeat([]byte("1"), 101)
@@ -188,7 +189,7 @@ func second[T any](_ T, err error) error { return err }
 // later hooks, and the connection, do not keep it.
 func TestConnectHookHasValues(t *testing.T) {
 	type key struct{}
-	ts := newTestServer(t, push.Config{Hooks: push.Hooks{
+	ts := servertest.New(t, push.Config{Hooks: push.Hooks{
 		Connect: func(ctx context.Context, _ push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
 			user, _ := ctx.Value(key{}).(string)
 			if user == "" {
@@ -228,7 +229,7 @@ func TestConnectHookHasValues(t *testing.T) {
 func TestConnectHookHasValuesBySocket(t *testing.T) {
 	type key struct{}
 	users := make(chan any, 1)
-	s := newLiveServer(t, push.Config{Hooks: push.Hooks{
+	s := servertest.NewLive(t, push.Config{Hooks: push.Hooks{
 		Connect: func(ctx context.Context, _ push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
 			users <- ctx.Value(key{})
 			return push.ConnectAnswer{User: "ann"}, nil
@@ -261,7 +262,7 @@ func TestDisconnectsThatCannotBeSent(t *testing.T) {
 		refuse := func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
 			return push.ConnectAnswer{}, tt.given
 		}
-		ts := newTestServer(t, push.Config{Hooks: push.Hooks{Connect: refuse}})
+		ts := servertest.New(t, push.Config{Hooks: push.Hooks{Connect: refuse}})
 		f := new(servertest.Transport)
 		f.Session = ts.Hub.Start(f, servertest.JSONForm)
 		f.Frame([]byte(`{"id":1,"connect":{}}`))
@@ -272,7 +273,7 @@ func TestDisconnectsThatCannotBeSent(t *testing.T) {
 
 // The console works behind a prefix: none of its files names a path from the root.
 func TestConsoleBehindPrefix(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	mux := http.NewServeMux()
 	mux.Handle("/push/", http.StripPrefix("/push", ts))
 	w := httptest.NewRecorder()

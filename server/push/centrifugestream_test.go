@@ -13,6 +13,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // emulated reads the session and the node in the reply to connect.
@@ -29,7 +30,7 @@ func emulatedIn(t *testing.T, reply string) (session, node string) {
 	return r.Connect.Session, r.Connect.Node
 }
 
-func (ts *testServer) emulate(session, node, commands string) int {
+func emulate(ts *servertest.Server, session, node, commands string) int {
 	body, _ := json.Marshal(map[string]string{"session": session, "node": node, "data": commands})
 	return ts.Do("POST", "/emulation", string(body)).Code
 }
@@ -37,17 +38,20 @@ func (ts *testServer) emulate(session, node, commands string) int {
 // A client that only reads a response sends its commands in requests of their own.
 func TestEmulation(t *testing.T) {
 	connect := `{"id":1,"connect":{}}`
-	for name, open := range map[string]func(*testServer) *servertest.Stream{
-		"http_stream": func(ts *testServer) *servertest.Stream {
+	for name, open := range map[string]func(*servertest.Server) *servertest.Stream{
+		"http_stream": func(ts *servertest.Server) *servertest.Stream {
 			return ts.Open("POST", "/connection/http_stream", connect)
 		},
-		"sse": func(ts *testServer) *servertest.Stream {
+		"sse": func(ts *servertest.Server) *servertest.Stream {
 			return ts.Open("GET", "/connection/sse?cf_connect="+url.QueryEscape(connect), "")
 		},
-		"sse by POST": func(ts *testServer) *servertest.Stream { return ts.Open("POST", "/connection/sse", connect) },
+		"sse by POST": func(ts *servertest.Server) *servertest.Stream {
+			return ts.Open("POST", "/connection/sse",
+				connect)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ts := newTestServer(t, push.Config{})
+			ts := servertest.New(t, push.Config{})
 			message := func(line string) string {
 				if name == "http_stream" {
 					return line + "\n"
@@ -57,7 +61,7 @@ func TestEmulation(t *testing.T) {
 			c := open(ts)
 			session, node := emulatedIn(t, c.Take())
 			commands := `{"id":2,"subscribe":{"channel":"news"}}` + "\n" + `{"id":3,"ping":{}}`
-			if code := ts.emulate(session, node, commands); code != 204 {
+			if code := emulate(ts, session, node, commands); code != 204 {
 				t.Errorf("commands were answered with %d", code)
 			}
 			want := message(`{"id":2,"subscribe":{}}`) + message(`{"id":3,"ping":{}}`)
@@ -68,18 +72,18 @@ func TestEmulation(t *testing.T) {
 			if got, want := c.Take(), message(`{"push":{"channel":"news","pub":{"data":{"a":1}}}}`); got != want {
 				t.Errorf("received %q, want %q", got, want)
 			}
-			ts.emulate(session, node, "not JSON")
+			emulate(ts, session, node, "not JSON")
 			want = message(`{"push":{"disconnect":{"code":3501,"reason":"bad request"}}}`)
 			if got := c.Take(); got != want || !c.IsClosed() {
 				t.Errorf("received %q, want %q", got, want)
 			}
-			pushtest.WaitFor(t, "the session to end", func() bool { return ts.emulate(session, node, connect) == 404 })
+			pushtest.WaitFor(t, "the session to end", func() bool { return emulate(ts, session, node, connect) == 404 })
 		})
 	}
 }
 
 func TestEmulationRefuses(t *testing.T) {
-	ts := newTestServer(t, push.Config{Limits: push.Limits{Frame: 100}})
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Frame: 100}})
 	long := strings.Repeat("x", 101)
 	for _, tt := range []struct {
 		method, target, body string
@@ -110,7 +114,7 @@ func TestEmulationRefuses(t *testing.T) {
 
 // Protobuf over a response has each reply after its length.
 func TestEmulationInProtobuf(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	c := ts.Open("POST", "/connection/http_stream", "\x04\x08\x01\x22\x00", "Content-Type",
 		"application/octet-stream")
 	reply := c.Take()
@@ -135,8 +139,8 @@ func TestEmulationInProtobuf(t *testing.T) {
 
 // A unidirectional client sends a connect request and reads pushes without replies around them.
 func TestUnidirectional(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
-	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
+	token := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), jwt.MapClaims{"sub": "ann",
 		"exp": ts.Clock.Now().Add(60e9).Unix(), "channels": []string{"news", "a"}})
 	request := fmt.Sprintf(`{"token":%q,"name":"test"}`, token)
 	for _, tt := range []struct{ method, target, body, before, after string }{
@@ -170,7 +174,7 @@ func TestUnidirectional(t *testing.T) {
 
 // Without tokens, a unidirectional client names the channels that it wants.
 func TestUnidirectionalWithoutTokens(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	c := ts.Open("POST", "/connection/uni_http_stream", `{"subs":{"news":{}}}`)
 	if got := c.Take(); !strings.Contains(got, `"subs":{"news":{}}`) {
 		t.Errorf("received %q", got)

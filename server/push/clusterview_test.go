@@ -16,6 +16,8 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -27,13 +29,13 @@ type busWithState struct {
 
 func (b *busWithState) State() bus.State { return b.state }
 
-func newClusterServer(t *testing.T, problem string) *testServer {
+func newClusterServer(t *testing.T, problem string) *servertest.Server {
 	bus := &busWithState{membus.New(membus.Config{}), bus.State{Problem: problem,
 		Nodes: []bus.NodeState{{Name: "n1", Self: true}, {Name: "n2", Seen: time.Second},
 			{Name: "n3", Seen: push.SilentNode + time.Second}},
 		Logs: []bus.LogState{{Name: "l0", Leader: "n1", Last: 10, Followed: 10, Replicas: 3, Current: 3},
 			{Name: "l1", Leader: "n2", Last: 20, Followed: 13, Replicas: 3, Current: 2}}}}
-	return newTestServer(t, push.Config{Bus: bus, Node: "n1"})
+	return servertest.New(t, push.Config{Bus: bus, Node: "n1"})
 }
 
 // The console gets what this node sees, and what each node says of itself.
@@ -67,7 +69,7 @@ func TestClusterView(t *testing.T) {
 
 // A server on its own has no links and no logs: the console shows no cluster.
 func TestClusterViewOfOneServer(t *testing.T) {
-	w := newTestServer(t, push.Config{}).Do("GET", "/console/cluster", "")
+	w := servertest.New(t, push.Config{}).Do("GET", "/console/cluster", "")
 	if !strings.HasPrefix(w.Body.String(), `{"problem":"","links":null,"logs":null,"nodes":[{`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -103,7 +105,7 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 		context.DeadlineExceeded, context.Canceled, errors.Join(push.ErrUncertain, context.DeadlineExceeded),
 	} {
 		bus := lateToPublish{membus.New(membus.Config{}), err}
-		ts := newTestServer(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 5}}})
+		ts := servertest.New(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 5}}})
 		for _, mode := range []string{"", "transport"} {
 			w := ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`, errorModeHeader, mode)
 			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"code":100`) ||
@@ -118,7 +120,7 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 // API answers 503.
 func TestAPIOfABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, push.Config{Bus: bus})
+	ts := servertest.New(t, push.Config{Bus: bus})
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
 	<-bus.waits
@@ -131,7 +133,7 @@ func TestAPIOfABusThatWaits(t *testing.T) {
 // A node does not act on a question with a field of tomorrow, which may select fewer clients than
 // the fields that it knows, and the node that asks says so.
 func TestQuestionsOfALaterVersion(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
 	ann := ts.Client(jwt.MapClaims{"sub": "ann"})
 	ask := func(body string) (answers int) {
 		_, err := ts.Config().Bus.Ask(t.Context(), "disconnect", []byte(body), func(answer []byte) {

@@ -10,12 +10,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // The API lists a user's connections with their subscriptions, as Centrifugo PRO does. Clients
 // that have not connected are left out.
 func TestAPIConnections(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
 	ann, bob := ts.Client(jwt.MapClaims{"sub": "ann"}), ts.Client(jwt.MapClaims{"sub": "bob"})
 	ann.Frame([]byte(`{"id":2,"subscribe":{"channel":"b"}}` + "\n" + `{"id":3,"subscribe":{"channel":"a"}}`))
 	waiting := new(servertest.Transport)
@@ -43,7 +44,7 @@ func TestAPIConnections(t *testing.T) {
 
 // An answer holds push.MostConnections, and says so for more.
 func TestAPIConnectionsAreBounded(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
 	for range push.MostConnections + 1 {
 		ts.Client(jwt.MapClaims{"sub": "ann"})
 	}
@@ -59,7 +60,7 @@ func TestAPIConnectionsAreBounded(t *testing.T) {
 
 // The descriptions of a node's connections have push.ConnectionBytes.
 func TestConnectionsHaveABoundInBytes(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
 	limits := ts.Config().Limits
 	for i := range 100 {
 		c := ts.Client(jwt.MapClaims{"sub": "ann"})
@@ -79,7 +80,7 @@ func TestConnectionsHaveABoundInBytes(t *testing.T) {
 
 // The console finds connections by a part of the user or the beginning of the id.
 func TestConsoleFindsClients(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "key", Node: "n1"})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, APIKey: "key", Node: "n1"})
 	ann := ts.Client(jwt.MapClaims{"sub": "ann <b>"})
 	for i := range shownConnections + 5 {
 		ts.Client(jwt.MapClaims{"sub": fmt.Sprintf("bob-%02d", i)})

@@ -12,11 +12,12 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // The page and everything that it loads come from the server.
 func TestConsoleFiles(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: "secret"})
+	ts := servertest.New(t, push.Config{APIKey: "key", TokenSecret: "secret"})
 	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 	files, err := fs.ReadDir(consoleFiles, ".")
 	if err != nil || len(files) < 4 {
@@ -75,7 +76,7 @@ func TestConsoleIsForOperators(t *testing.T) {
 		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "view", 200},
 		{"no console", push.Config{DisableConsole: true}, "", 404},
 	} {
-		ts := newTestServer(t, tt.config)
+		ts := servertest.New(t, tt.config)
 		for _, path := range []string{"/console/stats", "/console/channels", "/console/channel?name=news",
 			"/console/events?channel=news"} {
 			w := ts.Do("GET", path, "", "X-API-Key", tt.key)
@@ -94,7 +95,7 @@ func TestConsoleIsForOperators(t *testing.T) {
 
 // The console's key does not allow publishing.
 func TestConsoleKeyDoesNotPublish(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", ConsoleKey: "view"})
+	ts := servertest.New(t, push.Config{APIKey: "key", ConsoleKey: "view"})
 	for key, status := range map[string]int{"view": 401, "key": 200} {
 		if w := ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`, "X-API-Key", key); w.Code != status {
 			t.Errorf("publish with key %q: %d", key, w.Code)
@@ -102,7 +103,7 @@ func TestConsoleKeyDoesNotPublish(t *testing.T) {
 	}
 }
 
-func (ts *testServer) stats(t *testing.T, query string) (s consoleStats) {
+func statsOf(ts *servertest.Server, t *testing.T, query string) (s consoleStats) {
 	t.Helper()
 	if err := json.Unmarshal(ts.Do("GET", "/console/stats"+query, "").Body.Bytes(), &s); err != nil {
 		t.Fatal(err)
@@ -111,17 +112,17 @@ func (ts *testServer) stats(t *testing.T, query string) (s consoleStats) {
 }
 
 func TestConsoleSamples(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	ts.Events("channel=a&channel=b")
 	value := func(sample []int64, field string) int64 { return sample[slices.Index(push.SampleFields, field)] }
-	if s := ts.stats(t, ""); len(s.Samples) != 0 || !slices.Equal(s.Fields, push.SampleFields) {
+	if s := statsOf(ts, t, ""); len(s.Samples) != 0 || !slices.Equal(s.Fields, push.SampleFields) {
 		t.Errorf("at first: %+v", s)
 	}
 	for range 30 {
 		ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`)
 	}
 	ts.Clock.Advance(3 * time.Second)
-	s := ts.stats(t, "")
+	s := statsOf(ts, t, "")
 	if len(s.Samples) != 3 || s.UptimeSeconds != 3 {
 		t.Fatalf("after three seconds: %d samples, %d s", len(s.Samples), s.UptimeSeconds)
 	}
@@ -140,12 +141,12 @@ func TestConsoleSamples(t *testing.T) {
 	if value(s.Samples[1], "publishes") != 0 {
 		t.Errorf("the second sample has %d publishes", value(s.Samples[1], "publishes"))
 	}
-	if newer := ts.stats(t, fmt.Sprintf("?after=%d", s.Samples[1][0])).Samples; len(newer) != 1 ||
+	if newer := statsOf(ts, t, fmt.Sprintf("?after=%d", s.Samples[1][0])).Samples; len(newer) != 1 ||
 		newer[0][0] != s.Samples[2][0] {
 		t.Errorf("after the second sample come %v", newer)
 	}
 	ts.Clock.Advance(push.KeptSamples * push.SampleEvery)
-	kept := ts.stats(t, "").Samples
+	kept := statsOf(ts, t, "").Samples
 	if len(kept) != push.KeptSamples || !slices.IsSortedFunc(kept, func(a, b []int64) int { return int(a[0] - b[0]) }) {
 		t.Errorf("%d samples are kept", len(kept))
 	}
@@ -157,14 +158,14 @@ func TestConsoleShowsLoops(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { engine.Shutdown(t.Context()) })
-	ts := newTestServer(t, push.Config{Engine: engine})
-	if got := len(ts.stats(t, "").Loops); got != 3 {
+	ts := servertest.New(t, push.Config{Engine: engine})
+	if got := len(statsOf(ts, t, "").Loops); got != 3 {
 		t.Errorf("%d loops", got)
 	}
 }
 
 func TestConsoleListsChannels(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	for i := range listedChannels + 50 {
 		ts.Events(fmt.Sprintf("channel=room-%03d", i))
 	}
@@ -196,7 +197,7 @@ func TestConsoleListsChannels(t *testing.T) {
 
 // A channel is described with what its namespace keeps, and null for what it does not keep.
 func TestConsoleShowsAChannel(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 30, Presence: true,
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 30, Presence: true,
 		Publish: push.PublishNobody}}})
 	ts.Events("channel=kept:1")
 	for i := range 25 {
@@ -234,7 +235,7 @@ func TestConsoleShowsAChannel(t *testing.T) {
 // An operator's subscription names events after their channels, and has the limits of any
 // subscription.
 func TestConsoleSubscribes(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: "secret"})
+	ts := servertest.New(t, push.Config{APIKey: "key", TokenSecret: "secret"})
 	if w := ts.Do("GET", "/console/events?channel=a&channel=b", "", "X-API-Key", "key"); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
 	}

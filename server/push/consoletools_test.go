@@ -9,13 +9,15 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
 // The console lists all namespaces with the rules that they have set.
 func TestConsoleShowsNamespaces(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{
 		{Name: "z", HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true, Slow: push.SlowDropOldest},
 		{Name: "a", Personal: true, SubscribeToken: true, Publish: push.PublishNobody, ChannelRegex: "^<b>$"},
 	}, APIKey: "key", DenyClientPublish: true})
@@ -39,7 +41,7 @@ func TestConsoleShowsNamespaces(t *testing.T) {
 
 // The console explains a token with the server's own keys and rules, and says why it is refused.
 func TestConsoleExplainsTokens(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "key", TokenIssuer: "me",
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, APIKey: "key", TokenIssuer: "me",
 		Namespaces: []push.Namespace{{Name: "p", SubscribeToken: true, Publish: push.PublishNobody}}})
 	ask := func(body string) (e explainedToken, status int) {
 		t.Helper()
@@ -51,7 +53,7 @@ func TestConsoleExplainsTokens(t *testing.T) {
 	}
 	claims := jwt.MapClaims{"sub": "<img>", "iss": "me", "exp": ts.Clock.Now().Add(time.Hour).Unix(),
 		"channels": []string{"p:1"}}
-	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
+	good := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), claims)
 	e, _ := ask(`{"token":"` + good + `","channels":["p:1","p:2","news"]}`)
 	if e.Error != "" || e.User != "<img>" || e.Ends == nil || len(e.Claims) != 4 || len(e.Channels) != 3 ||
 		!strings.HasPrefix(e.Channels[0].Subscribe, "yes: the server subscribes") ||
@@ -59,7 +61,7 @@ func TestConsoleExplainsTokens(t *testing.T) {
 		e.Channels[2].Publish != "yes: every client may" {
 		t.Errorf("%+v", e)
 	}
-	forged := sign(t, jwt.SigningMethodHS256, []byte("another secret of thirty-two bytes"), claims)
+	forged := tokentest.Sign(t, jwt.SigningMethodHS256, []byte("another secret of thirty-two bytes"), claims)
 	if e, _ := ask(`{"token":"` + forged + `"}`); !strings.Contains(e.Error, "signature is invalid") ||
 		e.Ends != nil ||
 		len(e.Claims) != 4 {
@@ -78,7 +80,7 @@ func TestConsoleExplainsTokens(t *testing.T) {
 	if w := ts.Do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 401 {
 		t.Errorf("without the key: %d", w.Code)
 	}
-	open := newTestServer(t, push.Config{})
+	open := servertest.New(t, push.Config{})
 	if w := open.Do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 200 ||
 		!strings.Contains(w.Body.String(), "no secret and no key") {
 		t.Errorf("in a server without tokens: %d %s", w.Code, w.Body)
@@ -87,8 +89,9 @@ func TestConsoleExplainsTokens(t *testing.T) {
 
 // The console shows refusals with their reasons, the newest first, each once.
 func TestConsoleShowsRefusals(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{SubscribeToken: true}},
-		APIKey: "key"})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
+		Namespaces: []push.Namespace{{SubscribeToken: true}},
+		APIKey:     "key"})
 	type shown struct {
 		Counts   map[string]uint64
 		Refusals []push.ShownRefusal

@@ -16,12 +16,13 @@ import (
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // opens requests a stream on a goroutine, and closes answered when the answer has come, which must
 // be 200.
-func (ts *testServer) opens(query string) (answered chan struct{}) {
+func opens(ts *servertest.Server, query string) (answered chan struct{}) {
 	answered = make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -36,11 +37,11 @@ func (ts *testServer) opens(query string) (answered chan struct{}) {
 func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 	for _, recovery := range []bool{false, true} {
 		bus := newBlockingBus()
-		ts := newTestServer(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 3,
+		ts := servertest.New(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 3,
 			Recovery: recovery}}})
 		for _, query := range []string{"channel=news", "channel=a&channel=b&channel=c"} {
 			before := ts.Heads()
-			answered := ts.opens(query)
+			answered := opens(ts, query)
 			for range strings.Count(query, "channel=") {
 				if name := <-bus.asked; ts.Heads() > before {
 					t.Errorf("recovery %v, %s: the head was sent before %s was subscribed to", recovery, query, name)
@@ -56,7 +57,7 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 }
 
 // detaching makes the server call f before each head.
-func (ts *testServer) detaching(f func()) {
+func detaching(ts *servertest.Server, f func()) {
 	detach := ts.Detach
 	ts.Detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
 		f()
@@ -73,11 +74,11 @@ func TestEventsBehindTheHead(t *testing.T) {
 		{"channel=plain:1&channel=news", "data: 1\n\ndata: 2\n\ndata: 3\n\n"},
 		{"channel=kept:1", "id: E:0\n\nid: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\nid: E:3\ndata: 3\n\n"},
 	} {
-		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "plain"},
+		ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Name: "plain"},
 			{Name: "kept", HistorySize: 3, Recovery: true}, {}}})
 		name, _, _ := strings.Cut(strings.TrimPrefix(tt.query, "channel="), "&")
 		publish := func(data string) { ts.Do("POST", "/api/publish", `{"channel":"`+name+`","data":`+data+`}`) }
-		ts.detaching(func() { publish("1"); publish("2") })
+		detaching(ts, func() { publish("1"); publish("2") })
 		stream := ts.Events(tt.query)
 		publish("3")
 		retry, got, _ := strings.Cut(stream.Take(), "\n\n")
@@ -95,10 +96,10 @@ func TestEventsBehindTheHead(t *testing.T) {
 // order.
 func TestEventsOpenUnderLoad(t *testing.T) {
 	const last, streams = 2000, 100
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	var begun atomic.Int64
 	var heads []int64 // publications begun when the head was sent
-	ts.detaching(func() { heads = append(heads, begun.Load()) })
+	detaching(ts, func() { heads = append(heads, begun.Load()) })
 	var publisher sync.WaitGroup
 	publisher.Go(func() {
 		for range last {
@@ -134,13 +135,13 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 func TestEventsEndBeforeTheHead(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		end  func(ts *testServer, bus *blockingBus) (ended chan error)
+		end  func(ts *servertest.Server, bus *blockingBus) (ended chan error)
 	}{
-		{"refused", func(_ *testServer, bus *blockingBus) chan error {
+		{"refused", func(_ *servertest.Server, bus *blockingBus) chan error {
 			bus.err = errors.New("no route to the broker")
 			return nil
 		}},
-		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
+		{"shut down", func(ts *servertest.Server, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
 			go func() { ended <- ts.Shutdown(ts.T.Context()) }()
 			pushtest.WaitFor(ts.T, "the session to be disconnected", ts.Hub.Sessions()[0].IsClosing)
@@ -148,8 +149,8 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 		}},
 	} {
 		bus := newBlockingBus()
-		ts := newTestServer(t, push.Config{Bus: bus})
-		answered := ts.opens("channel=news")
+		ts := servertest.New(t, push.Config{Bus: bus})
+		answered := opens(ts, "channel=news")
 		<-bus.asked
 		ended := tt.end(ts, bus)
 		bus.goOn <- struct{}{}
@@ -168,7 +169,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 // A client that disconnects before the head leaves no session and no channel.
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	counting := newCountingBus()
-	ts := newTestServer(t, push.Config{Bus: counting})
+	ts := servertest.New(t, push.Config{Bus: counting})
 	ts.Detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
@@ -181,8 +182,8 @@ func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 
 // A client's queue is bounded before the head, too.
 func TestSlowBeforeTheHead(t *testing.T) {
-	ts := newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})
-	ts.detaching(func() {
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Queue: 1000}})
+	detaching(ts, func() {
 		for range 200 {
 			ts.Do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
 		}
@@ -198,7 +199,7 @@ func TestSlowBeforeTheHead(t *testing.T) {
 
 // Over sockets, too, a client that has the head gets the next publication.
 func TestEventsAfterTheHead(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
+	s := servertest.NewLive(t, push.Config{})
 	for i := range 50 {
 		c := s.Dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 		if line := c.Head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -16,7 +17,7 @@ import (
 // disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, push.Config{Bus: bus})
+	ts := servertest.New(t, push.Config{Bus: bus})
 	stream := ts.Events("channel=news")
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`) }()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
@@ -17,8 +18,8 @@ func TestEventsByHook(t *testing.T) {
 	var by, again push.Caller
 	var asked push.ConnectRequest
 	var failure error
-	var ts *testServer
-	ts = newTestServer(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"},
+	var ts *servertest.Server
+	ts = servertest.New(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"},
 		Connect: func(_ context.Context, c push.Caller, r push.ConnectRequest) (push.ConnectAnswer, error) {
 			by, asked = c, r
 			return push.ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.Clock.Now().Unix() + 60,
@@ -79,7 +80,7 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	ask := func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
 		return push.SubscribeAnswer{}, nil
 	}
-	ts := newTestServer(t, push.Config{Hooks: push.Hooks{Connect: hook, Subscribe: ask}})
+	ts := servertest.New(t, push.Config{Hooks: push.Hooks{Connect: hook, Subscribe: ask}})
 	for _, path := range []string{mercurePath + "?topic=a", "/console/stats"} {
 		if w := ts.Do("GET", path, ""); w.Code != 401 && w.Code != 403 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
@@ -88,7 +89,7 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	if w := ts.Do("POST", mercurePath, "topic=a"); w.Code != 401 {
 		t.Errorf("publishing to Mercure: %d", w.Code)
 	}
-	open := newTestServer(t, push.Config{Hooks: push.Hooks{Subscribe: ask},
+	open := servertest.New(t, push.Config{Hooks: push.Hooks{Subscribe: ask},
 		Namespaces: []push.Namespace{{SubscribeHook: true}}})
 	if w := open.Do("GET", "/events?channel=a", ""); w.Code != 403 {
 		t.Errorf("a channel that a hook decides about: %d", w.Code)

@@ -13,12 +13,14 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/myriad-go/myriad/web"
 )
 
 func TestPublishAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", Limits: push.Limits{Publication: 1000}})
+	ts := servertest.New(t, push.Config{APIKey: "key", Limits: push.Limits{Publication: 1000}})
 	stream := ts.Events("channel=news")
 	stream.Take()
 	good := `{"channel":"news","data":{"a": "é\u2028"}}`
@@ -78,7 +80,7 @@ func TestPublishAPI(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	one := ts.Events("channel=news&channel=news", "Last-Event-ID", "7")
 	both := ts.Events("channel=sport&channel=news&named=1")
 	if got := one.Take(); !strings.HasPrefix(got, "retry: ") || !strings.HasSuffix(got, "\n\n") {
@@ -107,7 +109,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestSlowEvents(t *testing.T) {
-	ts := newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Queue: 1000}})
 	slow, quick := ts.Events("channel=news"), ts.Events("channel=news")
 	slow.SetQueued(990)
 	ts.Do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
@@ -120,8 +122,8 @@ func TestSlowEvents(t *testing.T) {
 }
 
 func TestEventsRefused(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Limits: push.Limits{Channels: 2}})
-	all := tokens(t, ts.Clock.Now())
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Limits: push.Limits{Channels: 2}})
+	all := tokentest.Tokens(t, ts.Clock.Now())
 	good := "&token=" + all["good"]
 	for _, tt := range []struct {
 		name, method, query string
@@ -185,7 +187,7 @@ func TestEventsNotOpened(t *testing.T) {
 		{"the client has reset", syscall.ECONNRESET, 200, ""},
 		{"another server", nil, 500, "push: events need a web.Server"},
 	} {
-		ts := newTestServer(t, push.Config{})
+		ts := servertest.New(t, push.Config{})
 		ts.Detach = func(w http.ResponseWriter) (hub.ResponseStream, error) { return nil, tt.err }
 		if tt.err == nil {
 			ts.Detach = func(w http.ResponseWriter) (hub.ResponseStream, error) {
@@ -204,7 +206,7 @@ func TestEventsNotOpened(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"app.example.org", "https://*.example.net"}})
+	ts := servertest.New(t, push.Config{AllowedOrigins: []string{"app.example.org", "https://*.example.net"}})
 	for _, tt := range []struct {
 		origin, host string
 		allowed      bool
@@ -249,7 +251,7 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestMetricsAndStats(t *testing.T) {
-	ts := newTestServer(t, push.Config{Version: "v9"})
+	ts := servertest.New(t, push.Config{Version: "v9"})
 	ts.Events("channel=news")
 	ts.Events("channel=news&channel=more")
 	ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`)
@@ -269,7 +271,7 @@ func TestMetricsAndStats(t *testing.T) {
 }
 
 func TestHealthAndShutdown(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	stream := ts.Events("channel=news")
 	if w := ts.Do("GET", "/health", ""); w.Code != 200 || w.Body.String() != "{}" {
 		t.Errorf("health: %d %s", w.Code, w.Body)

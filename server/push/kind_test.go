@@ -11,7 +11,7 @@ import (
 // Bytes that are JSON stay as they are, with their spaces; JSON in a request is compacted, and so
 // are newlines, which end a message.
 func TestBytesStayAsTheyAre(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9}}})
 	f := new(servertest.Transport)
 	f.Session = ts.Hub.Start(f, servertest.ProtobufForm)
 	t.Cleanup(f.Leave)

@@ -23,7 +23,7 @@ const (
 )
 
 func conformanceHub(t *testing.T) mercureTest {
-	return mercureTest{newTestServer(t, push.Config{TokenSecret: conformanceSecret,
+	return mercureTest{servertest.New(t, push.Config{TokenSecret: conformanceSecret,
 		Doors: servertest.Doors(mercure.Config{Anonymous: true, Subscriptions: true})})}
 }
 

@@ -20,11 +20,12 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // mercureTest is a server with a hub, whose subscribers are recorded.
-type mercureTest struct{ *testServer }
+type mercureTest struct{ *servertest.Server }
 
 // rights signs a token with the claim mercure.
 func rights(t *testing.T, publish, subscribe []string, more ...any) string {
@@ -33,7 +34,7 @@ func rights(t *testing.T, publish, subscribe []string, more ...any) string {
 	for i := 0; i < len(more); i += 2 {
 		c[more[i].(string)] = more[i+1]
 	}
-	return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c)
+	return tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), c)
 }
 
 // subscribe opens a stream; fields are header names and values in turn.
@@ -69,7 +70,7 @@ func (m mercureTest) publish(form string, fields ...string) string {
 }
 
 func TestMercureUpdates(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{})}
+	m := mercureTest{servertest.New(t, push.Config{})}
 	exact, header := m.subscribe("topic=news")
 	if got := header.Get("Link"); got != `</.well-known/mercure>; rel="mercure"` {
 		t.Errorf("Link is %q", got)
@@ -101,7 +102,7 @@ func TestMercureUpdates(t *testing.T) {
 
 // Requests that are wrong are refused with a reason.
 func TestMercureBadRequests(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{Limits: push.Limits{Channels: 3, Publication: 1000}})}
+	m := mercureTest{servertest.New(t, push.Config{Limits: push.Limits{Channels: 3, Publication: 1000}})}
 	for _, tt := range []struct {
 		query, want string
 	}{
@@ -153,7 +154,7 @@ func TestMercureBadRequests(t *testing.T) {
 
 // Who may have and who may send what.
 func TestMercureRights(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "key",
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret, APIKey: "key",
 		Doors: servertest.Doors(mercuredoor.Config{Anonymous: true})})}
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
 	mine := rights(t, nil, []string{"https://example.com/users/7/{?topic}"})
@@ -162,7 +163,8 @@ func TestMercureRights(t *testing.T) {
 	byQuery, _ := m.subscribe("topic=*&authorization=" + mine)
 	byCookie, _ := m.subscribe("topic=*", "Cookie", mercureCookie+"="+mine)
 	bob, _ := m.subscribe("topic=*", bearer(rights(t, nil, []string{"https://example.com/users/8/{?topic}"}))...)
-	none, _ := m.subscribe("topic=*", bearer(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{}))...)
+	none, _ := m.subscribe("topic=*", bearer(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
+		jwt.MapClaims{}))...)
 	all := rights(t, []string{"*"}, nil)
 	private := "private=on&data=secret&topic=" + url.QueryEscape("https://example.com/books/1") + "&topic=" +
 		url.QueryEscape("https://example.com/users/7/?topic=https%3A%2F%2Fexample.com%2Fbooks%2F1")
@@ -190,10 +192,10 @@ func TestMercureRights(t *testing.T) {
 		{"a key that is wrong", 401, []string{"X-API-Key", "wrong"}},
 		{"a token that is none", 401, bearer("x.y.z")},
 		{"expired", 401, bearer(rights(t, []string{"*"}, nil, "exp", m.Clock.Now().Add(-time.Second).Unix()))},
-		{"another secret", 401, bearer(sign(t, jwt.SigningMethodHS256, []byte("another secret"),
+		{"another secret", 401, bearer(tokentest.Sign(t, jwt.SigningMethodHS256, []byte("another secret"),
 			jwt.MapClaims{"mercure": map[string]any{"publish": []string{"*"}}}))},
 		{"the token of a subscription", 401, bearer(rights(t, []string{"*"}, nil, "channel", "x"))},
-		{"a malformed claim", 401, bearer(sign(t, jwt.SigningMethodHS256, []byte(testSecret),
+		{"a malformed claim", 401, bearer(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
 			jwt.MapClaims{"mercure": map[string]any{"publish": "*"}}))},
 		{"too many selectors", 401, bearer(rights(t, slices.Repeat([]string{"a"}, 129), nil))},
 		{"without the claim", 403, bearer(mine)},
@@ -213,7 +215,7 @@ func TestMercureRights(t *testing.T) {
 			t.Errorf("a cookie with %v: %d %s", fields, w.Code, w.Body)
 		}
 	}
-	namespaced := sign(t, jwt.SigningMethodHS256, []byte(testSecret),
+	namespaced := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
 		jwt.MapClaims{"https://mercure.rocks/": map[string]any{
 			"publish": []string{"a"}}})
 	m.publish("topic=a", bearer(namespaced)...)
@@ -222,10 +224,11 @@ func TestMercureRights(t *testing.T) {
 // A token whose only rights are those of Mercure 1.0 is refused by name, not taken for one without
 // rights.
 func TestMercureRightsOfVersionOne(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret})}
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret})}
 	details := func(of string, more jwt.MapClaims) []string {
 		more["authorization_details"] = []map[string]any{{"type": "payment"}, {"type": of}}
-		return []string{"Authorization", "Bearer " + sign(t, jwt.SigningMethodHS256, []byte(testSecret), more)}
+		return []string{"Authorization", "Bearer " + tokentest.Sign(t, jwt.SigningMethodHS256,
+			[]byte(tokentest.Secret), more)}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -251,7 +254,7 @@ func TestMercureRightsOfVersionOne(t *testing.T) {
 
 // A stream ends when its token expires, and the hub can be closed to clients without tokens.
 func TestMercureTokenEnds(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
 		Doors: servertest.Doors(mercuredoor.Config{PublisherSecret: "publisher's"})})}
 	if w := m.Do("GET", mercurePath+"?topic=a", ""); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("without a token: %d %s", w.Code, w.Body)
@@ -261,7 +264,8 @@ func TestMercureTokenEnds(t *testing.T) {
 	if w := m.post("topic=a", "Authorization", "Bearer "+rights(t, []string{"*"}, nil)); w.Code != 401 {
 		t.Errorf("a publisher with the subscribers' secret: %d", w.Code)
 	}
-	m.publish("topic=a&data=1", "Authorization", "Bearer "+sign(t, jwt.SigningMethodHS256, []byte("publisher's"),
+	m.publish("topic=a&data=1", "Authorization", "Bearer "+tokentest.Sign(t, jwt.SigningMethodHS256,
+		[]byte("publisher's"),
 		jwt.MapClaims{"mercure": map[string]any{"publish": []string{"a"}}}))
 	if got := stream.Take(); !strings.HasSuffix(got, "data: 1\n\n") {
 		t.Errorf("received %q", got)
@@ -274,7 +278,7 @@ func TestMercureTokenEnds(t *testing.T) {
 
 // A subscriber that comes back gets what it has missed, once, and is told where that begins.
 func TestMercureHistory(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{Limits: push.Limits{Recovered: 3},
+	m := mercureTest{servertest.New(t, push.Config{Limits: push.Limits{Recovered: 3},
 		Doors: servertest.Doors(mercuredoor.Config{HistorySize: 6})})}
 	data := func(stream *servertest.Stream) (list []string) {
 		for line := range strings.SplitSeq(stream.Take(), "\n") {
@@ -342,7 +346,7 @@ func TestMercureHistory(t *testing.T) {
 // subscribers, by an id that they know: the hub's word for the whole history, one that the hub has
 // made or will make, or one that an update of another topic has.
 func TestAttackMercureIDs(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
 		Doors: servertest.Doors(mercuredoor.Config{HistorySize: 6})})}
 	all := []string{"Authorization", "Bearer " + rights(t, []string{"*"}, []string{"*"})}
 	eve := []string{"Authorization", "Bearer " + rights(t, []string{"mine/x"}, nil)}
@@ -382,7 +386,7 @@ func TestAttackMercureIDs(t *testing.T) {
 	}
 	want("topic=theirs/1&lastEventID=A", "earliest", "3", "4", "5", "6", "7")
 	// nor can the list of subscriptions be made to name an update of another topic
-	m = mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+	m = mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
 		Doors: servertest.Doors(mercuredoor.Config{Subscriptions: true})})}
 	m.publish("topic=theirs/1&data=1&id=A", all...)
 	m.publish("topic=mine/x&data=evil&id=A", eve...)
@@ -407,7 +411,7 @@ func (m mercureTest) topEpoch(t *testing.T) string {
 
 // Subscribers that come back under a continuous load get every update once and in order.
 func TestMercureResumesUnderLoad(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{Doors: servertest.Doors(mercuredoor.Config{HistorySize: 10_000}),
+	m := mercureTest{servertest.New(t, push.Config{Doors: servertest.Doors(mercuredoor.Config{HistorySize: 10_000}),
 		Limits: push.Limits{Recovered: 10_000}})}
 	const updates = 1000
 	first := m.publish("topic=a&data=0")
@@ -441,7 +445,7 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 }
 
 func TestMercureSubscriptions(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{TokenSecret: testSecret,
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
 		Doors: servertest.Doors(mercuredoor.Config{Subscriptions: true,
 			Anonymous: true})})}
 	watch := rights(t, nil, []string{subscriptionsPath + "{/topic}{/subscriber}", subscriptionsPath})
@@ -507,7 +511,7 @@ func TestMercureSubscriptions(t *testing.T) {
 
 // Pages of allowed origins may send the cookie, those that only * allows may not.
 func TestMercureCORS(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{AllowedOrigins: []string{"https://app.example.org", "*"}})}
+	m := mercureTest{servertest.New(t, push.Config{AllowedOrigins: []string{"https://app.example.org", "*"}})}
 	for origin, credentials := range map[string]string{"https://app.example.org": "true",
 		"https://other.example.org": ""} {
 		_, header := m.subscribe("topic=a", "Origin", origin)
@@ -524,7 +528,7 @@ func TestMercureCORS(t *testing.T) {
 
 // A subscriber that does not read is disconnected; templates that begin alike are bounded.
 func TestAttackMercure(t *testing.T) {
-	m := mercureTest{newTestServer(t, push.Config{Limits: push.Limits{Queue: 1000}})}
+	m := mercureTest{servertest.New(t, push.Config{Limits: push.Limits{Queue: 1000}})}
 	slow, _ := m.subscribe("topic=a")
 	other, _ := m.subscribe("topic=a")
 	slow.SetQueued(999)
@@ -550,7 +554,7 @@ func TestAttackMercure(t *testing.T) {
 // When the bus has lost updates, streams end: their clients come back and continue.
 func TestMercureLost(t *testing.T) {
 	bus := &lossyBus{Bus: membus.New(membus.Config{})}
-	m := mercureTest{newTestServer(t, push.Config{Bus: bus})}
+	m := mercureTest{servertest.New(t, push.Config{Bus: bus})}
 	stream, _ := m.subscribe("topic=a")
 	bus.receiver.Lost(mercureLog)
 	if !stream.IsClosed() {

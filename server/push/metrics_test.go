@@ -12,6 +12,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
@@ -33,14 +34,14 @@ func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 		{"a console key", push.Config{ConsoleKey: "view"}, "view", true},
 		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "key", false},
 		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "view", true},
-		{"a token secret only", push.Config{TokenSecret: testSecret}, "", false},
-		{"a token secret only", push.Config{TokenSecret: testSecret}, testSecret, false},
+		{"a token secret only", push.Config{TokenSecret: tokentest.Secret}, "", false},
+		{"a token secret only", push.Config{TokenSecret: tokentest.Secret}, tokentest.Secret, false},
 		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "", false},
 		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "key", true},
 	} {
 		tt.config.Namespaces = []push.Namespace{dropping}
-		ts := newTestServer(t, tt.config)
-		slow, missing := ts.slowClients()
+		ts := servertest.New(t, tt.config)
+		slow, missing := slowClients(ts)
 		w := ts.Do("GET", "/metrics", "", "X-API-Key", tt.key)
 		page, request := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
 		if w.Code != 200 || !strings.Contains(page, "\nmyriad_connections 0\n") ||
@@ -62,7 +63,7 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	names := regexp.MustCompile(`(?m)^# HELP (myriad_\w+) `).FindAllStringSubmatch(ts.Do("GET", "/metrics",
 		"").Body.String(), -1)
 	if len(names) < 5 {
@@ -77,8 +78,8 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 
 // promtool's lint has nothing to say of the page, also when every figure has a value.
 func TestMetricsPassPromtool(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{dropping}})
-	ts.slowClients()
+	ts := servertest.New(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{dropping}})
+	slowClients(ts)
 	ts.Hub.CountRefusal(hub.RefusedToken, "192.0.2.1:1")
 	page := ts.Do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
@@ -105,7 +106,7 @@ var dropping = push.Namespace{Name: "d", Slow: push.SlowDropOldest, SlowQueue: 1
 
 // slowClients has a client disconnected as slow, and another one miss a publication of a channel
 // of dropping. It returns their ids.
-func (ts *testServer) slowClients() (slow, missing string) {
+func slowClients(ts *servertest.Server) (slow, missing string) {
 	ts.T.Helper()
 	f, g := new(servertest.Transport), &servertest.Transport{Peer: pushtest.Peer{Stuck: true, Bytes: 1 << 20}}
 	f.Session = ts.Hub.StartConnected(f, servertest.JSONForm, hub.Grant{User: "a-user"})

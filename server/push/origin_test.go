@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // doorPaths are paths of all doors by HTTP, with requests that they answer.
@@ -18,8 +19,8 @@ var doorPaths = []struct{ method, path, body string }{
 
 // All doors take the same origins.
 func TestOriginsOfAllDoors(t *testing.T) {
-	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"*"}})
-	strict := newTestServer(t, push.Config{AllowedOrigins: []string{"app.example.org"}})
+	ts := servertest.New(t, push.Config{AllowedOrigins: []string{"*"}})
+	strict := servertest.New(t, push.Config{AllowedOrigins: []string{"app.example.org"}})
 	for _, origin := range []string{"file://", "null", "http://host/", "ws://host/a?x=y", "http://[::1]:3000",
 		"garbage"} {
 		for _, door := range doorPaths {
@@ -33,7 +34,7 @@ func TestOriginsOfAllDoors(t *testing.T) {
 			}
 		}
 	}
-	live := newLiveServer(t, push.Config{AllowedOrigins: []string{"*"}})
+	live := servertest.NewLive(t, push.Config{AllowedOrigins: []string{"*"}})
 	for _, origin := range []string{"file://", "null", "http://host/", "ws://host/a?x=y", "garbage"} {
 		c := live.Dial("GET /connection/websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n" +
 			"Upgrade: websocket\r\n" +
@@ -50,7 +51,7 @@ func TestOriginsOfAllDoors(t *testing.T) {
 // that only * allows may not, and what their browsers send nevertheless does not reach a hook.
 func TestCORSOfAllDoors(t *testing.T) {
 	var cookies []string
-	ts := newTestServer(t, push.Config{AllowedOrigins: []string{"https://app.example.org", "*"}, Hooks: push.Hooks{
+	ts := servertest.New(t, push.Config{AllowedOrigins: []string{"https://app.example.org", "*"}, Hooks: push.Hooks{
 		Headers: []string{"cookie", "X-Session", "Authorization"},
 		Connect: func(_ context.Context, c push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
 			cookies = append(cookies, c.Header.Get("Cookie")+c.Header.Get("Authorization"))

@@ -6,11 +6,13 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // By HTTP the answer has the time to wait.
 func TestRatesOfRequests(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, APIKey: "k",
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, APIKey: "k",
 		Rates: push.Rates{AddressCalls: push.Rate{Count: 1, Per: 90 * time.Second},
 			AddressConnections: push.Rate{Count: 1,
 				Per: time.Minute}}})
@@ -36,10 +38,10 @@ func TestRatesOfRequests(t *testing.T) {
 
 // Reload replaces rates and keys of tokens for everything that comes later.
 func TestReload(t *testing.T) {
-	c := push.Config{TokenSecret: testSecret, APIKey: "k"}
-	ts := newTestServer(t, c)
+	c := push.Config{TokenSecret: tokentest.Secret, APIKey: "k"}
+	ts := servertest.New(t, c)
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.Config().Clock.Now().Add(time.Hour).Unix()}
-	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
+	good := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), claims)
 	if _, err := ts.Hub.Authenticate(good); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +53,8 @@ func TestReload(t *testing.T) {
 	if _, err := ts.Hub.Authenticate(good); err == nil {
 		t.Error("a token of the old secret is still valid")
 	}
-	if _, err := ts.Hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.Hub.Authenticate(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret),
+		claims)); err != nil {
 		t.Errorf("a token of the new secret: %v", err)
 	}
 	ts.Do("POST", "/api/info", "{}", "X-API-Key", "k")
@@ -64,7 +67,8 @@ func TestReload(t *testing.T) {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
-	if _, err := ts.Hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.Hub.Authenticate(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret),
+		claims)); err != nil {
 		t.Errorf("after mistakes: %v", err)
 	}
 }

@@ -7,14 +7,17 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // Each way to be refused has its reason in the metrics, and one line with it and the address in the
 // log.
 func TestRefusalsOfRequests(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: testSecret, AllowedOrigins: []string{"example.com"},
-		Namespaces: []push.Namespace{{SubscribeToken: true}}})
-	signed := tokens(t, ts.Clock.Now())
+	ts := servertest.New(t, push.Config{APIKey: "key", TokenSecret: tokentest.Secret,
+		AllowedOrigins: []string{"example.com"},
+		Namespaces:     []push.Namespace{{SubscribeToken: true}}})
+	signed := tokentest.Tokens(t, ts.Clock.Now())
 	expired, valid := signed["expired"], signed["good"]
 	said := 0
 	for _, tt := range []struct {
@@ -45,7 +48,7 @@ func TestRefusalsOfRequests(t *testing.T) {
 }
 
 // refusalCount reads a counter from /metrics.
-func refusalCount(ts *testServer, reason string) (n int) {
+func refusalCount(ts *servertest.Server, reason string) (n int) {
 	_, rest, _ := strings.Cut(ts.Do("GET", "/metrics", "").Body.String(),
 		`myriad_refusals_total{reason="`+reason+`"} `)
 	fmt.Sscan(rest, &n)

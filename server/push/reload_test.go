@@ -7,14 +7,16 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // Rules of namespaces change while clients are connected: what they ask for later is judged by the
 // new ones. Rules that channels keep cannot change, and then nothing does.
 func TestReloadNamespaces(t *testing.T) {
-	config := push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Name: "a", HistorySize: 5},
+	config := push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{Name: "a", HistorySize: 5},
 		{Name: "b"}}}
-	ts := newTestServer(t, config)
+	ts := servertest.New(t, config)
 	c := ts.Client(jwt.MapClaims{"sub": "ann"})
 	c.Asks(t, "before", `{"id":2,"subscribe":{"channel":"a:1"}}`, `{"id":2,"subscribe":{}}`)
 	c.Asks(t, "before", `{"id":3,"publish":{"channel":"b:1","data":1}}`, `{"id":3,"publish":{}}`)
@@ -35,7 +37,7 @@ func TestReloadNamespaces(t *testing.T) {
 	}
 	c.Want(t, "the subscription stays", `{"push":{"channel":"a:1","pub":{"data":1,"offset":1}}}`)
 
-	if err := ts.Reload(push.Config{TokenSecret: testSecret}); err != nil {
+	if err := ts.Reload(push.Config{TokenSecret: tokentest.Secret}); err != nil {
 		t.Errorf("without namespaces: %v", err)
 	}
 	for name, list := range map[string][]push.Namespace{

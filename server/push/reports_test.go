@@ -13,7 +13,7 @@ import (
 // Requests of an emulated client come at the same time. Each is answered once, and what is left is
 // what the last one has asked for.
 func TestEmulationAtTheSameTime(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
 	session, node := emulatedIn(t, c.Take())
 	const requests = 40
@@ -22,7 +22,7 @@ func TestEmulationAtTheSameTime(t *testing.T) {
 		all.Go(func() {
 			command := fmt.Sprintf(`{"id":%d,"subscribe":{"channel":"a"}}`+"\n"+
 				`{"id":%d,"unsubscribe":{"channel":"a"}}`, 10+2*i, 11+2*i)
-			if code := ts.emulate(session, node, command); code != 204 {
+			if code := emulate(ts, session, node, command); code != 204 {
 				t.Errorf("answered with %d", code)
 			}
 		})
@@ -45,7 +45,7 @@ func TestEmulationAtTheSameTime(t *testing.T) {
 
 // What is published in front of an end reaches the client before the end, by every door.
 func TestEndBehindTheLastMessage(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	connect := `{"id":1,"connect":{"subs":{"a":{}}}}`
 	streams := map[string]*servertest.Stream{
 		"events":          ts.Events("channel=a"),
@@ -53,7 +53,7 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 	}
 	two := ts.Open("POST", "/connection/http_stream", connect)
 	session, node := emulatedIn(t, two.Take())
-	ts.emulate(session, node, `{"id":2,"subscribe":{"channel":"a"}}`)
+	emulate(ts, session, node, `{"id":2,"subscribe":{"channel":"a"}}`)
 	streams["http_stream"] = two
 	for _, s := range streams {
 		s.Take()
@@ -74,8 +74,8 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 // In RESP3 messages come between replies, never inside of one: not inside of EXEC's, which has the
 // replies of the publications that cause them. CLIENT REPLY OFF does not stop them.
 func TestRedisMessagesBesideReplies(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
 	p.ask("HELLO 3", "%7\r\n")
 	readUntil(t, p, "*0\r\n")
 	p.ask("SUBSCRIBE a", ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
@@ -87,8 +87,8 @@ func TestRedisMessagesBesideReplies(t *testing.T) {
 
 // A pattern that costs as much as all names together is refused, where there is no other bound.
 func TestRedisPatternsAreBounded(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
 	long := "*[" + strings.Repeat("z", 20_000) + "]"
 	p.ask("PUBSUB CHANNELS "+long, "-ERR the pattern is longer than the name of a channel may be\r\n")
 	p.ask("PSUBSCRIBE "+long, "-ERR limit exceeded\r\n")

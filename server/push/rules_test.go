@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // A stream of events continues where it was interrupted, or reports a gap.
 func TestEventsRecover(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}})
 	first := ts.Events("channel=news")
 	head, id, found := strings.Cut(strings.TrimSuffix(first.Take(), "\n\n"), "\n\nid: ")
 	epoch, zero, _ := strings.Cut(id, ":")
@@ -51,7 +52,7 @@ func TestEventsRecover(t *testing.T) {
 }
 
 func TestAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true, Presence: true},
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true, Presence: true},
 		{Name: "bare"}}, Version: "v"})
 	stream := ts.Events("channel=news")
 	client := ts.Hub.Sessions()[0].ID()

@@ -24,9 +24,9 @@ import (
 // everything, and the server queues no more than the limit.
 func TestSlowConsumerLearnsWhy(t *testing.T) {
 	const limit, size = 256 << 10, 50 << 10
-	s := newLiveServer(t, push.Config{Limits: push.Limits{Queue: limit}, Timing: push.Timing{Close: time.Minute}})
+	s := servertest.NewLive(t, push.Config{Limits: push.Limits{Queue: limit}, Timing: push.Timing{Close: time.Minute}})
 	quick := s.SubscribeNews()
-	slow, client := s.subscribeNarrow()
+	slow, client := subscribeNarrow(s)
 	padding := strings.Repeat("x", size)
 	published := 0
 	for ; s.Figures(0).SlowDisconnects == 0; published++ {
@@ -39,7 +39,7 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 		}
 		// The engine may count bytes that the quick client has received for a moment longer.
 		pushtest.WaitFor(t, "no more than the limit to be queued, with the headers of frames",
-			func() bool { return s.queuedForAll() <= limit+64 })
+			func() bool { return queuedForAll(s) <= limit+64 })
 		if t.Failed() {
 			return
 		}
@@ -70,12 +70,12 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 	if _, err := slow.R.ReadByte(); err != io.EOF {
 		t.Errorf("after the close: %v", err)
 	}
-	s.wantSlowNamed(client, limit)
+	wantSlowNamed(s, client, limit)
 }
 
 // subscribeNarrow is subscribe for a client with a small receive buffer. It also returns the
 // client's id.
-func (s *liveServer) subscribeNarrow() (c *servertest.RawClient, client string) {
+func subscribeNarrow(s *servertest.Live) (c *servertest.RawClient, client string) {
 	s.T.Helper()
 	narrow := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		if control := raw.Control(func(fd uintptr) {
@@ -104,7 +104,7 @@ func (s *liveServer) subscribeNarrow() (c *servertest.RawClient, client string) 
 }
 
 // queuedForAll returns the bytes queued by the server for all connections.
-func (s *liveServer) queuedForAll() int {
+func queuedForAll(s *servertest.Live) int {
 	n := 0
 	for _, session := range s.Hub.Sessions() {
 		n += session.Info().Queued
@@ -113,7 +113,7 @@ func (s *liveServer) queuedForAll() int {
 }
 
 // wantSlowNamed checks that the log, the metrics and the console name the client.
-func (s *liveServer) wantSlowNamed(client string, limit int) {
+func wantSlowNamed(s *servertest.Live, client string, limit int) {
 	s.T.Helper()
 	line := regexp.MustCompile(`level=WARN msg="push: disconnected a slow client" client=` + client +
 		fmt.Sprintf(` user="" channel=news remote=127.0.0.1:[0-9]+ queued_bytes=([0-9]+) `+
@@ -122,7 +122,7 @@ func (s *liveServer) wantSlowNamed(client string, limit int) {
 	if line == nil {
 		s.T.Fatalf("the log does not name %s:\n%s", client, s.Log)
 	}
-	metrics, stats := s.get("/metrics"), s.get("/console/stats")
+	metrics, stats := getPage(s, "/metrics"), getPage(s, "/console/stats")
 	named := regexp.MustCompile(`\nmyriad_slow_client_queued_bytes\{action="disconnected",at="[^"]+",` +
 		`channel="news",client="` + client + `",user=""\} (\S+)\n`)
 	var queued float64
@@ -143,7 +143,7 @@ func (s *liveServer) wantSlowNamed(client string, limit int) {
 	}
 }
 
-func (s *liveServer) get(path string) string {
+func getPage(s *servertest.Live, path string) string {
 	s.T.Helper()
 	r, err := http.Get("http://" + s.Addr + path)
 	if err != nil {

@@ -27,7 +27,7 @@ func busy() int {
 // Every subscriber receives every broadcast, complete and in order. The server has no goroutine per
 // subscriber.
 func TestSubscribersOverSockets(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
+	s := servertest.NewLive(t, push.Config{})
 	before := busy()
 	const each, broadcasts = 150, 20
 	var sockets, streams []*servertest.RawClient
@@ -68,7 +68,7 @@ func TestSubscribersOverSockets(t *testing.T) {
 
 // A subscriber that never reads is disconnected. The others receive everything meanwhile.
 func TestSlowConsumerOverSockets(t *testing.T) {
-	s := newLiveServer(t, push.Config{Limits: push.Limits{Queue: 256 << 10},
+	s := servertest.NewLive(t, push.Config{Limits: push.Limits{Queue: 256 << 10},
 		Timing: push.Timing{Close: 200 * time.Millisecond}})
 	slowSocket, quick := s.SubscribeNews(), s.SubscribeNews()
 	slowStream := s.Dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -102,7 +102,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 // At shutdown, clients get what was queued, and then a close with its code, or the end of the
 // stream.
 func TestShutdownOverSockets(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
+	s := servertest.NewLive(t, push.Config{})
 	socket := s.SubscribeNews()
 	stream := s.Dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	stream.Head()
@@ -145,7 +145,7 @@ func TestShutdownOverSockets(t *testing.T) {
 // A client can put bytes that are not UTF-8 into binary frames and requests. The server must not
 // copy them into text frames: clients that receive them fail their connections (RFC 6455 §8.1).
 func TestOnlyUTF8IsSpread(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
+	s := servertest.NewLive(t, push.Config{})
 	other, c := s.SubscribeNews(), s.Dial(servertest.UpgradeRequest)
 	c.Head()
 	for _, tt := range []struct{ command, want string }{
@@ -178,7 +178,7 @@ func TestOnlyUTF8IsSpread(t *testing.T) {
 
 // A publisher whose body is far too long is refused while it still sends, and receives the reason.
 func TestTooLargeOverSockets(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
+	s := servertest.NewLive(t, push.Config{})
 	body := `{"channel":"news","data":"` + strings.Repeat("x", 5<<20) + `"}`
 	client := &http.Client{Transport: new(http.Transport)}
 	defer client.CloseIdleConnections()
@@ -203,7 +203,7 @@ func TestTooLargeOverSockets(t *testing.T) {
 
 // Input that is not the protocol is refused with a clear answer.
 func TestGarbageOverSockets(t *testing.T) {
-	s := newLiveServer(t, push.Config{Limits: push.Limits{Frame: 1000}})
+	s := servertest.NewLive(t, push.Config{Limits: push.Limits{Frame: 1000}})
 	for _, tt := range []struct {
 		name, frame, want string
 	}{

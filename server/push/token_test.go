@@ -7,14 +7,15 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // So may one for /events.
 func TestTokenOfManyYearsForEvents(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
 	for _, exp := range []int64{9223372036, 9223372037, 253402300799, 1 << 53} {
-		stream := ts.Events("channel=news&token=" + sign(t, jwt.SigningMethodHS256, []byte(testSecret),
+		stream := ts.Events("channel=news&token=" + tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
 			jwt.MapClaims{"sub": "ann", "exp": exp}))
 		ts.Clock.Advance(100 * time.Second)
 		if stream.IsClosed() {
@@ -27,7 +28,7 @@ func TestTokenOfManyYearsForEvents(t *testing.T) {
 func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 	keys, server := tokentest.NewSigners(), tokentest.NewKeyServer(t)
 	server.Set(500)
-	ts := newTestServer(t, push.Config{TokenKeysURL: server.URL})
+	ts := servertest.New(t, push.Config{TokenKeysURL: server.URL})
 	token := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann"})
 	for _, path := range []string{"/events?channel=a&token=", mercurePath + "?topic=a&authorization="} {
 		if w := ts.Do("GET", path+token, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
@@ -53,9 +54,10 @@ func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 
 // The answer to an SSE subscriber names the claim.
 func TestEventsTellTheClaim(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.Clock.Now().Add(time.Minute).Unix(), "channels": []string{"a\n"}}
-	w := ts.Do("GET", "/events?channel=news&token="+sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims), "")
+	w := ts.Do("GET", "/events?channel=news&token="+tokentest.Sign(t, jwt.SigningMethodHS256,
+		[]byte(tokentest.Secret), claims), "")
 	if w.Code != 401 || !strings.Contains(w.Body.String(),
 		`"code":3500,"message":"invalid token: the claim channels has \"a`) {
 		t.Errorf("%d %s", w.Code, w.Body)

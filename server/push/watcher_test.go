@@ -18,7 +18,7 @@ import (
 // clients and counters.
 func TestWatchersAreInvisible(t *testing.T) {
 	counting := newCountingBus()
-	ts := newTestServer(t, push.Config{Bus: counting, Namespaces: []push.Namespace{{Presence: true, JoinLeave: true,
+	ts := servertest.New(t, push.Config{Bus: counting, Namespaces: []push.Namespace{{Presence: true, JoinLeave: true,
 		HistorySize: 5,
 		Recovery:    true}}})
 	client := new(servertest.Transport)
@@ -65,7 +65,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 		info.Result.Nodes[0].Channels != 1 {
 		t.Errorf("info counts %+v, %v", info, err)
 	}
-	if s := ts.stats(t, ""); s.Connections != 1 || s.Channels != 1 || s.Messages != 1 {
+	if s := statsOf(ts, t, ""); s.Connections != 1 || s.Channels != 1 || s.Messages != 1 {
 		t.Errorf("the console counts %d connections, %d channels, %d messages", s.Connections, s.Channels, s.Messages)
 	}
 	if metrics := ts.Do("GET", "/metrics", "").Body.String(); !strings.Contains(metrics, "\nmyriad_connections 1\n") {
@@ -85,7 +85,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 
 // Shutdown waits for the streams of watchers, too.
 func TestShutdownEndsWatchers(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	ts.Do("GET", "/console/events?channel=news", "")
 	if err := ts.Shutdown(t.Context()); err != nil || !ts.Streams[0].IsClosed() || len(ts.Hub.Sessions()) != 0 {
 		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.Streams[0].IsClosed(),
@@ -96,7 +96,7 @@ func TestShutdownEndsWatchers(t *testing.T) {
 // Under each slow policy, and for members that are ahead, watchers are not counted.
 func TestWatchersAmongSlowMembers(t *testing.T) {
 	for _, slow := range []push.SlowPolicy{push.SlowDisconnect, push.SlowDropOldest, push.SlowLatestOnly} {
-		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Slow: slow}}})
+		ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Slow: slow}}})
 		ts.Do("GET", "/console/events?channel=news", "")
 		ts.Events("channel=news")
 		for range 3 {
