@@ -8,66 +8,56 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// client connects a client that records what it receives.
-func (ts *testServer) client(claims jwt.MapClaims) *fakeTransport {
-	ts.t.Helper()
-	claims["exp"] = ts.clock.Now().Add(time.Hour).Unix()
-	f := new(fakeTransport)
-	f.s = ts.hub.Start(f, jsonForm, nil)
-	ts.t.Cleanup(f.hangUp)
-	token := sign(ts.t, jwt.SigningMethodHS256, []byte(testSecret), claims)
-	f.frame([]byte(`{"id":1,"connect":{"token":"` + token + `"}}`))
-	f.Take()
-	return f
-}
-
 // The API subscribes clients, as they could not themselves.
 func TestSubscribeAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{SubscribeToken: true,
-		HistorySize: 5, Recovery: true}}})
-	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
-	ts.call("publish", `{"channel":"news","data":1}`)
-	if got := ts.call("subscribe", `{"user":"ann","channel":"news"}`); got != `{"result":{"num_clients":1}}` {
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
+		Namespaces: []push.Namespace{{SubscribeToken: true,
+			HistorySize: 5, Recovery: true}}})
+	ann, bob := ts.Client(jwt.MapClaims{"sub": "ann"}), ts.Client(jwt.MapClaims{"sub": "bob"})
+	ts.Call("publish", `{"channel":"news","data":1}`)
+	if got := ts.Call("subscribe", `{"user":"ann","channel":"news"}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
 	if got := ann.Take(); len(got) != 1 ||
 		!strings.HasPrefix(got[0], `{"push":{"channel":"news","subscribe":{"recoverable":true,"epoch":"`) {
 		t.Errorf("received %q", got)
 	}
-	if got := ts.call("subscribe", `{"user":"ann","channel":"news"}`); got != `{"result":{"num_clients":0}}` {
+	if got := ts.Call("subscribe", `{"user":"ann","channel":"news"}`); got != `{"result":{"num_clients":0}}` {
 		t.Error("again:", got)
 	}
-	if got := ts.call("subscribe", `{"user":"ann","channel":"a\u0001"}`); !strings.Contains(got, `"code":107`) {
+	if got := ts.Call("subscribe", `{"user":"ann","channel":"a\u0001"}`); !strings.Contains(got, `"code":107`) {
 		t.Error("an invalid name:", got)
 	}
-	ts.call("publish", `{"channel":"news","b64data":"/w=="}`)
+	ts.Call("publish", `{"channel":"news","b64data":"/w=="}`)
 	ann.Want(t, "bytes", `{"push":{"channel":"news","pub":{"data":"/w==","offset":2}}}`)
-	ts.call("publish", `{"channel":"news","b64data":"eyJhIjoxfQ==","delta":true}`)
+	ts.Call("publish", `{"channel":"news","b64data":"eyJhIjoxfQ==","delta":true}`)
 	ann.Want(t, "JSON in base64", `{"push":{"channel":"news","pub":{"data":{"a":1},"offset":3}}}`)
 	bob.Want(t, "another user")
-	bob.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	bob.Frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 	bob.Want(t, "without a token", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
 }
 
 // The API ends connections at a time, or at once.
 func TestRefreshAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Timing: push.Timing{Ping: time.Hour}})
-	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
-	if got := ts.call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Timing: push.Timing{Ping: time.Hour}})
+	ann, bob := ts.Client(jwt.MapClaims{"sub": "ann"}), ts.Client(jwt.MapClaims{"sub": "bob"})
+	if got := ts.Call("refresh", `{"user":"ann","expired":true}`); got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
 	ann.WantClosed(t, "expired", answer.DisconnectExpired)
-	soon := ts.clock.Now().Add(time.Minute).Unix()
-	got := ts.call("refresh", `{"user":"bob","expire_at":`+fmt.Sprint(soon)+`}`)
+	soon := ts.Clock.Now().Add(time.Minute).Unix()
+	got := ts.Call("refresh", `{"user":"bob","expire_at":`+fmt.Sprint(soon)+`}`)
 	if got != `{"result":{"num_clients":1}}` {
 		t.Error(got)
 	}
-	ts.clock.Advance(80 * time.Second)
+	ts.Clock.Advance(80 * time.Second)
 	bob.WantOpen(t, "before the time to bring a token is over")
-	ts.clock.Advance(10 * time.Second)
+	ts.Clock.Advance(10 * time.Second)
 	bob.WantClosed(t, "afterwards", answer.DisconnectExpired)
 }

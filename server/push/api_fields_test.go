@@ -15,23 +15,15 @@ import (
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
-
-// call answers a request to the API.
-func (ts *testServer) call(method, body string) string {
-	ts.t.Helper()
-	w := ts.do("POST", "/api/"+method, body)
-	if w.Code != 200 {
-		ts.t.Errorf("%s %s: status %d, %s", method, body, w.Code, w.Body)
-	}
-	return w.Body.String()
-}
 
 // A field that the server does not implement is refused by name, with what to do instead.
 func TestAPIRefusesFieldsByName(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Presence: true}}})
-	stream := ts.subscribe("channel=news")
-	stream.take()
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Presence: true}}})
+	stream := ts.Events("channel=news")
+	stream.Take()
 	for _, tt := range []struct{ method, body, want string }{
 		{"publish", `{"channel":"news","data":1,"b64data":"eHg="}`, `"data and b64data are both given`},
 		{"publish", `{"channel":"news","dta":1}`,
@@ -57,12 +49,12 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 		{"channels", `{"pattern":"a[b"}`, `"the pattern \"a[b\" has [ without ]"`},
 		{"publish", `{"channel":"news","b64data":"%%"}`, `"publish has a field that is not base64: `},
 	} {
-		got := ts.call(tt.method, tt.body)
+		got := ts.Call(tt.method, tt.body)
 		if !strings.HasPrefix(got, `{"error":{"code":107,"message":`+tt.want) || !json.Valid([]byte(got)) {
 			t.Errorf("%s %s: %s, want %s", tt.method, tt.body, got, tt.want)
 		}
 	}
-	if got := stream.take(); got != "" {
+	if got := stream.Take(); got != "" {
 		t.Errorf("a refused publication was delivered: %q", got)
 	}
 	// A field with an empty value is not refused, because generated clients send every field.
@@ -71,7 +63,7 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 			`"idempotency_key":"","unknown":null}`,
 		`{"Channel":"news","DATA":1}`,
 	} {
-		if got := ts.call("publish", body); !strings.HasPrefix(got, `{"result":`) {
+		if got := ts.Call("publish", body); !strings.HasPrefix(got, `{"result":`) {
 			t.Errorf("%s: %s", body, got)
 		}
 	}
@@ -80,9 +72,9 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 // The error for a method that only other servers of the protocol have names the method. Client
 // libraries show that message.
 func TestAPIRefusesMethodsByName(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	for _, method := range unservedMethods {
-		if got := ts.call(method, `{"method":"m"}`); !strings.HasPrefix(got,
+		if got := ts.Call(method, `{"method":"m"}`); !strings.HasPrefix(got,
 			`{"error":{"code":104,"message":"the method \"`+method+`\" is not served`) {
 			t.Errorf("%s: %s", method, got)
 		}
@@ -90,44 +82,44 @@ func TestAPIRefusesMethodsByName(t *testing.T) {
 }
 
 func TestAPISkipsHistory(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
-	stream := ts.subscribe("channel=news")
-	epoch := ts.epochOf("news")
-	stream.take()
-	ts.call("publish", `{"channel":"news","data":1}`)
-	if got := ts.call("publish", `{"channel":"news","data":2,"skip_history":true}`); got != `{"result":{}}` {
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
+	stream := ts.Events("channel=news")
+	epoch := epochOf(ts, "news")
+	stream.Take()
+	ts.Call("publish", `{"channel":"news","data":1}`)
+	if got := ts.Call("publish", `{"channel":"news","data":2,"skip_history":true}`); got != `{"result":{}}` {
 		t.Errorf("a publication beside the history: %s", got)
 	}
-	ts.call("broadcast", `{"channels":["news"],"data":3,"skip_history":true}`)
-	ts.call("publish", `{"channel":"news","data":4}`)
+	ts.Call("broadcast", `{"channels":["news"],"data":3,"skip_history":true}`)
+	ts.Call("publish", `{"channel":"news","data":4}`)
 	want := strings.ReplaceAll("id: E:1\ndata: 1\n\ndata: 2\n\ndata: 3\n\nid: E:2\ndata: 4\n\n", "E", epoch)
-	if got := stream.take(); got != want {
+	if got := stream.Take(); got != want {
 		t.Errorf("received %q, want %q", got, want)
 	}
-	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
+	if got := ts.Call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
 		`[{"data":1,"offset":1},{"data":4,"offset":2}]`) {
 		t.Errorf("history: %s", got)
 	}
 }
 
-func (ts *testServer) epochOf(channel string) string {
-	ts.t.Helper()
-	h, err := ts.History(ts.t.Context(), channel, push.Query{})
+func epochOf(ts *servertest.Server, channel string) string {
+	ts.T.Helper()
+	h, err := ts.History(ts.T.Context(), channel, push.Query{})
 	if err != nil {
-		ts.t.Fatal(err)
+		ts.T.Fatal(err)
 	}
 	return h.Top.Epoch
 }
 
 func TestAPITags(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
 		Limits: push.Limits{Publication: 100}})
-	ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)
-	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
+	ts.Call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)
+	if got := ts.Call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
 		`[{"data":1,"offset":1,"tags":{"k":"v"}}]`) {
 		t.Errorf("history: %s", got)
 	}
-	got := ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"`+strings.Repeat("v", 100)+`"}}`)
+	got := ts.Call("publish", `{"channel":"news","data":1,"tags":{"k":"`+strings.Repeat("v", 100)+`"}}`)
 	if got != `{"error":{"code":106,"message":"data and tags are 102 bytes together; the limit is 100"}}` {
 		t.Errorf("too large tags: %s", got)
 	}
@@ -135,50 +127,50 @@ func TestAPITags(t *testing.T) {
 
 // A publication with an idempotency key is made once per channel in five minutes.
 func TestAPIPublishesOnce(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 9}},
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 9}},
 		Limits: push.Limits{IdempotencyKeys: 3}})
-	stream := ts.subscribe("channel=news&channel=kept:1&named=1")
-	stream.take()
+	stream := ts.Events("channel=news&channel=kept:1&named=1")
+	stream.Take()
 	publish := func(channel, key string) string {
-		return ts.call("publish", `{"channel":"`+channel+`","data":1,"idempotency_key":"`+key+`"}`)
+		return ts.Call("publish", `{"channel":"`+channel+`","data":1,"idempotency_key":"`+key+`"}`)
 	}
 	first := publish("kept:1", "a")
 	if again := publish("kept:1", "a"); again != first || !strings.Contains(first, `"offset":1`) {
 		t.Errorf("the same key: first %s, then %s", first, again)
 	}
 	publish("news", "a")
-	if got := strings.Count(stream.take(), "data: 1"); got != 2 {
+	if got := strings.Count(stream.Take(), "data: 1"); got != 2 {
 		t.Errorf("%d publications of one key in two channels, want one in each", got)
 	}
-	ts.call("broadcast", `{"channels":["kept:1","news"],"data":1,"idempotency_key":"a"}`)
-	if got := stream.take(); got != "" {
+	ts.Call("broadcast", `{"channels":["kept:1","news"],"data":1,"idempotency_key":"a"}`)
+	if got := stream.Take(); got != "" {
 		t.Errorf("a broadcast with the same key was delivered: %q", got)
 	}
 	publish("news", "b") // the third key; the next one makes the oldest forgotten
 	publish("news", "c")
 	publish("kept:1", "a")
-	if got := strings.Count(stream.take(), "data: 1"); got != 3 {
+	if got := strings.Count(stream.Take(), "data: 1"); got != 3 {
 		t.Errorf("%d publications, want those of two new keys and one of a forgotten key", got)
 	}
-	ts.clock.Advance(receipts.Window + time.Second)
-	stream.take()
+	ts.Clock.Advance(receipts.Window + time.Second)
+	stream.Take()
 	publish("news", "c")
-	if got := strings.Count(stream.take(), "data: 1"); got != 1 {
+	if got := strings.Count(stream.Take(), "data: 1"); got != 1 {
 		t.Errorf("%d publications after the key's time", got)
 	}
-	if got := ts.call("publish", `{"channel":"","data":1,"idempotency_key":"d"}`); !strings.Contains(got,
+	if got := ts.Call("publish", `{"channel":"","data":1,"idempotency_key":"d"}`); !strings.Contains(got,
 		"channel is missing") {
 		t.Error(got)
 	}
 }
 
 func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
-	token := tokens(t, ts.clock.Now())["good"]
-	ts.subscribe("channel=a&token=" + token)
-	ts.subscribe("channel=a&token=" + token)
-	all := ts.hub.Sessions()
-	got := ts.call("disconnect", `{"user":"`+all[0].User()+`","whitelist":["`+all[0].ID()+`"]}`)
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
+	token := tokentest.Tokens(t, ts.Clock.Now())["good"]
+	ts.Events("channel=a&token=" + token)
+	ts.Events("channel=a&token=" + token)
+	all := ts.Hub.Sessions()
+	got := ts.Call("disconnect", `{"user":"`+all[0].User()+`","whitelist":["`+all[0].ID()+`"]}`)
 	if got != `{"result":{"num_clients":1}}` || all[0].IsClosing() || !all[1].IsClosing() {
 		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].IsClosing(),
 			all[1].IsClosing())
@@ -188,8 +180,8 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 // What a publication may have is Limits.Publication, however its request is written: in base64,
 // with spaces, alone or in a batch.
 func TestPublicationLimitOfEveryForm(t *testing.T) {
-	ts := newTestServer(t, push.Config{Limits: push.Limits{Publication: 200_000}})
-	stream := ts.subscribe("channel=a")
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Publication: 200_000}})
+	stream := ts.Events("channel=a")
 	indented := func(n int) (text string) { // n bytes without its spaces
 		text = "[\n" + strings.Repeat("    1,\n", (n-3)/2) + "    1\n]"
 		return text + strings.Repeat(" ", 100_000)
@@ -209,9 +201,9 @@ func TestPublicationLimitOfEveryForm(t *testing.T) {
 				"/api/batch":     `{"commands":[{"publish":` + request + `}]}`,
 				"/api/broadcast": `{"channels":["a"],` + data(n) + `}`,
 			} {
-				stream.take()
-				w := ts.do("POST", path, body)
-				got := len(strings.TrimSpace(strings.ReplaceAll(stream.take(), "data: ", "")))
+				stream.Take()
+				w := ts.Do("POST", path, body)
+				got := len(strings.TrimSpace(strings.ReplaceAll(stream.Take(), "data: ", "")))
 				if w.Code != 200 || !strings.Contains(w.Body.String(), want) || (got > 190_000) != (want == "{}") {
 					t.Errorf("%s of %d bytes by %s: %d %s, a subscriber got %d bytes", name, n, path, w.Code, w.Body,
 						got)
@@ -234,20 +226,20 @@ func TestCompactSize(t *testing.T) {
 // A body with a content coding is answered 415 by every door that reads one, and not taken for JSON
 // that is malformed.
 func TestCompressedBodies(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
-	for path, method := range ts.everyPath() {
+	ts := servertest.New(t, push.Config{})
+	for path, method := range everyPath(ts) {
 		if method != "POST" {
 			continue
 		}
 		for _, coding := range []string{"gzip", "identity, br", "x"} {
-			w := ts.do("POST", path, "\x1f\x8b", "Content-Encoding", coding)
+			w := ts.Do("POST", path, "\x1f\x8b", "Content-Encoding", coding)
 			if w.Code != 415 || w.Header().Get("Accept-Encoding") != "identity" ||
 				!strings.Contains(w.Body.String(), "the content encoding") {
 				t.Errorf("%s with %s: %d %s", path, coding, w.Code, w.Body)
 			}
 		}
 	}
-	if w := ts.do("POST", "/api/publish", `{"channel":"a","data":1}`, "Content-Encoding", "identity"); w.Code != 200 {
+	if w := ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`, "Content-Encoding", "identity"); w.Code != 200 {
 		t.Errorf("identity: %d %s", w.Code, w.Body)
 	}
 }
@@ -263,9 +255,9 @@ func TestEntityTags(t *testing.T) {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}
-	m := mercureTest{newTestServer(t, push.Config{Doors: testDoors(mercure.Config{Subscriptions: true})})}
-	tag := m.do("GET", subscriptionsPath, "").Header().Get("ETag")
-	if w := m.do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
+	m := mercureTest{servertest.New(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})}
+	tag := m.Do("GET", subscriptionsPath, "").Header().Get("ETag")
+	if w := m.Do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
 		t.Errorf("a weak tag: %d", w.Code)
 	}
 }

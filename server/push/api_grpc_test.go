@@ -20,6 +20,7 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/prototest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -34,8 +35,8 @@ type rpcReply struct {
 }
 
 // rpc makes a call with the bytes of a request's body.
-func (ts *testServer) rpc(method string, body io.Reader, fields ...string) rpcReply {
-	ts.t.Helper()
+func callRPC(ts *servertest.Server, method string, body io.Reader, fields ...string) rpcReply {
+	ts.T.Helper()
 	r := httptest.NewRequest("POST", rpcService+method, body)
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
 	r.Header.Set("Content-Type", "application/grpc")
@@ -48,28 +49,28 @@ func (ts *testServer) rpc(method string, body io.Reader, fields ...string) rpcRe
 	message, err := url.PathUnescape(answer.Trailer.Get("Grpc-Message"))
 	reply := rpcReply{answer.Trailer.Get("Grpc-Status"), message, w.Body.Bytes(), answer.Header, answer.Trailer}
 	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/grpc" || err != nil {
-		ts.t.Errorf("%s: status %d, header %v, %v", method, answer.StatusCode, answer.Header, err)
+		ts.T.Errorf("%s: status %d, header %v, %v", method, answer.StatusCode, answer.Header, err)
 	}
 	if reply.status == "0" {
 		if len(reply.body) < rpcPrefix || reply.body[0] != 0 ||
 			int(binary.BigEndian.Uint32(reply.body[1:])) != len(reply.body)-rpcPrefix {
-			ts.t.Fatalf("%s: the body is %x", method, reply.body)
+			ts.T.Fatalf("%s: the body is %x", method, reply.body)
 		}
 		reply.body = reply.body[rpcPrefix:]
 	} else if len(reply.body) > 0 {
-		ts.t.Errorf("%s: a message %x with the status %s", method, reply.body, reply.status)
+		ts.T.Errorf("%s: a message %x with the status %s", method, reply.body, reply.status)
 	}
 	return reply
 }
 
 // An rpcClient speaks JSON to the gRPC API, by another implementation of Protobuf.
 type rpcClient struct {
-	*testServer
+	*servertest.Server
 	types protoreflect.MessageDescriptors
 }
 
-func newRPCClient(ts *testServer) rpcClient {
-	return rpcClient{ts, prototest.Messages(ts.t, centrifuge.APIDefinitions)}
+func newRPCClient(ts *servertest.Server) rpcClient {
+	return rpcClient{ts, prototest.Messages(ts.T, centrifuge.APIDefinitions)}
 }
 
 func (c rpcClient) messageOf(method, kind string) protoreflect.MessageDescriptor {
@@ -91,18 +92,18 @@ func (c rpcClient) encode(method, request string) ([]byte, error) {
 
 // call returns the reply to a request. If the status is another one than OK, it returns that.
 func (c rpcClient) call(method, request string, fields ...string) string {
-	c.t.Helper()
+	c.T.Helper()
 	p, err := c.encode(method, request)
 	if err != nil {
-		c.t.Fatalf("%s %s: %v", method, request, err)
+		c.T.Fatalf("%s %s: %v", method, request, err)
 	}
-	reply := c.rpc(method, bytes.NewReader(rpcFrame(p)), fields...)
+	reply := callRPC(c.Server, method, bytes.NewReader(rpcFrame(p)), fields...)
 	if reply.status != "0" {
 		return reply.status + " " + reply.message
 	}
 	m := dynamicpb.NewMessage(c.messageOf(method, "Response"))
 	if err := proto.Unmarshal(reply.body, m); err != nil || len(m.GetUnknown()) > 0 {
-		c.t.Fatalf("%s %s: %x, %v", method, request, reply.body, err)
+		c.T.Fatalf("%s %s: %x, %v", method, request, reply.body, err)
 	}
 	text, err := json.Marshal(prototest.Object(m, func(name string, p []byte) (string, any) {
 		if !json.Valid(p) {
@@ -111,7 +112,7 @@ func (c rpcClient) call(method, request string, fields ...string) string {
 		return name, json.RawMessage(p)
 	}))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return string(text)
 }
@@ -160,9 +161,9 @@ func withoutZeros(v any) any {
 // and errors, and the clients are told the same.
 func TestRPCReplaysCentrifugo(t *testing.T) {
 	overHTTP, overRPC := newReplayServer(t), newReplayServer(t)
-	c := newRPCClient(overRPC.testServer)
+	c := newRPCClient(overRPC.Server)
 	called, served := map[string]int{}, map[string]bool{"batch": true}
-	for _, m := range overRPC.apiMethods() {
+	for _, m := range apiMethods(overRPC.Server) {
 		served[m.name] = true
 	}
 	for _, name := range unservedMethods {
@@ -177,7 +178,7 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 			continue // Protobuf has no such request
 		}
 		called[r.method]++
-		w := overHTTP.do("POST", "/api/"+r.method, overHTTP.body(r))
+		w := overHTTP.Do("POST", "/api/"+r.method, overHTTP.body(r))
 		got := overRPC.shown.Replace(c.call(method, overRPC.body(r)))
 		want := overHTTP.shown.Replace(w.Body.String())
 		if countedOnly.MatchString(want) {
@@ -191,7 +192,7 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 			t.Errorf("%s %s: the clients get\n%s\nwant\n%s", r.method, r.body, got, want)
 		}
 	}
-	for _, m := range overRPC.apiMethods() {
+	for _, m := range apiMethods(overRPC.Server) {
 		if called[m.name] == 0 && m.name != "connections" { // which is no method of Centrifugo without PRO
 			t.Errorf("%s was not called", m.name)
 		}
@@ -204,9 +205,9 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 // Every method of the table has its messages, and fields of a request that the method does not
 // serve are refused by name.
 func TestRPCHasEveryMethod(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	c := newRPCClient(ts)
-	for _, m := range ts.apiMethods() {
+	for _, m := range apiMethods(ts) {
 		name := rpcName(m.name)
 		request := c.types.ByName(protoreflect.Name(name + "Request"))
 		if request == nil || c.types.ByName(protoreflect.Name(name+"Response")) == nil {
@@ -247,10 +248,10 @@ func TestRPCHasEveryMethod(t *testing.T) {
 
 // Data comes back as the bytes that were published, whatever they are.
 func TestRPCData(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9}}})
 	c := newRPCClient(ts)
-	stream := ts.subscribe("channel=news")
-	stream.take()
+	stream := ts.Events("channel=news")
+	stream.Take()
 	for _, data := range []string{`{"a": 1}`, `"é"`, "plain text", "\x00\xff", "1"} {
 		request := dynamicpb.NewMessage(c.types.ByName("PublishRequest"))
 		request.Set(request.Descriptor().Fields().ByName("channel"), protoreflect.ValueOfString("news"))
@@ -259,21 +260,21 @@ func TestRPCData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if reply := ts.rpc("Publish", bytes.NewReader(rpcFrame(p))); reply.status != "0" {
+		if reply := callRPC(ts, "Publish", bytes.NewReader(rpcFrame(p))); reply.status != "0" {
 			t.Errorf("%q: %v", data, reply)
 		}
 	}
 	want := "data: {\"a\": 1}\n\ndata: \"é\"\n\ndata: \"cGxhaW4gdGV4dA==\"\n\ndata: \"AP8=\"\n\ndata: 1\n\n"
-	if got := withoutIDs(stream.take()); got != want {
+	if got := withoutIDs(stream.Take()); got != want {
 		t.Errorf("subscribers get %q, want %q", got, want)
 	}
-	reply := ts.rpc("History", bytes.NewReader(rpcFrame([]byte("\x0a\x04news\x10\x09"))))
+	reply := callRPC(ts, "History", bytes.NewReader(rpcFrame([]byte("\x0a\x04news\x10\x09"))))
 	for _, data := range []string{`{"a": 1}`, `"é"`, "plain text", "\x00\xff", "1"} {
 		if !bytes.Contains(reply.body, append([]byte{2<<3 | 2, byte(len(data))}, data...)) {
 			t.Errorf("the history %q has no %q", reply.body, data)
 		}
 	}
-	byHTTP := ts.call("history", `{"channel":"news","limit":9}`)
+	byHTTP := ts.Call("history", `{"channel":"news","limit":9}`)
 	if !strings.Contains(byHTTP, `{"data":{"a": 1},"offset":1}`) {
 		t.Errorf("by HTTP the history is %s", byHTTP)
 	}
@@ -292,7 +293,8 @@ func withoutIDs(events string) string {
 
 // Errors of the API are in the reply, or become the status of the call, with the error as a detail.
 func TestRPCErrorModes(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9, KnownOnly: true}, {Name: "bare"}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9, KnownOnly: true},
+		{Name: "bare"}}})
 	c := newRPCClient(ts)
 	for _, tt := range []struct{ method, request, inReply, asStatus string }{
 		{"Publish", `{"channel":"news"}`, `{"error":{"code":107,"message":"data is missing"}}`, "3 data is missing"},
@@ -317,7 +319,7 @@ func TestRPCErrorModes(t *testing.T) {
 	if got := c.call("Batch", many); got != "8 more than 256 commands in one request: send several" {
 		t.Errorf("a large batch: %s", got)
 	}
-	reply := ts.rpc("Publish", bytes.NewReader(rpcFrame([]byte("\x0a\x01a"))), errorModeHeader, "transport")
+	reply := callRPC(ts, "Publish", bytes.NewReader(rpcFrame([]byte("\x0a\x01a"))), errorModeHeader, "transport")
 	details, err := base64.RawStdEncoding.DecodeString(reply.trailer.Get("Grpc-Status-Details-Bin"))
 	if want := centrifuge.APIErrorDetails(3, 107, "data is missing"); err != nil || !bytes.Equal(details, want) {
 		t.Errorf("the details are %q, %v, want %q", details, err, want)
@@ -326,7 +328,7 @@ func TestRPCErrorModes(t *testing.T) {
 
 // Calls that do not reach the API have a status of their own.
 func TestRPCStatuses(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{{HistorySize: 9}}})
+	ts := servertest.New(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{{HistorySize: 9}}})
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	z.Write([]byte("\x0a\x04news\x12\x011"))
@@ -370,7 +372,7 @@ func TestRPCStatuses(t *testing.T) {
 		{"far too large", "Batch", "\x00\xff\xff\xff\xff", nil, "8", "the message is larger than 4194304 bytes"},
 	} {
 		fields := append([]string{"Authorization", "apikey key"}, tt.fields...)
-		reply := ts.rpc(tt.method, strings.NewReader(tt.body), fields...)
+		reply := callRPC(ts, tt.method, strings.NewReader(tt.body), fields...)
 		if reply.status != tt.status || !strings.Contains(reply.message, tt.message) {
 			t.Errorf("%s: %s %q, want %s %q", tt.name, reply.status, reply.message, tt.status, tt.message)
 		}
@@ -378,18 +380,18 @@ func TestRPCStatuses(t *testing.T) {
 			t.Errorf("%s: grpc-accept-encoding %q", tt.name, got)
 		}
 	}
-	late := ts.rpc("Info", lateBody{}, "Authorization", "apikey key")
+	late := callRPC(ts, "Info", lateBody{}, "Authorization", "apikey key")
 	if late.status != "4" {
 		t.Errorf("a message that is late: %v", late)
 	}
 	ts.Drain()
 	publish := string(rpcFrame([]byte("\x0a\x01a\x12\x011")))
-	if got := ts.rpc("Publish", strings.NewReader(publish), "Authorization", "apikey key"); got.status != "14" {
+	if got := callRPC(ts, "Publish", strings.NewReader(publish), "Authorization", "apikey key"); got.status != "14" {
 		t.Errorf("while the server shuts down: %v", got)
 	}
-	limited := newTestServer(t, push.Config{Rates: push.Rates{AddressCalls: push.Rate{Count: 1, Per: time.Minute}}})
+	limited := servertest.New(t, push.Config{Rates: push.Rates{AddressCalls: push.Rate{Count: 1, Per: time.Minute}}})
 	for _, want := range []string{"0", "8"} {
-		if got := limited.rpc("Info", strings.NewReader(info)); got.status != want {
+		if got := callRPC(limited, "Info", strings.NewReader(info)); got.status != want {
 			t.Errorf("above the rate: %v, want %s", got, want)
 		}
 	}
@@ -402,7 +404,7 @@ func (lateBody) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 
 // A request that is no call gets an HTTP status.
 func TestRPCNeedsHTTP2(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	for _, tt := range []struct {
 		method string
 		major  int
@@ -428,7 +430,7 @@ func TestRPCNeedsHTTP2(t *testing.T) {
 // The client's time bounds what the server does for a call, and ends it with a status of its own.
 func TestRPCTimeout(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, push.Config{Bus: bus})
+	ts := servertest.New(t, push.Config{Bus: bus})
 	for _, tt := range []struct {
 		timeout string
 		advance time.Duration
@@ -437,10 +439,10 @@ func TestRPCTimeout(t *testing.T) {
 		replies := make(chan rpcReply)
 		go func() {
 			message := rpcFrame([]byte("\x0a\x01a\x12\x011"))
-			replies <- ts.rpc("Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
+			replies <- callRPC(ts, "Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
 		}()
 		<-bus.waits
-		ts.clock.Advance(tt.advance)
+		ts.Clock.Advance(tt.advance)
 		if reply := <-replies; reply.status != tt.status {
 			t.Errorf("%s: %v, want %s", tt.timeout, reply, tt.status)
 		}
@@ -485,8 +487,8 @@ type apiMethod struct {
 }
 
 // apiMethods are those that the API's own description has, without batch.
-func (ts *testServer) apiMethods() (list []apiMethod) {
-	ts.t.Helper()
+func apiMethods(ts *servertest.Server) (list []apiMethod) {
+	ts.T.Helper()
 	var document struct {
 		Paths map[string]struct {
 			Post struct {
@@ -498,8 +500,8 @@ func (ts *testServer) apiMethods() (list []apiMethod) {
 			}
 		}
 	}
-	if err := json.Unmarshal(ts.do("GET", "/api/openapi.json", "").Body.Bytes(), &document); err != nil {
-		ts.t.Fatal(err)
+	if err := json.Unmarshal(ts.Do("GET", "/api/openapi.json", "").Body.Bytes(), &document); err != nil {
+		ts.T.Fatal(err)
 	}
 	for path, item := range document.Paths {
 		if name := strings.TrimPrefix(path, "/api/"); name != "batch" {
@@ -508,7 +510,7 @@ func (ts *testServer) apiMethods() (list []apiMethod) {
 		}
 	}
 	if len(list) != 13 {
-		ts.t.Fatalf("the API describes %d methods", len(list))
+		ts.T.Fatalf("the API describes %d methods", len(list))
 	}
 	return list
 }

@@ -13,52 +13,54 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // The API finds a client by the session in its reply to connect: of a transport with requests of
 // their own, and of one that only receives. A WebSocket of both directions has none.
 func TestAPISelectsSessions(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
-	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
-		"exp": ts.clock.Now().Add(time.Hour).Unix()})
-	emulated := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
-	receiving := ts.open("POST", "/connection/uni_http_stream", `{"token":"`+token+`"}`)
-	sessions := []string{sessionIn(t, emulated.take()), sessionIn(t, receiving.take())}
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
+	token := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), jwt.MapClaims{"sub": "ann",
+		"exp": ts.Clock.Now().Add(time.Hour).Unix()})
+	emulated := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
+	receiving := ts.Open("POST", "/connection/uni_http_stream", `{"token":"`+token+`"}`)
+	sessions := []string{sessionIn(t, emulated.Take()), sessionIn(t, receiving.Take())}
 	if sessions[0] == sessions[1] {
 		t.Errorf("both have the session %s", sessions[0])
 	}
 	for i, session := range sessions {
-		one, other := []*fakeStream{emulated, receiving}[i], []*fakeStream{receiving, emulated}[i]
-		if got := ts.call("subscribe", `{"session":"`+session+`","channel":"news"}`); got !=
+		one, other := []*servertest.Stream{emulated, receiving}[i], []*servertest.Stream{receiving, emulated}[i]
+		if got := ts.Call("subscribe", `{"session":"`+session+`","channel":"news"}`); got !=
 			`{"result":{"num_clients":1}}` {
 			t.Errorf("subscribe: %s", got)
 		}
-		ts.call("publish", `{"channel":"news","data":1}`)
-		if got := one.take(); !strings.Contains(got, `"pub":{"data":1}`) {
+		ts.Call("publish", `{"channel":"news","data":1}`)
+		if got := one.Take(); !strings.Contains(got, `"pub":{"data":1}`) {
 			t.Errorf("the client of the session gets %q", got)
 		}
-		if got := other.take(); got != "" {
+		if got := other.Take(); got != "" {
 			t.Errorf("the other gets %q", got)
 		}
-		if got := ts.call("unsubscribe", `{"user":"bob","session":"`+session+`","channel":"news"}`); got !=
+		if got := ts.Call("unsubscribe", `{"user":"bob","session":"`+session+`","channel":"news"}`); got !=
 			`{"result":{"num_clients":0}}` {
 			t.Errorf("the session of another user: %s", got)
 		}
-		ts.call("unsubscribe", `{"user":"ann","session":"`+session+`","channel":"news"}`)
-		one.take()
-		if got := ts.call("refresh", `{"session":"`+session+`","expire_at":1800000100}`); got !=
-			`{"result":{"num_clients":1}}` || !strings.Contains(one.take(), `"refresh":{"expires":true,"ttl":100}`) {
+		ts.Call("unsubscribe", `{"user":"ann","session":"`+session+`","channel":"news"}`)
+		one.Take()
+		if got := ts.Call("refresh", `{"session":"`+session+`","expire_at":1800000100}`); got !=
+			`{"result":{"num_clients":1}}` || !strings.Contains(one.Take(), `"refresh":{"expires":true,"ttl":100}`) {
 			t.Errorf("refresh: %s", got)
 		}
 	}
-	if ts.do("POST", "/emulation", `{"session":"`+sessions[1]+`","node":"","data":"{}"}`).Code != 404 {
+	if ts.Do("POST", "/emulation", `{"session":"`+sessions[1]+`","node":"","data":"{}"}`).Code != 404 {
 		t.Error("a client that only receives can send commands")
 	}
-	ts.call("disconnect", `{"session":"`+sessions[1]+`"}`)
-	if emulated.isClosed() || !receiving.isClosed() {
-		t.Errorf("disconnected: %v, %v", emulated.isClosed(), receiving.isClosed())
+	ts.Call("disconnect", `{"session":"`+sessions[1]+`"}`)
+	if emulated.IsClosed() || !receiving.IsClosed() {
+		t.Errorf("disconnected: %v, %v", emulated.IsClosed(), receiving.IsClosed())
 	}
-	if got := ts.client(jwt.MapClaims{"sub": "ann"}).s.SessionID(); got != "" {
+	if got := ts.Client(jwt.MapClaims{"sub": "ann"}).Session.SessionID(); got != "" {
 		t.Errorf("a WebSocket has the session %s", got)
 	}
 }
@@ -77,19 +79,19 @@ func sessionIn(t *testing.T, reply string) string {
 // codec: they follow it, and its position is the one before them.
 func TestSubscribeAPIRecovers(t *testing.T) {
 	for _, codec := range []centrifuge.Codec{centrifuge.JSON, centrifuge.Protobuf} {
-		ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
+		ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true}}})
 		for _, data := range []string{"1", "2", "3"} {
-			ts.call("publish", `{"channel":"news","data":`+data+`}`)
+			ts.Call("publish", `{"channel":"news","data":`+data+`}`)
 		}
-		epoch := ts.epochOf("news")
-		f := new(fakeTransport)
-		f.s = ts.hub.Start(f, map[centrifuge.Codec]hub.Form{centrifuge.JSON: jsonForm,
-			centrifuge.Protobuf: protobufForm}[codec], nil)
-		t.Cleanup(f.hangUp)
-		if _, err := f.s.Connect(push.ConnectRequest{}); err != nil {
+		epoch := epochOf(ts, "news")
+		f := new(servertest.Transport)
+		f.Session = ts.Hub.Start(f, map[centrifuge.Codec]hub.Form{centrifuge.JSON: servertest.JSONForm,
+			centrifuge.Protobuf: servertest.ProtobufForm}[codec], nil)
+		t.Cleanup(f.Leave)
+		if _, err := f.Session.Connect(push.ConnectRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		ts.call("subscribe", `{"client":"`+f.s.ID()+`","channel":"news","data":{"a":1},`+
+		ts.Call("subscribe", `{"client":"`+f.Session.ID()+`","channel":"news","data":{"a":1},`+
 			`"recover_since":{"offset":1,"epoch":"`+epoch+`"}}`)
 		want := codec.AppendReply(nil, &centrifuge.Reply{Push: &centrifuge.Push{Channel: "news",
 			Subscribe: &centrifuge.SubscribeResult{Recoverable: true, Data: []byte(`{"a":1}`),
@@ -109,17 +111,17 @@ func TestSubscribeAPIRecovers(t *testing.T) {
 
 // A time that is over ends connections at once; a client keeps what it had if info is missing.
 func TestRefreshAPIEndsAtOnce(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Presence: true}},
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{Presence: true}},
 		Timing: push.Timing{Ping: 24 * time.Hour}})
-	ann := ts.client(jwt.MapClaims{"sub": "ann", "info": 1})
-	ts.call("subscribe", `{"user":"ann","channel":"news"}`)
-	ts.call("refresh", `{"user":"ann"}`)
-	if got := ts.call("presence", `{"channel":"news"}`); !strings.Contains(got, `"conn_info":1`) {
+	ann := ts.Client(jwt.MapClaims{"sub": "ann", "info": 1})
+	ts.Call("subscribe", `{"user":"ann","channel":"news"}`)
+	ts.Call("refresh", `{"user":"ann"}`)
+	if got := ts.Call("presence", `{"channel":"news"}`); !strings.Contains(got, `"conn_info":1`) {
 		t.Errorf("without info: %s", got)
 	}
-	ts.clock.Advance(2 * time.Hour)
+	ts.Clock.Advance(2 * time.Hour)
 	ann.Take()
 	ann.WantOpen(t, "after the end of its token")
-	ts.call("refresh", `{"user":"ann","expire_at":1800007199}`)
+	ts.Call("refresh", `{"user":"ann","expire_at":1800007199}`)
 	ann.WantClosed(t, "a second ago", answer.DisconnectExpired)
 }

@@ -10,21 +10,25 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // Many responses that are not read end as slow ones, and their secrets are forgotten.
 func TestAttackEmulationSecrets(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	for range 20 {
-		c := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
-		session, node := emulatedIn(t, c.take())
+		c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
+		session, node := emulatedIn(t, c.Take())
 		guess := []byte(session)
 		guess[len(guess)-1] ^= 1
-		if code := ts.emulate(string(guess), node, `{"id":2,"ping":{}}`); code != 404 {
+		if code := emulate(ts, string(guess), node, `{"id":2,"ping":{}}`); code != 404 {
 			t.Errorf("a guessed session is answered %d", code)
 		}
 		c.Close(push.Disconnect{})
-		pushtest.WaitFor(t, "the secret to be forgotten", func() bool { return ts.emulate(session, node, "{}") == 404 })
+		pushtest.WaitFor(t, "the secret to be forgotten", func() bool {
+			return emulate(ts, session, node,
+				"{}") == 404
+		})
 	}
 }
 
@@ -32,7 +36,7 @@ func TestAttackEmulationSecrets(t *testing.T) {
 // Limits.Publication for Publish; in depth by maxAPIDepth; in commands by Limits.Commands. What the
 // server allocates is bounded, too.
 func TestAttackRPC(t *testing.T) {
-	ts := newTestServer(t, push.Config{Limits: push.Limits{Batch: 1 << 20}})
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Batch: 1 << 20}})
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	for range 100 {
@@ -64,7 +68,7 @@ func TestAttackRPC(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		reply := ts.rpc(tt.method, bytes.NewReader(tt.body), "Grpc-Encoding", "gzip")
+		reply := callRPC(ts, tt.method, bytes.NewReader(tt.body), "Grpc-Encoding", "gzip")
 		runtime.ReadMemStats(&after)
 		if reply.status != tt.status {
 			t.Errorf("%s: %s %q, want %s", tt.name, reply.status, reply.message, tt.status)

@@ -15,16 +15,18 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
 // A program does by calls what the HTTP API does by requests, with the same effects.
 func TestCalls(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Node: "n1", Namespaces: []push.Namespace{
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Node: "n1", Namespaces: []push.Namespace{
 		{HistorySize: 5, Recovery: true, Presence: true, SubscribeToken: true}, {Name: "plain"}}})
 	ctx := t.Context()
-	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
+	ann, bob := ts.Client(jwt.MapClaims{"sub": "ann"}), ts.Client(jwt.MapClaims{"sub": "bob"})
 
 	first, err := ts.PublishWith(ctx, "news", []byte(` {"a": 1} `), push.PublishOptions{IdempotencyKey: "k",
 		Tags: map[string]string{"t": "x"}})
@@ -60,8 +62,9 @@ func TestCalls(t *testing.T) {
 		!strings.Contains(got, `"offset":3`) {
 		t.Errorf("subscribe: %d, %v; ann gets %s", n, err, got)
 	}
-	n, err = ts.Subscribe(ctx, push.Target{Client: bob.s.ID()}, "news", push.SubscribeOptions{Override: push.Override{
-		Presence: &hidden}})
+	n, err = ts.Subscribe(ctx, push.Target{Client: bob.Session.ID()}, "news",
+		push.SubscribeOptions{Override: push.Override{
+			Presence: &hidden}})
 	if err != nil || n != 1 {
 		t.Errorf("subscribe: %d, %v", n, err)
 	}
@@ -77,18 +80,18 @@ func TestCalls(t *testing.T) {
 		Subscribers: 2}}) {
 		t.Errorf("channels: %v, %v", list, err)
 	}
-	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.s.ID() ||
+	if list, err := ts.Connections(ctx, "ann"); err != nil || len(list) != 1 || list[0].Client != ann.Session.ID() ||
 		!slices.Equal(list[0].Channels, []string{"news"}) {
 		t.Errorf("connections: %+v, %v", list, err)
 	}
-	ts.clock.Advance(1500 * time.Millisecond)
+	ts.Clock.Advance(1500 * time.Millisecond)
 	if list, err := ts.Nodes(ctx); err != nil || len(list) != 1 || list[0].Name != "n1" || list[0].Clients != 2 ||
 		list[0].Users != 2 || list[0].Subscriptions != 2 || list[0].Channels != 1 || list[0].Uptime != time.Second {
 		t.Errorf("nodes: %+v, %v", list, err)
 	}
 
 	ann.Take()
-	n, err = ts.Refresh(ctx, push.Target{User: "ann"}, push.RefreshOptions{ExpireAt: ts.clock.Now().Unix() + 100})
+	n, err = ts.Refresh(ctx, push.Target{User: "ann"}, push.RefreshOptions{ExpireAt: ts.Clock.Now().Unix() + 100})
 	if err != nil || n != 1 || !strings.Contains(taken(ann), `"ttl":100`) {
 		t.Errorf("refresh: %d, %v", n, err)
 	}
@@ -115,7 +118,7 @@ func TestCalls(t *testing.T) {
 
 // A call that cannot be followed fails with an Error that says why, and has no effect.
 func TestCallsAreChecked(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{Name: "kept",
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{Name: "kept",
 		HistorySize: 5}},
 		Limits: push.Limits{Publication: 100, Broadcast: 2}})
 	ctx, long := t.Context(), bytes.Repeat([]byte("1"), 101)
@@ -186,7 +189,7 @@ func second[T any](_ T, err error) error { return err }
 // later hooks, and the connection, do not keep it.
 func TestConnectHookHasValues(t *testing.T) {
 	type key struct{}
-	ts := newTestServer(t, push.Config{Hooks: push.Hooks{
+	ts := servertest.New(t, push.Config{Hooks: push.Hooks{
 		Connect: func(ctx context.Context, _ push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
 			user, _ := ctx.Value(key{}).(string)
 			if user == "" {
@@ -195,18 +198,18 @@ func TestConnectHookHasValues(t *testing.T) {
 			return push.ConnectAnswer{User: user}, ctx.Err()
 		},
 	}})
-	inner := ts.handler
-	ts.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := ts.Handler
+	ts.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), key{}, r.Header.Get("X-Session")))
 		defer cancel()
 		inner.ServeHTTP(w, r.WithContext(ctx))
 	})
-	streamed := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`, "X-Session", "ann")
-	if got := streamed.take(); !strings.Contains(got, `"connect"`) {
+	streamed := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`, "X-Session", "ann")
+	if got := streamed.Take(); !strings.Contains(got, `"connect"`) {
 		t.Errorf("http_stream: %s", got)
 	}
-	ts.open("POST", "/connection/uni_sse", `{}`, "X-Session", "bob").take()
-	ts.subscribe("channel=news", "X-Session", "cid").take()
+	ts.Open("POST", "/connection/uni_sse", `{}`, "X-Session", "bob").Take()
+	ts.Events("channel=news", "X-Session", "cid").Take()
 	list, err := ts.Connections(t.Context(), "")
 	var users []string
 	for _, c := range list {
@@ -216,7 +219,7 @@ func TestConnectHookHasValues(t *testing.T) {
 	if err != nil || !slices.Equal(users, want) {
 		t.Errorf("the users are %v, want %v; %v", users, want, err)
 	}
-	if f := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`); !f.isClosed() {
+	if f := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`); !f.IsClosed() {
 		t.Error("a client without a session is connected")
 	}
 }
@@ -226,17 +229,17 @@ func TestConnectHookHasValues(t *testing.T) {
 func TestConnectHookHasValuesBySocket(t *testing.T) {
 	type key struct{}
 	users := make(chan any, 1)
-	s := newLiveServer(t, push.Config{Hooks: push.Hooks{
+	s := servertest.NewLive(t, push.Config{Hooks: push.Hooks{
 		Connect: func(ctx context.Context, _ push.Caller, _ push.ConnectRequest) (push.ConnectAnswer, error) {
 			users <- ctx.Value(key{})
 			return push.ConnectAnswer{User: "ann"}, nil
 		},
 	}})
-	inner := s.handler
-	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, "ann's session")))
 	})
-	s.dial(upgradeRequest + maskedText(`{"id":1,"connect":{}}`))
+	s.Dial(servertest.UpgradeRequest + servertest.MaskedText(`{"id":1,"connect":{}}`))
 	select {
 	case user := <-users:
 		if user != "ann's session" {
@@ -259,18 +262,18 @@ func TestDisconnectsThatCannotBeSent(t *testing.T) {
 		refuse := func(context.Context, push.Caller, push.ConnectRequest) (push.ConnectAnswer, error) {
 			return push.ConnectAnswer{}, tt.given
 		}
-		ts := newTestServer(t, push.Config{Hooks: push.Hooks{Connect: refuse}})
-		f := new(fakeTransport)
-		f.s = ts.hub.Start(f, jsonForm, nil)
-		f.frame([]byte(`{"id":1,"connect":{}}`))
+		ts := servertest.New(t, push.Config{Hooks: push.Hooks{Connect: refuse}})
+		f := new(servertest.Transport)
+		f.Session = ts.Hub.Start(f, servertest.JSONForm, nil)
+		f.Frame([]byte(`{"id":1,"connect":{}}`))
 		f.WantClosed(t, tt.given.Error(), tt.want)
-		f.hangUp()
+		f.Leave()
 	}
 }
 
 // The console works behind a prefix: none of its files names a path from the root.
 func TestConsoleBehindPrefix(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	mux := http.NewServeMux()
 	mux.Handle("/push/", http.StripPrefix("/push", ts))
 	w := httptest.NewRecorder()
@@ -304,4 +307,4 @@ func TestConsoleBehindPrefix(t *testing.T) {
 }
 
 // taken is all that a client has got since it was last asked for.
-func taken(f *fakeTransport) string { return strings.Join(f.Take(), "\n") }
+func taken(f *servertest.Transport) string { return strings.Join(f.Take(), "\n") }

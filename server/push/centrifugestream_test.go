@@ -12,17 +12,9 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
-
-// open sends a request that is answered with a stream.
-func (ts *testServer) open(method, target, body string, fields ...string) *fakeStream {
-	ts.t.Helper()
-	before := len(ts.streams)
-	if w := ts.do(method, target, body, fields...); w.Code != 200 || len(ts.streams) == before {
-		ts.t.Fatalf("%s %s: %d %s", method, target, w.Code, w.Body)
-	}
-	return ts.streams[len(ts.streams)-1]
-}
 
 // emulated reads the session and the node in the reply to connect.
 func emulatedIn(t *testing.T, reply string) (session, node string) {
@@ -38,25 +30,28 @@ func emulatedIn(t *testing.T, reply string) (session, node string) {
 	return r.Connect.Session, r.Connect.Node
 }
 
-func (ts *testServer) emulate(session, node, commands string) int {
+func emulate(ts *servertest.Server, session, node, commands string) int {
 	body, _ := json.Marshal(map[string]string{"session": session, "node": node, "data": commands})
-	return ts.do("POST", "/emulation", string(body)).Code
+	return ts.Do("POST", "/emulation", string(body)).Code
 }
 
 // A client that only reads a response sends its commands in requests of their own.
 func TestEmulation(t *testing.T) {
 	connect := `{"id":1,"connect":{}}`
-	for name, open := range map[string]func(*testServer) *fakeStream{
-		"http_stream": func(ts *testServer) *fakeStream {
-			return ts.open("POST", "/connection/http_stream", connect)
+	for name, open := range map[string]func(*servertest.Server) *servertest.Stream{
+		"http_stream": func(ts *servertest.Server) *servertest.Stream {
+			return ts.Open("POST", "/connection/http_stream", connect)
 		},
-		"sse": func(ts *testServer) *fakeStream {
-			return ts.open("GET", "/connection/sse?cf_connect="+url.QueryEscape(connect), "")
+		"sse": func(ts *servertest.Server) *servertest.Stream {
+			return ts.Open("GET", "/connection/sse?cf_connect="+url.QueryEscape(connect), "")
 		},
-		"sse by POST": func(ts *testServer) *fakeStream { return ts.open("POST", "/connection/sse", connect) },
+		"sse by POST": func(ts *servertest.Server) *servertest.Stream {
+			return ts.Open("POST", "/connection/sse",
+				connect)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ts := newTestServer(t, push.Config{})
+			ts := servertest.New(t, push.Config{})
 			message := func(line string) string {
 				if name == "http_stream" {
 					return line + "\n"
@@ -64,31 +59,31 @@ func TestEmulation(t *testing.T) {
 				return "data: " + line + "\n\n"
 			}
 			c := open(ts)
-			session, node := emulatedIn(t, c.take())
+			session, node := emulatedIn(t, c.Take())
 			commands := `{"id":2,"subscribe":{"channel":"news"}}` + "\n" + `{"id":3,"ping":{}}`
-			if code := ts.emulate(session, node, commands); code != 204 {
+			if code := emulate(ts, session, node, commands); code != 204 {
 				t.Errorf("commands were answered with %d", code)
 			}
 			want := message(`{"id":2,"subscribe":{}}`) + message(`{"id":3,"ping":{}}`)
-			if got := c.take(); got != want {
+			if got := c.Take(); got != want {
 				t.Errorf("received %q, want %q", got, want)
 			}
-			ts.do("POST", "/api/publish", `{"channel":"news","data":{"a":1}}`)
-			if got, want := c.take(), message(`{"push":{"channel":"news","pub":{"data":{"a":1}}}}`); got != want {
+			ts.Do("POST", "/api/publish", `{"channel":"news","data":{"a":1}}`)
+			if got, want := c.Take(), message(`{"push":{"channel":"news","pub":{"data":{"a":1}}}}`); got != want {
 				t.Errorf("received %q, want %q", got, want)
 			}
-			ts.emulate(session, node, "not JSON")
+			emulate(ts, session, node, "not JSON")
 			want = message(`{"push":{"disconnect":{"code":3501,"reason":"bad request"}}}`)
-			if got := c.take(); got != want || !c.isClosed() {
+			if got := c.Take(); got != want || !c.IsClosed() {
 				t.Errorf("received %q, want %q", got, want)
 			}
-			pushtest.WaitFor(t, "the session to end", func() bool { return ts.emulate(session, node, connect) == 404 })
+			pushtest.WaitFor(t, "the session to end", func() bool { return emulate(ts, session, node, connect) == 404 })
 		})
 	}
 }
 
 func TestEmulationRefuses(t *testing.T) {
-	ts := newTestServer(t, push.Config{Limits: push.Limits{Frame: 100}})
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Frame: 100}})
 	long := strings.Repeat("x", 101)
 	for _, tt := range []struct {
 		method, target, body string
@@ -111,7 +106,7 @@ func TestEmulationRefuses(t *testing.T) {
 		{"GET", "/connection/websocket?cf_protocol_version=v2&cf_protocol=protobuf&other=1", "", 426},
 		{"PUT", "/connection/uni_sse", "", 405},
 	} {
-		if w := ts.do(tt.method, tt.target, tt.body); w.Code != tt.want {
+		if w := ts.Do(tt.method, tt.target, tt.body); w.Code != tt.want {
 			t.Errorf("%s %.50s: %d %s, want %d", tt.method, tt.target, w.Code, w.Body, tt.want)
 		}
 	}
@@ -119,49 +114,49 @@ func TestEmulationRefuses(t *testing.T) {
 
 // Protobuf over a response has each reply after its length.
 func TestEmulationInProtobuf(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
-	c := ts.open("POST", "/connection/http_stream", "\x04\x08\x01\x22\x00", "Content-Type",
+	ts := servertest.New(t, push.Config{})
+	c := ts.Open("POST", "/connection/http_stream", "\x04\x08\x01\x22\x00", "Content-Type",
 		"application/octet-stream")
-	reply := c.take()
+	reply := c.Take()
 	at := strings.Index(reply, "\x4a\x24") // field 9, 36 bytes: the session
 	if at < 0 {
 		t.Fatalf("connect was answered with %q", reply)
 	}
 	session := reply[at+2 : at+38]
 	body := "\x12\x24" + session + "\x1a\x0c\x0b\x08\x02\x2a\x07\x0a\x05ch\xc3\xa4n"
-	w := ts.do("POST", "/emulation", body, "Content-Type", "application/octet-stream")
-	if got := c.take(); w.Code != 204 || got != "\x04\x08\x02\x32\x00" {
+	w := ts.Do("POST", "/emulation", body, "Content-Type", "application/octet-stream")
+	if got := c.Take(); w.Code != 204 || got != "\x04\x08\x02\x32\x00" {
 		t.Errorf("%d, and received %q", w.Code, got)
 	}
 	data := []byte{0xff, 0}
-	ts.publishAs(t.Context(), "chän", push.Publication{Data: data, Kind: push.Binary})
+	ts.PublishAs(t.Context(), "chän", push.Publication{Data: data, Kind: push.Binary})
 	want := centrifuge.Protobuf.AppendReply(nil, &centrifuge.Reply{Push: &centrifuge.Push{Channel: "chän",
 		Publication: &centrifuge.Publication{Data: data}}})
-	if got := c.take(); got != string(want) {
+	if got := c.Take(); got != string(want) {
 		t.Errorf("received %q, want %q", got, want)
 	}
 }
 
 // A unidirectional client sends a connect request and reads pushes without replies around them.
 func TestUnidirectional(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
-	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
-		"exp": ts.clock.Now().Add(60e9).Unix(), "channels": []string{"news", "a"}})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
+	token := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), jwt.MapClaims{"sub": "ann",
+		"exp": ts.Clock.Now().Add(60e9).Unix(), "channels": []string{"news", "a"}})
 	request := fmt.Sprintf(`{"token":%q,"name":"test"}`, token)
 	for _, tt := range []struct{ method, target, body, before, after string }{
 		{"POST", "/connection/uni_http_stream", request, "", "\n"},
 		{"GET", "/connection/uni_sse?cf_connect=" + url.QueryEscape(request), "", "data: ", "\n\n"},
 		{"POST", "/connection/uni_sse", request, "data: ", "\n\n"},
 	} {
-		c := ts.open(tt.method, tt.target, tt.body)
-		got := c.take()
+		c := ts.Open(tt.method, tt.target, tt.body)
+		got := c.Take()
 		if !strings.HasPrefix(got, tt.before+`{"connect":{"client":"`) || !strings.HasSuffix(got,
 			`"}}`+tt.after) || !strings.Contains(got,
 			`"expires":true,"ttl":60,"subs":{"a":{},"news":{}},"ping":25,"session":"`) {
 			t.Errorf("%s: received %q", tt.target, got)
 		}
-		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
-		if got, want := c.take(), tt.before+`{"channel":"news","pub":{"data":1}}`+tt.after; got != want {
+		ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`)
+		if got, want := c.Take(), tt.before+`{"channel":"news","pub":{"data":1}}`+tt.after; got != want {
 			t.Errorf("%s: received %q, want %q", tt.target, got, want)
 		}
 	}
@@ -170,8 +165,8 @@ func TestUnidirectional(t *testing.T) {
 		`{}`:                 `{"disconnect":{"code":3501,"reason":"bad request"}}`,
 		`[`:                  `{"disconnect":{"code":3501,"reason":"bad request"}}`,
 	} {
-		c := ts.open("POST", "/connection/uni_http_stream", request)
-		if got := c.take(); got != want+"\n" || !c.isClosed() {
+		c := ts.Open("POST", "/connection/uni_http_stream", request)
+		if got := c.Take(); got != want+"\n" || !c.IsClosed() {
 			t.Errorf("%s: received %q, want %q", request, got, want)
 		}
 	}
@@ -179,16 +174,16 @@ func TestUnidirectional(t *testing.T) {
 
 // Without tokens, a unidirectional client names the channels that it wants.
 func TestUnidirectionalWithoutTokens(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
-	c := ts.open("POST", "/connection/uni_http_stream", `{"subs":{"news":{}}}`)
-	if got := c.take(); !strings.Contains(got, `"subs":{"news":{}}`) {
+	ts := servertest.New(t, push.Config{})
+	c := ts.Open("POST", "/connection/uni_http_stream", `{"subs":{"news":{}}}`)
+	if got := c.Take(); !strings.Contains(got, `"subs":{"news":{}}`) {
 		t.Errorf("received %q", got)
 	}
-	ts.clock.Advance(60e9)
-	if got := c.take(); got != "{}\n{}\n" {
+	ts.Clock.Advance(60e9)
+	if got := c.Take(); got != "{}\n{}\n" {
 		t.Errorf("the pings are %q", got)
 	}
-	if c.isClosed() {
+	if c.IsClosed() {
 		t.Error("disconnected because it does not answer")
 	}
 }

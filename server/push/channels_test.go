@@ -5,6 +5,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 
 	"github.com/myriad-go/myriad/buf"
 )
@@ -14,7 +15,7 @@ func TestForms(t *testing.T) {
 	list := []push.Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: push.Position{Offset: 7,
 		Epoch: "e"}}}
 	for f, want := range map[hub.Form]string{
-		jsonForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
+		servertest.JSONForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
 			`{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
 	} {
 		payload := f.Publications("news", list)

@@ -16,6 +16,8 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -27,19 +29,19 @@ type busWithState struct {
 
 func (b *busWithState) State() bus.State { return b.state }
 
-func newClusterServer(t *testing.T, problem string) *testServer {
+func newClusterServer(t *testing.T, problem string) *servertest.Server {
 	bus := &busWithState{membus.New(membus.Config{}), bus.State{Problem: problem,
 		Nodes: []bus.NodeState{{Name: "n1", Self: true}, {Name: "n2", Seen: time.Second},
 			{Name: "n3", Seen: push.SilentNode + time.Second}},
 		Logs: []bus.LogState{{Name: "l0", Leader: "n1", Last: 10, Followed: 10, Replicas: 3, Current: 3},
 			{Name: "l1", Leader: "n2", Last: 20, Followed: 13, Replicas: 3, Current: 2}}}}
-	return newTestServer(t, push.Config{Bus: bus, Node: "n1"})
+	return servertest.New(t, push.Config{Bus: bus, Node: "n1"})
 }
 
 // The console gets what this node sees, and what each node says of itself.
 func TestClusterView(t *testing.T) {
 	ts := newClusterServer(t, "")
-	ts.subscribe("channel=news")
+	ts.Events("channel=news")
 	var shown struct {
 		Links []bus.NodeState
 		Logs  []bus.LogState
@@ -51,7 +53,7 @@ func TestClusterView(t *testing.T) {
 			Hears    []string
 		}
 	}
-	w := ts.do("GET", "/console/cluster", "")
+	w := ts.Do("GET", "/console/cluster", "")
 	if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil {
 		t.Fatal(w.Code, err)
 	}
@@ -67,7 +69,7 @@ func TestClusterView(t *testing.T) {
 
 // A server on its own has no links and no logs: the console shows no cluster.
 func TestClusterViewOfOneServer(t *testing.T) {
-	w := newTestServer(t, push.Config{}).do("GET", "/console/cluster", "")
+	w := servertest.New(t, push.Config{}).Do("GET", "/console/cluster", "")
 	if !strings.HasPrefix(w.Body.String(), `{"problem":"","links":null,"logs":null,"nodes":[{`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -76,7 +78,7 @@ func TestClusterViewOfOneServer(t *testing.T) {
 // A probe gets 503 with the cause while the node does not have what the others publish.
 func TestHealthOfClusterNode(t *testing.T) {
 	for problem, status := range map[string]int{"": 200, "the log l1 is not followed": 503} {
-		w := newClusterServer(t, problem).do("GET", "/health", "")
+		w := newClusterServer(t, problem).Do("GET", "/health", "")
 		if w.Code != status || !strings.Contains(w.Body.String(), problem) {
 			t.Errorf("with the problem %q: %d %s", problem, w.Code, w.Body)
 		}
@@ -85,7 +87,7 @@ func TestHealthOfClusterNode(t *testing.T) {
 
 func TestMetricsOfClusterNode(t *testing.T) {
 	for problem, ready := range map[string]string{"": "1", "the log l1 is not followed": "0"} {
-		text := newClusterServer(t, problem).do("GET", "/metrics", "").Body.String()
+		text := newClusterServer(t, problem).Do("GET", "/metrics", "").Body.String()
 		for _, line := range []string{"myriad_cluster_ready " + ready, "myriad_cluster_nodes 2", "myriad_cluster_lag 7",
 			"myriad_cluster_led 1"} {
 			if !strings.Contains(text, "\n"+line+"\n") {
@@ -103,9 +105,9 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 		context.DeadlineExceeded, context.Canceled, errors.Join(push.ErrUncertain, context.DeadlineExceeded),
 	} {
 		bus := lateToPublish{membus.New(membus.Config{}), err}
-		ts := newTestServer(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 5}}})
+		ts := servertest.New(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 5}}})
 		for _, mode := range []string{"", "transport"} {
-			w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`, errorModeHeader, mode)
+			w := ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`, errorModeHeader, mode)
 			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"code":100`) ||
 				!strings.Contains(w.Body.String(), "again") {
 				t.Errorf("%v, mode %q: %d %s", err, mode, w.Code, w.Body)
@@ -118,11 +120,11 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 // API answers 503.
 func TestAPIOfABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, push.Config{Bus: bus})
+	ts := servertest.New(t, push.Config{Bus: bus})
 	answer := make(chan *httptest.ResponseRecorder)
-	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
+	go func() { answer <- ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
 	<-bus.waits
-	ts.clock.Advance(15 * time.Second)
+	ts.Clock.Advance(15 * time.Second)
 	if w := <-answer; w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -131,8 +133,8 @@ func TestAPIOfABusThatWaits(t *testing.T) {
 // A node does not act on a question with a field of tomorrow, which may select fewer clients than
 // the fields that it knows, and the node that asks says so.
 func TestQuestionsOfALaterVersion(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret})
-	ann := ts.client(jwt.MapClaims{"sub": "ann"})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
+	ann := ts.Client(jwt.MapClaims{"sub": "ann"})
 	ask := func(body string) (answers int) {
 		_, err := ts.Config().Bus.Ask(t.Context(), "disconnect", []byte(body), func(answer []byte) {
 			if len(answer) > 0 {
@@ -148,15 +150,15 @@ func TestQuestionsOfALaterVersion(t *testing.T) {
 		t.Errorf("%d answers", answers)
 	}
 	ann.WantOpen(t, "a question with a selection that is not known")
-	if log := ts.log.String(); !strings.Contains(log, "Labels is not served") {
+	if log := ts.Log.String(); !strings.Contains(log, "Labels is not served") {
 		t.Errorf("the log: %s", log)
 	}
 	// of another node, which does not understand
 	ts.Config().Bus.Serve("disconnect", func([]byte) []byte { return nil })
 	if count, err := ts.Disconnect(t.Context(), push.Target{User: "ann"}, answer.DisconnectForced); err != nil ||
 		count != 1 ||
-		!strings.Contains(ts.log.String(), "have not understood the question") {
-		t.Errorf("%d were disconnected, %v, the log: %s", count, err, ts.log)
+		!strings.Contains(ts.Log.String(), "have not understood the question") {
+		t.Errorf("%d were disconnected, %v, the log: %s", count, err, ts.Log)
 	}
 }
 

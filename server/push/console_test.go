@@ -12,11 +12,12 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // The page and everything that it loads come from the server.
 func TestConsoleFiles(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: "secret"})
+	ts := servertest.New(t, push.Config{APIKey: "key", TokenSecret: "secret"})
 	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 	files, err := fs.ReadDir(consoleFiles, ".")
 	if err != nil || len(files) < 4 {
@@ -28,7 +29,7 @@ func TestConsoleFiles(t *testing.T) {
 			path = "/"
 		}
 		_, ending, _ := strings.Cut(file.Name(), ".")
-		w := ts.do("GET", path, "")
+		w := ts.Do("GET", path, "")
 		if w.Code != 200 || types[ending] == "" || !strings.HasPrefix(w.Header().Get("Content-Type"), types[ending]) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Header().Get("Content-Type"))
 		}
@@ -40,13 +41,13 @@ func TestConsoleFiles(t *testing.T) {
 		if strings.Contains(text, "http://") || strings.Contains(text, "https://") || strings.Contains(text, `"//`) {
 			t.Errorf("%s names another server", path)
 		}
-		if again := ts.do("GET", path, "", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 ||
+		if again := ts.Do("GET", path, "", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 ||
 			again.Body.Len() > 0 {
 			t.Errorf("%s again: %d with %d bytes", path, again.Code, again.Body.Len())
 		}
 	}
 	for _, path := range []string{"/nothing", "/console/", "/console/nothing.js", "/console/index.html"} {
-		if got := ts.do("GET", path, "").Code; got != 404 {
+		if got := ts.Do("GET", path, "").Code; got != 404 {
 			t.Errorf("%s: %d", path, got)
 		}
 	}
@@ -75,10 +76,10 @@ func TestConsoleIsForOperators(t *testing.T) {
 		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "view", 200},
 		{"no console", push.Config{DisableConsole: true}, "", 404},
 	} {
-		ts := newTestServer(t, tt.config)
+		ts := servertest.New(t, tt.config)
 		for _, path := range []string{"/console/stats", "/console/channels", "/console/channel?name=news",
 			"/console/events?channel=news"} {
-			w := ts.do("GET", path, "", "X-API-Key", tt.key)
+			w := ts.Do("GET", path, "", "X-API-Key", tt.key)
 			if w.Code != tt.status {
 				t.Errorf("%s, %s with key %q: %d, want %d: %s", tt.about, path, tt.key, w.Code, tt.status, w.Body)
 			}
@@ -86,7 +87,7 @@ func TestConsoleIsForOperators(t *testing.T) {
 				t.Errorf("%s, %s with key %q reveals %s", tt.about, path, tt.key, w.Body)
 			}
 		}
-		if w := ts.do("GET", "/", ""); (w.Code == 200) == tt.config.DisableConsole {
+		if w := ts.Do("GET", "/", ""); (w.Code == 200) == tt.config.DisableConsole {
 			t.Errorf("%s: the page: %d", tt.about, w.Code)
 		}
 	}
@@ -94,34 +95,34 @@ func TestConsoleIsForOperators(t *testing.T) {
 
 // The console's key does not allow publishing.
 func TestConsoleKeyDoesNotPublish(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", ConsoleKey: "view"})
+	ts := servertest.New(t, push.Config{APIKey: "key", ConsoleKey: "view"})
 	for key, status := range map[string]int{"view": 401, "key": 200} {
-		if w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`, "X-API-Key", key); w.Code != status {
+		if w := ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`, "X-API-Key", key); w.Code != status {
 			t.Errorf("publish with key %q: %d", key, w.Code)
 		}
 	}
 }
 
-func (ts *testServer) stats(t *testing.T, query string) (s consoleStats) {
+func statsOf(ts *servertest.Server, t *testing.T, query string) (s consoleStats) {
 	t.Helper()
-	if err := json.Unmarshal(ts.do("GET", "/console/stats"+query, "").Body.Bytes(), &s); err != nil {
+	if err := json.Unmarshal(ts.Do("GET", "/console/stats"+query, "").Body.Bytes(), &s); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
 func TestConsoleSamples(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
-	ts.subscribe("channel=a&channel=b")
+	ts := servertest.New(t, push.Config{})
+	ts.Events("channel=a&channel=b")
 	value := func(sample []int64, field string) int64 { return sample[slices.Index(push.SampleFields, field)] }
-	if s := ts.stats(t, ""); len(s.Samples) != 0 || !slices.Equal(s.Fields, push.SampleFields) {
+	if s := statsOf(ts, t, ""); len(s.Samples) != 0 || !slices.Equal(s.Fields, push.SampleFields) {
 		t.Errorf("at first: %+v", s)
 	}
 	for range 30 {
-		ts.do("POST", "/api/publish", `{"channel":"a","data":1}`)
+		ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`)
 	}
-	ts.clock.Advance(3 * time.Second)
-	s := ts.stats(t, "")
+	ts.Clock.Advance(3 * time.Second)
+	s := statsOf(ts, t, "")
 	if len(s.Samples) != 3 || s.UptimeSeconds != 3 {
 		t.Fatalf("after three seconds: %d samples, %d s", len(s.Samples), s.UptimeSeconds)
 	}
@@ -140,12 +141,12 @@ func TestConsoleSamples(t *testing.T) {
 	if value(s.Samples[1], "publishes") != 0 {
 		t.Errorf("the second sample has %d publishes", value(s.Samples[1], "publishes"))
 	}
-	if newer := ts.stats(t, fmt.Sprintf("?after=%d", s.Samples[1][0])).Samples; len(newer) != 1 ||
+	if newer := statsOf(ts, t, fmt.Sprintf("?after=%d", s.Samples[1][0])).Samples; len(newer) != 1 ||
 		newer[0][0] != s.Samples[2][0] {
 		t.Errorf("after the second sample come %v", newer)
 	}
-	ts.clock.Advance(push.KeptSamples * push.SampleEvery)
-	kept := ts.stats(t, "").Samples
+	ts.Clock.Advance(push.KeptSamples * push.SampleEvery)
+	kept := statsOf(ts, t, "").Samples
 	if len(kept) != push.KeptSamples || !slices.IsSortedFunc(kept, func(a, b []int64) int { return int(a[0] - b[0]) }) {
 		t.Errorf("%d samples are kept", len(kept))
 	}
@@ -157,22 +158,22 @@ func TestConsoleShowsLoops(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { engine.Shutdown(t.Context()) })
-	ts := newTestServer(t, push.Config{Engine: engine})
-	if got := len(ts.stats(t, "").Loops); got != 3 {
+	ts := servertest.New(t, push.Config{Engine: engine})
+	if got := len(statsOf(ts, t, "").Loops); got != 3 {
 		t.Errorf("%d loops", got)
 	}
 }
 
 func TestConsoleListsChannels(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	for i := range listedChannels + 50 {
-		ts.subscribe(fmt.Sprintf("channel=room-%03d", i))
+		ts.Events(fmt.Sprintf("channel=room-%03d", i))
 	}
-	ts.subscribe("channel=room-100&channel=lobby")
-	ts.subscribe("channel=lobby")
+	ts.Events("channel=room-100&channel=lobby")
+	ts.Events("channel=lobby")
 	list := func(query string) (l push.ChannelList) {
 		t.Helper()
-		if err := json.Unmarshal(ts.do("GET", "/console/channels"+query, "").Body.Bytes(), &l); err != nil {
+		if err := json.Unmarshal(ts.Do("GET", "/console/channels"+query, "").Body.Bytes(), &l); err != nil {
 			t.Fatal(err)
 		}
 		return l
@@ -196,11 +197,11 @@ func TestConsoleListsChannels(t *testing.T) {
 
 // A channel is described with what its namespace keeps, and null for what it does not keep.
 func TestConsoleShowsAChannel(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 30, Presence: true,
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 30, Presence: true,
 		Publish: push.PublishNobody}}})
-	ts.subscribe("channel=kept:1")
+	ts.Events("channel=kept:1")
 	for i := range 25 {
-		ts.do("POST", "/api/publish", fmt.Sprintf(`{"channel":"kept:1","data":%d}`, i))
+		ts.Do("POST", "/api/publish", fmt.Sprintf(`{"channel":"kept:1","data":%d}`, i))
 	}
 	type shown struct {
 		Namespace, Publish, Slow string
@@ -209,7 +210,7 @@ func TestConsoleShowsAChannel(t *testing.T) {
 	}
 	look := func(name string) (s shown) {
 		t.Helper()
-		if err := json.Unmarshal(ts.do("GET", "/console/channel?name="+name, "").Body.Bytes(), &s); err != nil {
+		if err := json.Unmarshal(ts.Do("GET", "/console/channel?name="+name, "").Body.Bytes(), &s); err != nil {
 			t.Fatal(err)
 		}
 		return s
@@ -226,7 +227,7 @@ func TestConsoleShowsAChannel(t *testing.T) {
 		other.Presence != nil {
 		t.Errorf("%+v", other)
 	}
-	if w := ts.do("GET", "/console/channel?name=", ""); w.Code != 400 {
+	if w := ts.Do("GET", "/console/channel?name=", ""); w.Code != 400 {
 		t.Errorf("no name: %d", w.Code)
 	}
 }
@@ -234,17 +235,17 @@ func TestConsoleShowsAChannel(t *testing.T) {
 // An operator's subscription names events after their channels, and has the limits of any
 // subscription.
 func TestConsoleSubscribes(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", TokenSecret: "secret"})
-	if w := ts.do("GET", "/console/events?channel=a&channel=b", "", "X-API-Key", "key"); w.Code != 200 {
+	ts := servertest.New(t, push.Config{APIKey: "key", TokenSecret: "secret"})
+	if w := ts.Do("GET", "/console/events?channel=a&channel=b", "", "X-API-Key", "key"); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
 	}
-	stream := ts.streams[0]
-	stream.take()
-	ts.do("POST", "/api/publish", `{"channel":"b","data":{"n":1}}`, "X-API-Key", "key")
-	if got := stream.take(); got != "event: b\ndata: {\"n\":1}\n\n" {
+	stream := ts.Streams[0]
+	stream.Take()
+	ts.Do("POST", "/api/publish", `{"channel":"b","data":{"n":1}}`, "X-API-Key", "key")
+	if got := stream.Take(); got != "event: b\ndata: {\"n\":1}\n\n" {
 		t.Errorf("received %q", got)
 	}
-	if w := ts.do("GET", "/console/events", "", "X-API-Key", "key"); w.Code != 400 {
+	if w := ts.Do("GET", "/console/events", "", "X-API-Key", "key"); w.Code != 400 {
 		t.Errorf("no channel: %d", w.Code)
 	}
 }

@@ -12,7 +12,6 @@ const (
 var (
 	SampleFields = sampleFields
 	CompactSize  = compactSize
-	NewServer    = newServer // New with streams of the test's
 )
 
 // ConnectionsHere returns the connections of one node.

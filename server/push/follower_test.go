@@ -81,17 +81,15 @@ func (f *follower) next(t *testing.T, p heardPublication) {
 	}
 }
 
-// said returns the lines that the peer has received since the last call.
-func (f *fakeTransport) said(t *testing.T) (list []heard) {
+// lines parses the lines of a frame.
+func lines(t *testing.T, payload string) (list []heard) {
 	t.Helper()
-	for _, message := range f.Take() {
-		for line := range strings.Lines(message) {
-			var s heard
-			if err := json.Unmarshal([]byte(line), &s); err != nil {
-				t.Fatalf("%v: %q", err, line)
-			}
-			list = append(list, s)
+	for line := range strings.Lines(payload) {
+		var s heard
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatalf("%v: %q", err, line)
 		}
+		list = append(list, s)
 	}
 	return list
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -16,16 +17,16 @@ import (
 // disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, push.Config{Bus: bus})
-	stream := ts.subscribe("channel=news")
+	ts := servertest.New(t, push.Config{Bus: bus})
+	stream := ts.Events("channel=news")
 	answer := make(chan *httptest.ResponseRecorder)
-	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
+	go func() { answer <- ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
 	<-bus.waits
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
-	go func() { drained <- ts.hub.Drain(ctx) }()
-	pushtest.WaitFor(t, "the server to drain", ts.hub.IsDraining)
-	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
+	go func() { drained <- ts.Hub.Drain(ctx) }()
+	pushtest.WaitFor(t, "the server to drain", ts.Hub.IsDraining)
+	if w := ts.Do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
 		t.Errorf("another publication meanwhile: %d %s", w.Code, w.Body)
 	}
 	cancel()
@@ -35,9 +36,9 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	if err := ts.Shutdown(ctx); err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	if !stream.isClosed() {
+	if !stream.IsClosed() {
 		t.Error("a client is still connected")
 	}
-	ts.clock.Advance(15 * time.Second)
+	ts.Clock.Advance(15 * time.Second)
 	<-answer
 }

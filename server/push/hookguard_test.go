@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,27 +16,18 @@ import (
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // A desk is a server whose clients are sessions without a network, and whose time is the test's.
 type desk struct {
 	*push.Server
-	seam  *seamDoor
+	seam  *servertest.Seam
 	t     *testing.T
 	clock *pushtest.Clock
 	bus   *deskBus
 	log   *bytes.Buffer
-}
-
-// A seamDoor serves no client, and gives a test what doors get.
-type seamDoor struct{ *hub.Hub }
-
-func (d *seamDoor) Forms() []hub.Form { return nil }
-
-func (d *seamDoor) Open(s *hub.Hub) (clients, admin func(*http.ServeMux)) {
-	d.Hub = s
-	return nil, nil
 }
 
 // deskBus knows which channels have receivers.
@@ -80,7 +70,7 @@ func newDesk(t *testing.T, c push.Config) *desk {
 	if c.Doors == nil {
 		c.Doors = []push.Door{lineDoor{}}
 	}
-	d.seam = new(seamDoor)
+	d.seam = new(servertest.Seam)
 	c.Doors = append(c.Doors, d.seam)
 	c.Clock, c.Bus, c.Logger = d.clock, d.bus, slog.New(slog.NewTextHandler(d.log, nil))
 	var err error

@@ -15,6 +15,8 @@ import (
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // Streams of /events ask the hook for connect, if they have no token: they last as it says, and are
@@ -23,11 +25,11 @@ func TestEventsByHook(t *testing.T) {
 	var by, again push.Caller
 	var asked push.ConnectRequest
 	var failure error
-	var ts *testServer
-	ts = newTestServer(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"},
+	var ts *servertest.Server
+	ts = servertest.New(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"},
 		Connect: func(_ context.Context, c push.Caller, r push.ConnectRequest) (push.ConnectAnswer, error) {
 			by, asked = c, r
-			return push.ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.clock.Now().Unix() + 60,
+			return push.ConnectAnswer{User: "ann", Channels: []string{"own:1"}, ExpireAt: ts.Clock.Now().Unix() + 60,
 				Meta: []byte(`{"m":1}`), Info: []byte(`{"a":1}`)}, failure
 		},
 		Refresh: func(_ context.Context, c push.Caller) (push.RefreshAnswer, error) {
@@ -38,21 +40,21 @@ func TestEventsByHook(t *testing.T) {
 		}}, Namespaces: []push.Namespace{{Name: "own", UserLimited: true, Presence: true}, {Name: "for",
 		UserLimited: true},
 		{Name: "ask", SubscribeHook: true}}})
-	stream := ts.subscribe("channel=own:1&channel=b", "Cookie", "s=1")
+	stream := ts.Events("channel=own:1&channel=b", "Cookie", "s=1")
 	if by.Transport != "events" || by.Header.Get("Cookie") != "s=1" || by.User != "" || by.Client == "" ||
 		strings.Join(asked.Channels, " ") != "b own:1" {
 		t.Errorf("the hook was asked %+v by %+v", asked, by)
 	}
-	if got := ts.call("presence", `{"channel":"own:1"}`); !strings.Contains(got, `"`+by.Client+`":{"user":"ann"`) {
+	if got := ts.Call("presence", `{"channel":"own:1"}`); !strings.Contains(got, `"`+by.Client+`":{"user":"ann"`) {
 		t.Errorf("presence: %s, want the client %s", got, by.Client)
 	}
 	for path, status := range map[string]int{"for:room%2342": 403, "for:room%23ann": 200, "ask:a": 200} {
-		if w := ts.do("GET", "/events?channel="+path, ""); w.Code != status {
+		if w := ts.Do("GET", "/events?channel="+path, ""); w.Code != status {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	ts.clock.Advance(70 * time.Second)
-	pushtest.WaitFor(t, "the stream to end", stream.isClosed)
+	ts.Clock.Advance(70 * time.Second)
+	pushtest.WaitFor(t, "the stream to end", stream.IsClosed)
 	if again.User != "ann" || again.Transport != "events" || string(again.Meta) != `{"m":1}` {
 		t.Errorf("the hook for refresh was asked by %+v", again)
 	}
@@ -71,7 +73,7 @@ func TestEventsByHook(t *testing.T) {
 		{push.Disconnect{Code: 7}, 503, `{"error":{"code":3004,"message":"internal server error"}}`},
 	} {
 		failure = tt.failure
-		if w := ts.do("GET", "/events?channel=a", ""); w.Code != tt.status || w.Body.String() != tt.answer {
+		if w := ts.Do("GET", "/events?channel=a", ""); w.Code != tt.status || w.Body.String() != tt.answer {
 			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
 		}
 	}
@@ -88,13 +90,13 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	ask := func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
 		return push.SubscribeAnswer{}, nil
 	}
-	ts := newTestServer(t, push.Config{Hooks: push.Hooks{Connect: hook, Subscribe: ask}})
+	ts := servertest.New(t, push.Config{Hooks: push.Hooks{Connect: hook, Subscribe: ask}})
 	for _, path := range []string{mercurePath + "?topic=a", "/console/stats"} {
-		if w := ts.do("GET", path, ""); w.Code != 401 && w.Code != 403 {
+		if w := ts.Do("GET", path, ""); w.Code != 401 && w.Code != 403 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	if w := ts.do("POST", mercurePath, "topic=a"); w.Code != 401 {
+	if w := ts.Do("POST", mercurePath, "topic=a"); w.Code != 401 {
 		t.Errorf("publishing to Mercure: %d", w.Code)
 	}
 	_, err := push.New(push.Config{Namespaces: []push.Namespace{{SubscribeHook: true, PublishHook: true}}})
@@ -122,32 +124,32 @@ func TestEventsOfChannelsWithAHook(t *testing.T) {
 			return push.SubscribeAnswer{Info: []byte(`"hook"`)}, failure[r.Channel]
 		},
 	}
-	ts := newTestServer(t, push.Config{Hooks: hooks, TokenSecret: testSecret, Namespaces: []push.Namespace{
+	ts := servertest.New(t, push.Config{Hooks: hooks, TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{
 		{Name: "ask", SubscribeHook: true, Presence: true, HistorySize: 3, Recovery: true}, {Presence: true}}})
-	own := ts.subscribe("channel=ask:own")
+	own := ts.Events("channel=ask:own")
 	if len(asked) > 0 {
 		t.Errorf("the hook was asked about %q", asked)
 	}
-	if got := ts.call("presence", `{"channel":"ask:own"}`); !strings.Contains(got, `"chan_info":{"own":true}`) {
+	if got := ts.Call("presence", `{"channel":"ask:own"}`); !strings.Contains(got, `"chan_info":{"own":true}`) {
 		t.Errorf("presence: %s", got)
 	}
-	byToken := ts.subscribe("channel=ask:token", "Authorization",
-		"Bearer "+sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "bob",
-			"exp": ts.clock.Now().Unix() + 600, "channels": []string{"ask:token"}}))
+	byToken := ts.Events("channel=ask:token", "Authorization",
+		"Bearer "+tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), jwt.MapClaims{"sub": "bob",
+			"exp": ts.Clock.Now().Unix() + 600, "channels": []string{"ask:token"}}))
 	if len(asked) > 0 {
 		t.Errorf("the hook was asked about %q", asked)
 	}
-	other := ts.subscribe("channel=ask:other", "Cookie", "s=1")
+	other := ts.Events("channel=ask:other", "Cookie", "s=1")
 	if strings.Join(asked, " ") != "ask:other" || by.Transport != "events" || by.User != "ann" ||
 		string(by.Meta) != "7" {
 		t.Errorf("the hook was asked about %q by %+v", asked, by)
 	}
-	if got := ts.call("presence", `{"channel":"ask:other"}`); !strings.Contains(got, `"chan_info":"hook"`) {
+	if got := ts.Call("presence", `{"channel":"ask:other"}`); !strings.Contains(got, `"chan_info":"hook"`) {
 		t.Errorf("presence: %s", got)
 	}
-	for name, stream := range map[string]*fakeStream{"own": own, "token": byToken, "other": other} {
-		ts.call("publish", `{"channel":"ask:`+name+`","data":"to `+name+`"}`)
-		if got := stream.take(); !strings.HasSuffix(got, "data: \"to "+name+"\"\n\n") {
+	for name, stream := range map[string]*servertest.Stream{"own": own, "token": byToken, "other": other} {
+		ts.Call("publish", `{"channel":"ask:`+name+`","data":"to `+name+`"}`)
+		if got := stream.Take(); !strings.HasSuffix(got, "data: \"to "+name+"\"\n\n") {
 			t.Errorf("%s received %q", name, got)
 		}
 	}
@@ -162,11 +164,11 @@ func TestEventsOfChannelsWithAHook(t *testing.T) {
 		{errors.New("down"), 503, `{"error":{"code":100,"message":"internal server error"}}`},
 	} {
 		failure["ask:z"] = tt.failure
-		if w := ts.do("GET", "/events?channel=a&channel=ask:z", ""); w.Code != tt.status ||
+		if w := ts.Do("GET", "/events?channel=a&channel=ask:z", ""); w.Code != tt.status ||
 			w.Body.String() != tt.answer {
 			t.Errorf("%v: %d %s", tt.failure, w.Code, w.Body)
 		}
-		if got := ts.call("presence", `{"channel":"a"}`); got != `{"result":{"presence":{}}}` {
+		if got := ts.Call("presence", `{"channel":"a"}`); got != `{"result":{"presence":{}}}` {
 			t.Errorf("%v: the other channel has %s", tt.failure, got)
 		}
 	}
@@ -178,25 +180,25 @@ func TestEventsOfChannelsWithAHook(t *testing.T) {
 // A subscription by a hook has an end, and then the stream has: its client comes back, and the hook
 // is asked again.
 func TestEventsEndWithAHooksSubscription(t *testing.T) {
-	var ts *testServer
-	ts = newTestServer(t, push.Config{Namespaces: []push.Namespace{{SubscribeHook: true}}, Hooks: push.Hooks{
+	var ts *servertest.Server
+	ts = servertest.New(t, push.Config{Namespaces: []push.Namespace{{SubscribeHook: true}}, Hooks: push.Hooks{
 		Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
-			return push.SubscribeAnswer{ExpireAt: ts.clock.Now().Unix() + 60}, nil
+			return push.SubscribeAnswer{ExpireAt: ts.Clock.Now().Unix() + 60}, nil
 		}}})
-	stream := ts.subscribe("channel=a")
-	ts.clock.Advance(59 * time.Second)
-	if stream.isClosed() {
+	stream := ts.Events("channel=a")
+	ts.Clock.Advance(59 * time.Second)
+	if stream.IsClosed() {
 		t.Error("the stream has ended too early")
 	}
-	ts.clock.Advance(3 * time.Second)
-	pushtest.WaitFor(t, "the stream to end", stream.isClosed)
+	ts.Clock.Advance(3 * time.Second)
+	pushtest.WaitFor(t, "the stream to end", stream.IsClosed)
 }
 
 // The channels of a stream count for the rate of subscriptions.
 func TestEventsAboveTheRate(t *testing.T) {
-	ts := newTestServer(t, push.Config{Rates: push.Rates{AddressSubscriptions: push.Rate{Count: 3, Per: time.Minute}}})
-	ts.subscribe("channel=a&channel=b")
-	if w := ts.do("GET", "/events?channel=c&channel=d", ""); w.Code != 429 {
+	ts := servertest.New(t, push.Config{Rates: push.Rates{AddressSubscriptions: push.Rate{Count: 3, Per: time.Minute}}})
+	ts.Events("channel=a&channel=b")
+	if w := ts.Do("GET", "/events?channel=c&channel=d", ""); w.Code != 429 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if n := ts.Figures(0).Connections; n != 1 {
@@ -208,7 +210,7 @@ func TestEventsAboveTheRate(t *testing.T) {
 func TestHooksKnowTheClientsOfEachDoor(t *testing.T) {
 	var mu sync.Mutex
 	known := map[string]push.Caller{}
-	s := newLiveServer(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"}},
+	s := servertest.NewLive(t, push.Config{Hooks: push.Hooks{Headers: []string{"Cookie"}},
 		RPC: func(_ context.Context, c push.Caller, _ string, _ []byte) ([]byte, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -216,22 +218,22 @@ func TestHooksKnowTheClientsOfEachDoor(t *testing.T) {
 			return nil, nil
 		}})
 	head := " HTTP/1.1\r\nHost: test\r\nCookie: s=1\r\n\r\n"
-	s.dial(strings.Replace(upgradeRequest, "Host: test\r\n", "Host: test\r\nCookie: s=1\r\n", 1)).head()
+	s.Dial(strings.Replace(servertest.UpgradeRequest, "Host: test\r\n", "Host: test\r\nCookie: s=1\r\n", 1)).Head()
 	for _, path := range []string{"/events?channel=a", "/connection/uni_sse?cf_connect={}",
 		"/connection/sse?cf_connect=" + url.QueryEscape(`{"id":1,"connect":{}}`),
 		mercurePath + "?topic=a"} {
-		if line := s.dial("GET " + path + head).head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+		if line := s.Dial("GET " + path + head).Head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
 			t.Errorf("%s: %s", path, line)
 		}
 	}
-	redis, err := net.Dial("tcp", s.redis(t))
+	redis, err := net.Dial("tcp", listenRedis(s, t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer redis.Close()
 	io.WriteString(redis, "SUBSCRIBE a\r\n")
-	pushtest.WaitFor(t, "all clients", func() bool { return len(s.hub.Sessions()) == 6 })
-	for _, one := range s.hub.Sessions() {
+	pushtest.WaitFor(t, "all clients", func() bool { return len(s.Hub.Sessions()) == 6 })
+	for _, one := range s.Hub.Sessions() {
 		one.RPC("who", nil)
 	}
 	for _, want := range []string{"websocket json s=1", "events json s=1", "uni_sse json s=1", "sse json s=1",

@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 
 	"encoding/json"
 	"reflect"
@@ -11,9 +12,9 @@ import (
 
 // What programs make JSON of looks as the HTTP API shows it.
 func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 10, Presence: true}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 10, Presence: true}}})
 	ctx := t.Context()
-	ts.subscribe("channel=news")
+	ts.Events("channel=news")
 	at, err := ts.PublishWith(ctx, "news", []byte(`{"a": "<b>"}`),
 		push.PublishOptions{Tags: map[string]string{"t": "v"}})
 	if err != nil {
@@ -25,7 +26,7 @@ func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
 	if _, err = ts.PublishWith(ctx, "news", []byte{0xff}, push.PublishOptions{Kind: push.Binary}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = ts.publishAs(ctx, "news", push.Publication{Data: []byte("1"), Client: "c", User: "u"})
+	_, err = ts.PublishAs(ctx, "news", push.Publication{Data: []byte("1"), Client: "c", User: "u"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats := ts.call("presence_stats", `{"channel":"news"}`)
+	stats := ts.Call("presence_stats", `{"channel":"news"}`)
 	for _, tt := range []struct {
 		value        any
 		method, body string
@@ -66,7 +67,7 @@ func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
 		if err := json.Unmarshal(mine, &got); err != nil {
 			t.Fatal(err)
 		}
-		theirs := ts.call(tt.method, tt.body)
+		theirs := ts.Call(tt.method, tt.body)
 		if err := json.Unmarshal([]byte(strings.TrimSuffix(strings.TrimPrefix(theirs, `{"result":`), "}")),
 			&want); err != nil {
 			t.Fatal(theirs, err)

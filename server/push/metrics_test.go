@@ -11,6 +11,8 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
@@ -32,15 +34,15 @@ func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 		{"a console key", push.Config{ConsoleKey: "view"}, "view", true},
 		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "key", false},
 		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "view", true},
-		{"a token secret only", push.Config{TokenSecret: testSecret}, "", false},
-		{"a token secret only", push.Config{TokenSecret: testSecret}, testSecret, false},
+		{"a token secret only", push.Config{TokenSecret: tokentest.Secret}, "", false},
+		{"a token secret only", push.Config{TokenSecret: tokentest.Secret}, tokentest.Secret, false},
 		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "", false},
 		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "key", true},
 	} {
 		tt.config.Namespaces = []push.Namespace{dropping}
-		ts := newTestServer(t, tt.config)
-		slow, missing := ts.slowClients()
-		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
+		ts := servertest.New(t, tt.config)
+		slow, missing := slowClients(ts)
+		w := ts.Do("GET", "/metrics", "", "X-API-Key", tt.key)
 		page, request := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
 		if w.Code != 200 || !strings.Contains(page, "\nmyriad_connections 0\n") ||
 			!strings.Contains(page, "\ngo_goroutines ") {
@@ -61,8 +63,8 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := newTestServer(t, push.Config{})
-	names := regexp.MustCompile(`(?m)^# HELP (myriad_\w+) `).FindAllStringSubmatch(ts.do("GET", "/metrics",
+	ts := servertest.New(t, push.Config{})
+	names := regexp.MustCompile(`(?m)^# HELP (myriad_\w+) `).FindAllStringSubmatch(ts.Do("GET", "/metrics",
 		"").Body.String(), -1)
 	if len(names) < 5 {
 		t.Fatalf("only %d figures were found", len(names))
@@ -76,10 +78,10 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 
 // promtool's lint has nothing to say of the page, also when every figure has a value.
 func TestMetricsPassPromtool(t *testing.T) {
-	ts := newTestServer(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{dropping}})
-	ts.slowClients()
-	ts.hub.CountRefusal(hub.RefusedToken, "192.0.2.1:1")
-	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
+	ts := servertest.New(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{dropping}})
+	slowClients(ts)
+	ts.Hub.CountRefusal(hub.RefusedToken, "192.0.2.1:1")
+	page := ts.Do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
 		if !strings.Contains(page, "\n"+name) {
 			t.Errorf("the page has no %s", name)
@@ -104,21 +106,21 @@ var dropping = push.Namespace{Name: "d", Slow: push.SlowDropOldest, SlowQueue: 1
 
 // slowClients has a client disconnected as slow, and another one miss a publication of a channel
 // of dropping. It returns their ids.
-func (ts *testServer) slowClients() (slow, missing string) {
-	ts.t.Helper()
-	f, g := new(fakeTransport), &fakeTransport{Peer: pushtest.Peer{Stuck: true, Bytes: 1 << 20}}
-	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"}, nil)
-	f.s.TooSlow("a-channel", 4711)
-	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{}, nil)
-	if err := g.s.Subscribe("d:another-channel", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
-		ts.t.Fatal(err)
+func slowClients(ts *servertest.Server) (slow, missing string) {
+	ts.T.Helper()
+	f, g := new(servertest.Transport), &servertest.Transport{Peer: pushtest.Peer{Stuck: true, Bytes: 1 << 20}}
+	f.Session = ts.Hub.StartConnected(f, servertest.JSONForm, hub.Grant{User: "a-user"}, nil)
+	f.Session.TooSlow("a-channel", 4711)
+	g.Session = ts.Hub.StartConnected(g, servertest.JSONForm, hub.Grant{}, nil)
+	if err := g.Session.Subscribe("d:another-channel", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
+		ts.T.Fatal(err)
 	}
 	for range 2 {
-		if err := ts.Publish(ts.t.Context(), "d:another-channel", []byte("1")); err != nil {
-			ts.t.Fatal(err)
+		if err := ts.Publish(ts.T.Context(), "d:another-channel", []byte("1")); err != nil {
+			ts.T.Fatal(err)
 		}
 	}
-	f.hangUp()
-	g.hangUp()
-	return f.s.ID(), g.s.ID()
+	f.Leave()
+	g.Leave()
+	return f.Session.ID(), g.Session.ID()
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -14,8 +16,8 @@ import (
 
 // /events has the rule of ChannelRegex, too.
 func TestChannelRegexOfEvents(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{ChannelRegex: "^a$"}}})
-	if w := ts.do("GET", "/events?channel=b", ""); w.Code != 400 || !strings.Contains(w.Body.String(),
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{ChannelRegex: "^a$"}}})
+	if w := ts.Do("GET", "/events?channel=b", ""); w.Code != 400 || !strings.Contains(w.Body.String(),
 		"channel regex") {
 		t.Errorf("events: %d %s", w.Code, w.Body)
 	}
@@ -24,15 +26,15 @@ func TestChannelRegexOfEvents(t *testing.T) {
 // The API and /events have the rule known-only, too.
 func TestKnownOnlyOfTheAPI(t *testing.T) {
 	rules := []push.Namespace{{KnownOnly: true}, {Name: "n", HistorySize: 1, Presence: true}}
-	ts := newTestServer(t, push.Config{Namespaces: rules})
+	ts := servertest.New(t, push.Config{Namespaces: rules})
 	for method, more := range map[string]string{"publish": `,"data":1`, "presence": "", "presence_stats": "",
 		"history": "", "history_remove": "", "subscribe": `,"user":"ann"`} {
-		w := ts.do("POST", "/api/"+method, `{"channel":"o:a"`+more+`}`, "X-Centrifugo-Error-Mode", "transport")
+		w := ts.Do("POST", "/api/"+method, `{"channel":"o:a"`+more+`}`, "X-Centrifugo-Error-Mode", "transport")
 		if w.Code != 404 || w.Body.String() != `{"code":102,"message":"unknown channel"}` {
 			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}
 	}
-	if w := ts.do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
+	if w := ts.Do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
 		t.Errorf("events: %d %s", w.Code, w.Body)
 	}
 	if _, err := policy.NewNamespaces([]push.Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
@@ -42,11 +44,11 @@ func TestKnownOnlyOfTheAPI(t *testing.T) {
 
 // Streams of events obey the same rules.
 func TestEventsOfLimitedChannels(t *testing.T) {
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: []push.Namespace{{UserLimited: true},
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{UserLimited: true},
 		{Name: "p", SubscribeToken: true}}})
 	token := func(c jwt.MapClaims) string {
 		c["exp"] = ts.Config().Clock.Now().Add(time.Hour).Unix()
-		return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c)
+		return tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), c)
 	}
 	for _, tt := range []struct {
 		channel string
@@ -61,12 +63,12 @@ func TestEventsOfLimitedChannels(t *testing.T) {
 	} {
 		path := "/events?channel=" + url.QueryEscape(tt.channel) + "&token=" + token(tt.claims)
 		if tt.want == "" {
-			if w := ts.do("GET", path, ""); w.Code != 200 {
+			if w := ts.Do("GET", path, ""); w.Code != 200 {
 				t.Errorf("%s: %d %s", tt.channel, w.Code, w.Body)
 			}
 			continue
 		}
-		if w := ts.do("GET", path, ""); w.Code != 403 || !strings.Contains(w.Body.String(), tt.want) {
+		if w := ts.Do("GET", path, ""); w.Code != 403 || !strings.Contains(w.Body.String(), tt.want) {
 			t.Errorf("%s: %d %s", tt.channel, w.Code, w.Body)
 		}
 	}

@@ -7,27 +7,28 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // Requests of an emulated client come at the same time. Each is answered once, and what is left is
 // what the last one has asked for.
 func TestEmulationAtTheSameTime(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
-	c := ts.open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
-	session, node := emulatedIn(t, c.take())
+	ts := servertest.New(t, push.Config{})
+	c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
+	session, node := emulatedIn(t, c.Take())
 	const requests = 40
 	var all sync.WaitGroup
 	for i := range requests {
 		all.Go(func() {
 			command := fmt.Sprintf(`{"id":%d,"subscribe":{"channel":"a"}}`+"\n"+
 				`{"id":%d,"unsubscribe":{"channel":"a"}}`, 10+2*i, 11+2*i)
-			if code := ts.emulate(session, node, command); code != 204 {
+			if code := emulate(ts, session, node, command); code != 204 {
 				t.Errorf("answered with %d", code)
 			}
 		})
 	}
 	all.Wait()
-	lines := strings.Split(strings.TrimSpace(c.take()), "\n")
+	lines := strings.Split(strings.TrimSpace(c.Take()), "\n")
 	if len(lines) != 2*requests {
 		t.Errorf("%d replies to %d commands", len(lines), 2*requests)
 	}
@@ -36,36 +37,36 @@ func TestEmulationAtTheSameTime(t *testing.T) {
 			t.Errorf("received %s", line)
 		}
 	}
-	ts.do("POST", "/api/publish", `{"channel":"a","data":1}`)
-	if got := c.take(); got != "" {
+	ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`)
+	if got := c.Take(); got != "" {
 		t.Errorf("a client that has left received %q", got)
 	}
 }
 
 // What is published in front of an end reaches the client before the end, by every door.
 func TestEndBehindTheLastMessage(t *testing.T) {
-	ts := newTestServer(t, push.Config{})
+	ts := servertest.New(t, push.Config{})
 	connect := `{"id":1,"connect":{"subs":{"a":{}}}}`
-	streams := map[string]*fakeStream{
-		"events":          ts.subscribe("channel=a"),
-		"uni_http_stream": ts.open("POST", "/connection/uni_http_stream", `{"subs":{"a":{}}}`),
+	streams := map[string]*servertest.Stream{
+		"events":          ts.Events("channel=a"),
+		"uni_http_stream": ts.Open("POST", "/connection/uni_http_stream", `{"subs":{"a":{}}}`),
 	}
-	two := ts.open("POST", "/connection/http_stream", connect)
-	session, node := emulatedIn(t, two.take())
-	ts.emulate(session, node, `{"id":2,"subscribe":{"channel":"a"}}`)
+	two := ts.Open("POST", "/connection/http_stream", connect)
+	session, node := emulatedIn(t, two.Take())
+	emulate(ts, session, node, `{"id":2,"subscribe":{"channel":"a"}}`)
 	streams["http_stream"] = two
 	for _, s := range streams {
-		s.take()
+		s.Take()
 	}
-	ts.do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
-	for _, s := range ts.hub.Sessions() {
+	ts.Do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
+	for _, s := range ts.Hub.Sessions() {
 		s.Disconnect(push.Disconnect{Code: 4000, Reason: "over"})
 	}
 	for name, s := range streams {
-		got := s.take()
+		got := s.Take()
 		last, end := strings.Index(got, `"last"`), strings.Index(got, "4000")
-		if !s.isClosed() || last < 0 || end >= 0 && end < last {
-			t.Errorf("%s: received %q, closed: %v", name, got, s.isClosed())
+		if !s.IsClosed() || last < 0 || end >= 0 && end < last {
+			t.Errorf("%s: received %q, closed: %v", name, got, s.IsClosed())
 		}
 	}
 }
@@ -73,8 +74,8 @@ func TestEndBehindTheLastMessage(t *testing.T) {
 // In RESP3 messages come between replies, never inside of one: not inside of EXEC's, which has the
 // replies of the publications that cause them. CLIENT REPLY OFF does not stop them.
 func TestRedisMessagesBesideReplies(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
 	p.ask("HELLO 3", "%7\r\n")
 	readUntil(t, p, "*0\r\n")
 	p.ask("SUBSCRIBE a", ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
@@ -86,8 +87,8 @@ func TestRedisMessagesBesideReplies(t *testing.T) {
 
 // A pattern that costs as much as all names together is refused, where there is no other bound.
 func TestRedisPatternsAreBounded(t *testing.T) {
-	s := newLiveServer(t, push.Config{})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
 	long := "*[" + strings.Repeat("z", 20_000) + "]"
 	p.ask("PUBSUB CHANNELS "+long, "-ERR the pattern is longer than the name of a channel may be\r\n")
 	p.ask("PSUBSCRIBE "+long, "-ERR limit exceeded\r\n")

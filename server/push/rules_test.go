@@ -5,21 +5,22 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // A stream of events continues where it was interrupted, or reports a gap.
 func TestEventsRecover(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}})
-	first := ts.subscribe("channel=news")
-	head, id, found := strings.Cut(strings.TrimSuffix(first.take(), "\n\n"), "\n\nid: ")
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}})
+	first := ts.Events("channel=news")
+	head, id, found := strings.Cut(strings.TrimSuffix(first.Take(), "\n\n"), "\n\nid: ")
 	epoch, zero, _ := strings.Cut(id, ":")
 	if !found || zero != "0" || !strings.HasPrefix(head, "retry: ") {
 		t.Fatalf("a stream begins with %q and %q", head, id)
 	}
-	publish := func(data string) { ts.do("POST", "/api/publish", `{"channel":"news","data":`+data+`}`) }
+	publish := func(data string) { ts.Do("POST", "/api/publish", `{"channel":"news","data":`+data+`}`) }
 	publish("1")
 	publish("2")
-	if got, want := first.take(), "id: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\n"; got != strings.ReplaceAll(want, "E",
+	if got, want := first.Take(), "id: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\n"; got != strings.ReplaceAll(want, "E",
 		epoch) {
 		t.Errorf("received %q", got)
 	}
@@ -37,24 +38,24 @@ func TestEventsRecover(t *testing.T) {
 		if tt.header != "" {
 			fields = []string{"Last-Event-ID", tt.header}
 		}
-		_, got, _ := strings.Cut(ts.subscribe(tt.query, fields...).take(), "\n\n")
+		_, got, _ := strings.Cut(ts.Events(tt.query, fields...).Take(), "\n\n")
 		if got != strings.ReplaceAll(tt.want, "E", epoch) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	publish("4")
 	publish("5")
-	_, got, _ := strings.Cut(ts.subscribe("channel=news", "Last-Event-ID", epoch+":1").take(), "\n\n")
+	_, got, _ := strings.Cut(ts.Events("channel=news", "Last-Event-ID", epoch+":1").Take(), "\n\n")
 	if !strings.HasPrefix(got, "event: gap\n") {
 		t.Errorf("more was missed than is kept: %q", got)
 	}
 }
 
 func TestAPI(t *testing.T) {
-	ts := newTestServer(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true, Presence: true},
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true, Presence: true},
 		{Name: "bare"}}, Version: "v"})
-	stream := ts.subscribe("channel=news")
-	client := ts.hub.Sessions()[0].ID()
+	stream := ts.Events("channel=news")
+	client := ts.Hub.Sessions()[0].ID()
 	epoch := ""
 	for _, tt := range []struct{ method, body, want string }{
 		{"publish", `{"channel":"news","data":1}`, `{"result":{"offset":1,"epoch":"E"}}`},
@@ -79,7 +80,7 @@ func TestAPI(t *testing.T) {
 		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"n*s"}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"x*"}`, `{"result":{"channels":{}}}`},
-		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.hub.NodeID() +
+		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.Hub.NodeID() +
 			`","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0,` +
 			`"num_users":1,"num_subs":1}]}}`},
 		{"unsubscribe", `{"channel":"news"}`,
@@ -90,7 +91,7 @@ func TestAPI(t *testing.T) {
 		{"disconnect", `[`, `{"error":{"code":107,`},
 		{"disconnect", `{"client":"` + client + `"}`, `{"result":{"num_clients":1}}`},
 	} {
-		got := ts.do("POST", "/api/"+tt.method, tt.body).Body.String()
+		got := ts.Do("POST", "/api/"+tt.method, tt.body).Body.String()
 		if epoch == "" {
 			_, rest, _ := strings.Cut(got, `"epoch":"`)
 			epoch, _, _ = strings.Cut(rest, `"`)
@@ -99,13 +100,7 @@ func TestAPI(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s", tt.method, tt.body, got, tt.want)
 		}
 	}
-	if !stream.isClosed() {
+	if !stream.IsClosed() {
 		t.Error("the client was not disconnected")
 	}
-}
-
-func (f *fakeTransport) asks(t *testing.T, what, command, answer string) {
-	t.Helper()
-	f.frame([]byte(command))
-	f.Want(t, what, answer)
 }

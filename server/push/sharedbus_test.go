@@ -4,6 +4,7 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/doors/mercure"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 
 	"context"
 	"errors"
@@ -19,17 +20,17 @@ import (
 func TestServersThatShareABus(t *testing.T) {
 	counting := newCountingBus()
 	config := func(node string) push.Config {
-		return push.Config{Bus: counting, Node: node, Doors: testDoors(mercure.Config{Subscriptions: true}),
+		return push.Config{Bus: counting, Node: node, Doors: servertest.Doors(mercure.Config{Subscriptions: true}),
 			Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}}
 	}
-	stays, goes := newTestServer(t, config("stays")), newTestServer(t, config("goes"))
-	stream := stays.subscribe("channel=news")
-	if w := stays.do("GET", mercurePath+"?topic=a", ""); w.Code != 200 {
+	stays, goes := servertest.New(t, config("stays")), servertest.New(t, config("goes"))
+	stream := stays.Events("channel=news")
+	if w := stays.Do("GET", mercurePath+"?topic=a", ""); w.Code != 200 {
 		t.Fatalf("Mercure: %d %s", w.Code, w.Body)
 	}
 	mine := counting.subscribed.Load()
-	gone := goes.subscribe("channel=news&channel=more")
-	if w := goes.do("GET", mercurePath+"?topic=a", ""); w.Code != 200 {
+	gone := goes.Events("channel=news&channel=more")
+	if w := goes.Do("GET", mercurePath+"?topic=a", ""); w.Code != 200 {
 		t.Fatalf("Mercure: %d %s", w.Code, w.Body)
 	}
 	if list, err := stays.Nodes(t.Context()); err != nil || len(list) != 2 {
@@ -38,8 +39,8 @@ func TestServersThatShareABus(t *testing.T) {
 	if err := goes.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !gone.isClosed() || stream.isClosed() {
-		t.Errorf("closed are %v and %v; want the first alone", gone.isClosed(), stream.isClosed())
+	if !gone.IsClosed() || stream.IsClosed() {
+		t.Errorf("closed are %v and %v; want the first alone", gone.IsClosed(), stream.IsClosed())
 	}
 	if got := counting.subscribed.Load(); got != mine {
 		t.Errorf("%d receivers are subscribed, want %d", got, mine)
@@ -47,7 +48,7 @@ func TestServersThatShareABus(t *testing.T) {
 	if list, err := stays.Nodes(t.Context()); err != nil || len(list) != 1 || list[0].Name != "stays" {
 		t.Errorf("nodes: %+v, %v", list, err)
 	}
-	if w := stays.do("GET", subscriptionsPath, ""); strings.Count(w.Body.String(), `"topic":"a"`) != 1 {
+	if w := stays.Do("GET", subscriptionsPath, ""); strings.Count(w.Body.String(), `"topic":"a"`) != 1 {
 		t.Errorf("subscriptions: %d %s", w.Code, w.Body)
 	}
 	if err := goes.Publish(t.Context(), "news", []byte("1")); !errors.Is(err, push.ErrDraining) {
@@ -56,14 +57,14 @@ func TestServersThatShareABus(t *testing.T) {
 	if err := stays.Publish(t.Context(), "news", []byte(`"on"`)); err != nil {
 		t.Error(err)
 	}
-	if got := stream.take(); !strings.HasSuffix(got, "data: \"on\"\n\n") {
+	if got := stream.Take(); !strings.HasSuffix(got, "data: \"on\"\n\n") {
 		t.Errorf("received %q", got)
 	}
 	if err := goes.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown again: %v", err)
 	}
 
-	own := newTestServer(t, push.Config{})
+	own := servertest.New(t, push.Config{})
 	if err := own.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -52,9 +53,9 @@ func simulate(t *testing.T, seed uint64, faults sim.Options, c push.Config) *sim
 	clock := &simClock{pushtest.NewClockAt(w.Now()), w}
 	c.Clock, c.Random, c.Logger = clock, pushtest.Seeded(), slog.New(slog.DiscardHandler)
 	if c.Doors == nil {
-		c.Doors = testDoors(mercure.Config{})
+		c.Doors = servertest.Doors(mercure.Config{})
 	}
-	seam := new(seamDoor)
+	seam := new(servertest.Seam)
 	c.Doors = append(c.Doors, seam)
 	server, err := push.New(c)
 	if err != nil {
@@ -122,7 +123,7 @@ func frames(t *testing.T, p *sim.Peer) []string {
 	}
 	var lines []string
 	for r := bytes.NewReader(rest); r.Len() > 0; {
-		op, payload, err := readFrame(r)
+		op, payload, err := servertest.ReadFrame(r)
 		if err != nil {
 			t.Fatalf("half a frame behind %q: %v", lines, err)
 		}
@@ -141,10 +142,10 @@ func scenario(t *testing.T, seed uint64) uint64 {
 	const publications = 12
 	sockets := make([]*sim.Peer, 4)
 	for i := range sockets {
-		sockets[i] = s.dial(upgradeRequest + maskedText(connectAndSubscribe))
+		sockets[i] = s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
 	}
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
-	notReading := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
+	notReading := s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
 	notReading.StopReading()
 	s.run(2 * time.Second)
 	var publishers []*sim.Peer
@@ -210,13 +211,13 @@ func TestSameSeedSameTrace(t *testing.T) {
 // Clients that answer pings stay connected. Others are disconnected with 3012.
 func TestPingsInSimulation(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), push.Config{})
-	quiet := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
-	alive := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
+	quiet := s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
+	alive := s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
 	answered := 0
 	for range 4 * 100 {
 		s.run(simulatedStep)
 		if pings := bytes.Count(alive.Received(), []byte("\x81\x02{}")); pings > answered {
-			alive.Write([]byte(maskedText("{}")))
+			alive.Write([]byte(servertest.MaskedText("{}")))
 			answered = pings
 		}
 	}

@@ -6,13 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -35,7 +35,7 @@ func (f *simFollower) connect() {
 			f.at.Offset, f.at.Epoch)
 	}
 	f.in, f.head, f.notReading = nil, false, false
-	f.peer = f.s.dial(upgradeRequest + maskedText(`{"id":1,"connect":{}}`+"\n"+command))
+	f.peer = f.s.dial(servertest.UpgradeRequest + servertest.MaskedText(`{"id":1,"connect":{}}`+"\n"+command))
 	f.back++
 }
 
@@ -51,7 +51,7 @@ func (f *simFollower) step(t *testing.T) {
 	gone := f.peer.Ended() || f.peer.Closed()
 	for f.head {
 		r := bytes.NewReader(f.in)
-		op, payload, err := readFrame(r)
+		op, payload, err := servertest.ReadFrame(r)
 		if err != nil {
 			break // half a frame
 		}
@@ -167,14 +167,4 @@ func TestFollowInSimulation(t *testing.T) {
 	if a, b := followInSimulation(t, 3), followInSimulation(t, 3); a != b {
 		t.Errorf("seed 3 gave %x and %x", a, b)
 	}
-}
-
-// lines parses the lines of a frame.
-func lines(t *testing.T, payload string) []heard {
-	t.Helper()
-	f := new(fakeTransport)
-	for line := range strings.SplitSeq(payload, "\n") {
-		_ = f.Receive([]byte(line)) // it has room
-	}
-	return f.said(t)
 }

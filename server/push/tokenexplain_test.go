@@ -9,11 +9,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 func TestExplainToken(t *testing.T) {
 	clock := pushtest.NewClock()
-	config := push.Config{TokenSecret: testSecret, TokenIssuer: "me", Clock: clock, Namespaces: []push.Namespace{
+	config := push.Config{TokenSecret: tokentest.Secret, TokenIssuer: "me", Clock: clock, Namespaces: []push.Namespace{
 		{}, {Name: "t", SubscribeToken: true, Publish: push.PublishToken}, {Name: "u", UserLimited: true},
 		{Name: "h", SubscribeHook: true, PublishHook: true}, {Name: "r", ChannelRegex: "^[0-9]+$",
 			Publish: push.PublishNobody},
@@ -63,7 +65,7 @@ func TestExplainToken(t *testing.T) {
 			map[string]string{"exp": "it is null", "expire_at": "it is null"}, nil, ""},
 		{"of another type", jwt.MapClaims{"sub": 42}, nil, nil, "not of the types"},
 	} {
-		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), tt.claims)
+		token := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), tt.claims)
 		e, err := push.ExplainToken(t.Context(), config, token, slices.Collect(maps.Keys(tt.channels))...)
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
@@ -102,20 +104,20 @@ func TestExplanationsHold(t *testing.T) {
 		{Name: "r", ChannelRegex: "^[0-9]+$", Publish: push.PublishNobody}, {Name: "s",
 			Publish: push.PublishSubscribers},
 		{Name: "ut", UserLimited: true, SubscribeToken: true, Publish: push.PublishSubscribers}}
-	ts := newTestServer(t, push.Config{TokenSecret: testSecret, Namespaces: rules})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: rules})
 	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": caps(
 		capOf("wildcard", []string{"sub", "pub"}, "t:x*"), capOf("", []string{"pub"}, "r:1", "ut:1"))}
-	c := ts.client(given)
+	c := ts.Client(given)
 	channels := []string{"news", "t:mine", "t:1", "t:x1", "u:#42", "u:#43", "u:7", "r:1", "r:2", "r:x", "s:1", "ut:1",
 		"ut:#42", "ut:#43", "ut:x"}
-	e, err := ts.ExplainToken(sign(t, jwt.SigningMethodHS256, []byte(testSecret), given), channels)
+	e, err := ts.ExplainToken(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), given), channels)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, note := range e.Channels {
-		c.frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
+		c.Frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
 		publish := !strings.Contains(strings.Join(c.Take(), ""), `"error"`)
-		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
+		c.Frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
 		answer := strings.Join(c.Take(), "")
 		subscribe := !strings.Contains(answer, `"error"`) || strings.Contains(answer, `"code":105`)
 		// t:mine is subscribed from the start
