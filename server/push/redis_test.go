@@ -453,7 +453,8 @@ func TestRedisDisconnectByHook(t *testing.T) {
 
 // A channel that the token names is the client's, and no hook is asked about it.
 func TestRedisChannelsOfTheToken(t *testing.T) {
-	s := servertest.NewLive(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{SubscribeHook: true}},
+	s := servertest.NewLive(t, push.Config{TokenSecret: tokentest.Secret,
+		Namespaces: []push.Namespace{{SubscribeHook: true}},
 		Hooks: push.Hooks{Subscribe: func(_ context.Context, _ push.Caller,
 			r push.SubscribeRequest) (push.SubscribeAnswer, error) {
 			return push.SubscribeAnswer{}, push.ErrPermissionDenied
