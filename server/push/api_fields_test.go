@@ -255,7 +255,7 @@ func TestEntityTags(t *testing.T) {
 			t.Errorf("%s matches: %v", header, !want)
 		}
 	}
-	m := mercureTest{servertest.New(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})}
+	m := servertest.New(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})
 	tag := m.Do("GET", subscriptionsPath, "").Header().Get("ETag")
 	if w := m.Do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
 		t.Errorf("a weak tag: %d", w.Code)

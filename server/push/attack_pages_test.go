@@ -132,3 +132,9 @@ func TestAttackConsolePaths(t *testing.T) {
 		}
 	}
 }
+
+// Paths of the Mercure door.
+const (
+	mercurePath       = "/.well-known/mercure"
+	subscriptionsPath = mercurePath + "/subscriptions"
+)

@@ -9,28 +9,8 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
-	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
-
-// Many responses that are not read end as slow ones, and their secrets are forgotten.
-func TestAttackEmulationSecrets(t *testing.T) {
-	ts := servertest.New(t, push.Config{})
-	for range 20 {
-		c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
-		session, node := emulatedIn(t, c.Take())
-		guess := []byte(session)
-		guess[len(guess)-1] ^= 1
-		if code := emulate(ts, string(guess), node, `{"id":2,"ping":{}}`); code != 404 {
-			t.Errorf("a guessed session is answered %d", code)
-		}
-		c.Close(push.Disconnect{})
-		pushtest.WaitFor(t, "the secret to be forgotten", func() bool {
-			return emulate(ts, session, node,
-				"{}") == 404
-		})
-	}
-}
 
 // A call of the gRPC API is bounded: in bytes, compressed and decompressed, by Limits.Batch, or by
 // Limits.Publication for Publish; in depth by maxAPIDepth; in commands by Limits.Commands. What the

@@ -8,49 +8,6 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
-// A stream of events continues where it was interrupted, or reports a gap.
-func TestEventsRecover(t *testing.T) {
-	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}})
-	first := ts.Events("channel=news")
-	head, id, found := strings.Cut(strings.TrimSuffix(first.Take(), "\n\n"), "\n\nid: ")
-	epoch, zero, _ := strings.Cut(id, ":")
-	if !found || zero != "0" || !strings.HasPrefix(head, "retry: ") {
-		t.Fatalf("a stream begins with %q and %q", head, id)
-	}
-	publish := func(data string) { ts.Do("POST", "/api/publish", `{"channel":"news","data":`+data+`}`) }
-	publish("1")
-	publish("2")
-	if got, want := first.Take(), "id: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\n"; got != strings.ReplaceAll(want, "E",
-		epoch) {
-		t.Errorf("received %q", got)
-	}
-	publish("3")
-	for _, tt := range []struct{ name, query, header, want string }{
-		{"by header", "channel=news", epoch + ":1", "id: E:2\ndata: 2\n\nid: E:3\ndata: 3\n\n"},
-		{"by query", "channel=news&last_event_id=" + epoch + ":2", "", "id: E:3\ndata: 3\n\n"},
-		{"named", "channel=news&named=1", epoch + ":2", "id: E:3\nevent: news\ndata: 3\n\n"},
-		{"nothing missed", "channel=news", epoch + ":3", "id: E:3\n\n"},
-		{"another epoch", "channel=news", "x:1", "event: gap\ndata: {\"channel\":\"news\"}\nid: E:3\n\n"},
-		{"no id of ours", "channel=news", "17", "event: gap\ndata: {\"channel\":\"news\"}\nid: E:3\n\n"},
-		{"several channels", "channel=news&channel=more", epoch + ":1", ""},
-	} {
-		fields := []string{}
-		if tt.header != "" {
-			fields = []string{"Last-Event-ID", tt.header}
-		}
-		_, got, _ := strings.Cut(ts.Events(tt.query, fields...).Take(), "\n\n")
-		if got != strings.ReplaceAll(tt.want, "E", epoch) {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-	publish("4")
-	publish("5")
-	_, got, _ := strings.Cut(ts.Events("channel=news", "Last-Event-ID", epoch+":1").Take(), "\n\n")
-	if !strings.HasPrefix(got, "event: gap\n") {
-		t.Errorf("more was missed than is kept: %q", got)
-	}
-}
-
 func TestAPI(t *testing.T) {
 	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true, Presence: true},
 		{Name: "bare"}}, Version: "v"})
