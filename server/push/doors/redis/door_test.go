@@ -68,7 +68,8 @@ func (p *redisPeer) ask(line, want string) {
 	}
 }
 
-const errorBadRedisChannelLine = "-ERR the name of a channel is empty, too long, not UTF-8, or has control characters\r\n"
+const errorBadRedisChannelLine = "-ERR the name of a channel is empty, too long, not UTF-8, " +
+	"or has control characters\r\n"
 
 func TestRedisDoor(t *testing.T) {
 	s := servertest.NewLive(t, push.Config{})
