@@ -2,72 +2,15 @@ package push_test
 
 import (
 	"encoding/json"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
-
-func TestPublishAPI(t *testing.T) {
-	ts := servertest.New(t, push.Config{APIKey: "key", Limits: push.Limits{Publication: 1000}})
-	stream := ts.Events("channel=news")
-	stream.Take()
-	good := `{"channel":"news","data":{"a": "é\u2028"}}`
-	for _, tt := range []struct {
-		name, method, body, key string
-		status                  int
-		answer                  string
-	}{
-		{"good", "POST", good, "key", 200, `{"result":{}}`},
-		{"without a key", "POST", good, "", 401,
-			`{"error":{"code":101,"message":"the key is missing or wrong: send it in the header X-API-Key, or as ` +
-				`Authorization: apikey KEY"}}`},
-		{"a wrong key", "POST", good, "kez", 401, `{"error":{"code":101,`},
-		{"a longer key", "POST", good, "keyy", 401, `{"error":{"code":101,`},
-		{"GET", "GET", "", "key", 405, `{"error":{"code":104,"message":"use POST"}}`},
-		{"not JSON", "POST", "hello", "key", 400,
-			`{"error":{"code":107,"message":"the body is not a JSON object that publish accepts`},
-		{"empty", "POST", "", "key", 400, `{"error":{"code":107,`},
-		{"half", "POST", good[:20], "key", 400, `{"error":{"code":107,`},
-		{"more behind it", "POST", good + "x", "key", 400, `{"error":{"code":107,`},
-		{"an array", "POST", "[]", "key", 400, `{"error":{"code":107,`},
-		{"without a channel", "POST", `{"data":1}`, "key", 200,
-			`{"error":{"code":107,"message":"channel is missing"}}`},
-		{"without data", "POST", `{"channel":"news"}`, "key", 200,
-			`{"error":{"code":107,"message":"data is missing"}}`},
-		{"a number for a channel", "POST", `{"channel":1,"data":1}`, "key", 400, `{"error":{"code":107,`},
-		{"a bad channel", "POST", `{"channel":"a\u0000","data":1}`, "key", 200,
-			`{"error":{"code":107,"message":"the channel is not a name`},
-		{"data that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xff\"}", "key", 200,
-			`{"error":{"code":107,"message":"data is not UTF-8`},
-		{"a surrogate in UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xed\xa0\x80\"}", "key", 200,
-			`{"error":{"code":107,"message":"data is not UTF-8`},
-		{"a key that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":{\"\xc0\x80\":1}}", "key", 200,
-			`{"error":{"code":107,"message":"data is not UTF-8`},
-		{"a channel that is not UTF-8", "POST", "{\"channel\":\"news\xff\",\"data\":1}", "key", 200,
-			`{"error":{"code":107,"message":"the channel is not a name`},
-		{"half a surrogate for a channel", "POST", `{"channel":"\ud800","data":1}`, "key", 200,
-			`{"error":{"code":107,"message":"the channel is not a name`},
-		{"too much data", "POST", `{"channel":"news","data":"` + strings.Repeat("x", 1000) + `"}`, "key", 200,
-			`{"error":{"code":106,"message":"data is 1002 bytes; the limit is 1000"}}`},
-		{"far too much", "POST", strings.Repeat("x", 100000), "key", 413, `{"error":{"code":106,`},
-	} {
-		w := ts.Do(tt.method, "/api/publish", tt.body, "X-API-Key", tt.key)
-		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.answer) || !json.Valid(w.Body.Bytes()) {
-			t.Errorf("%s: %d %s, want %d %s", tt.name, w.Code, w.Body, tt.status, tt.answer)
-		}
-		if got := w.Header().Get("Content-Type"); got != "application/json" {
-			t.Errorf("%s: Content-Type %q", tt.name, got)
-		}
-	}
-	if got := stream.Take(); got != `data: {"a":"é\u2028"}`+"\n\n" {
-		t.Errorf("subscriber received %q", got)
-	}
-	if got := ts.Do("GET", "/api/frobnicate", "").Code; got != 404 {
-		t.Errorf("an unknown method: %d", got)
-	}
-}
 
 func TestOrigins(t *testing.T) {
 	ts := servertest.New(t, push.Config{AllowedOrigins: []string{"app.example.org", "https://*.example.net"}})
@@ -152,5 +95,44 @@ func TestHealthAndShutdown(t *testing.T) {
 	}
 	if w := ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`); w.Code != 503 || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("publish afterwards: %d %s", w.Code, w.Body)
+	}
+}
+
+// Entity tags are compared as RFC 9110 §13.1.2 has it.
+func TestEntityTags(t *testing.T) {
+	for header, want := range map[string]bool{`"a"`: true, `W/"a"`: true, `"b", W/"a"`: true, `*`: true, `a`: true,
+		``:    false,
+		`"b"`: false, `W/"b"`: false, `"a`: false, `"aa"`: false} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("If-None-Match", header)
+		if answer.HasETag(r, "a") != want {
+			t.Errorf("%s matches: %v", header, !want)
+		}
+	}
+	m := servertest.New(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})
+	tag := m.Do("GET", subscriptionsPath, "").Header().Get("ETag")
+	if w := m.Do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
+		t.Errorf("a weak tag: %d", w.Code)
+	}
+}
+
+// A body with a content coding is answered 415 by every door that reads one, and not taken for JSON
+// that is malformed.
+func TestCompressedBodies(t *testing.T) {
+	ts := servertest.New(t, push.Config{})
+	for path, method := range everyPath(ts) {
+		if method != "POST" {
+			continue
+		}
+		for _, coding := range []string{"gzip", "identity, br", "x"} {
+			w := ts.Do("POST", path, "\x1f\x8b", "Content-Encoding", coding)
+			if w.Code != 415 || w.Header().Get("Accept-Encoding") != "identity" ||
+				!strings.Contains(w.Body.String(), "the content encoding") {
+				t.Errorf("%s with %s: %d %s", path, coding, w.Code, w.Body)
+			}
+		}
+	}
+	if w := ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`, "Content-Encoding", "identity"); w.Code != 200 {
+		t.Errorf("identity: %d %s", w.Code, w.Body)
 	}
 }

@@ -53,9 +53,9 @@ var elsewhere = map[string][]string{
 	"server/push/policy":           append([]string{"server/push", "server/push/hub"}, pushTests...),
 }
 
-// pushTests are the doors of the push server, whose tests run it whole.
-var pushTests = []string{"server/push/doors/centrifuge", "server/push/doors/mercure", "server/push/doors/redis",
-	"server/push/doors/sse"}
+// pushTests are the API and the doors of the push server, whose tests run it whole.
+var pushTests = []string{"server/push/api", "server/push/doors/centrifuge", "server/push/doors/mercure",
+	"server/push/doors/redis", "server/push/doors/sse"}
 
 // build makes the binaries: that of the package itself, and those of also. Mistakes that do not
 // compile are given up, and all are made again.
