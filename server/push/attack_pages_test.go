@@ -29,8 +29,8 @@ func everyPath(ts *servertest.Server) map[string]string {
 		"refusals", "events?channel=news"} {
 		paths["/console/"+name] = "GET"
 	}
-	for _, m := range apiMethods(ts) {
-		paths["/api/"+m.name] = "POST"
+	for _, m := range servertest.APIMethods(ts) {
+		paths["/api/"+m.Name] = "POST"
 	}
 	return paths
 }
@@ -132,3 +132,9 @@ func TestAttackConsolePaths(t *testing.T) {
 		}
 	}
 }
+
+// Paths of the Mercure door.
+const (
+	mercurePath       = "/.well-known/mercure"
+	subscriptionsPath = mercurePath + "/subscriptions"
+)

@@ -3,6 +3,7 @@ package push_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -308,3 +309,13 @@ func TestConsoleBehindPrefix(t *testing.T) {
 
 // taken is all that a client has got since it was last asked for.
 func taken(f *servertest.Transport) string { return strings.Join(f.Take(), "\n") }
+
+func TestCompactSize(t *testing.T) {
+	for _, text := range []string{`1`, ` { "a b" : [ 1 , "\" \\" , "\\" ] }` + "\n\t\r", `"\\\" "`, `[]`,
+		"\"\u00a0 \""} {
+		var to bytes.Buffer
+		if err := json.Compact(&to, []byte(text)); err != nil || push.CompactSize([]byte(text)) != to.Len() {
+			t.Errorf("%q has %d bytes, want %d, %v", text, push.CompactSize([]byte(text)), to.Len(), err)
+		}
+	}
+}

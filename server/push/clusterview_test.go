@@ -16,6 +16,7 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/membus"
@@ -107,7 +108,7 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 		bus := lateToPublish{membus.New(membus.Config{}), err}
 		ts := servertest.New(t, push.Config{Bus: bus, Namespaces: []push.Namespace{{HistorySize: 5}}})
 		for _, mode := range []string{"", "transport"} {
-			w := ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`, errorModeHeader, mode)
+			w := ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`, "X-Centrifugo-Error-Mode", mode)
 			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"code":100`) ||
 				!strings.Contains(w.Body.String(), "again") {
 				t.Errorf("%v, mode %q: %d %s", err, mode, w.Code, w.Body)
@@ -119,11 +120,11 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 // A bus waits for other nodes. After 15*time.Second its context ends with DeadlineExceeded, and the
 // API answers 503.
 func TestAPIOfABusThatWaits(t *testing.T) {
-	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
+	bus := pushtest.WaitingBus{Bus: membus.New(membus.Config{}), Waits: make(chan struct{})}
 	ts := servertest.New(t, push.Config{Bus: bus})
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
-	<-bus.waits
+	<-bus.Waits
 	ts.Clock.Advance(15 * time.Second)
 	if w := <-answer; w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
@@ -160,17 +161,6 @@ func TestQuestionsOfALaterVersion(t *testing.T) {
 		!strings.Contains(ts.Log.String(), "have not understood the question") {
 		t.Errorf("%d were disconnected, %v, the log: %s", count, err, ts.Log)
 	}
-}
-
-type waitsToPublish struct {
-	bus.Bus
-	waits chan struct{}
-}
-
-func (b waitsToPublish) Publish(ctx context.Context, _ bus.Topic, _ push.Publication) (push.Position, error) {
-	b.waits <- struct{}{}
-	<-ctx.Done()
-	return push.Position{}, ctx.Err()
 }
 
 type lateToPublish struct {

@@ -16,12 +16,12 @@ import (
 // Shutdown is bounded by its context also while a bus does not take a publication. Clients are
 // disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
-	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
+	bus := pushtest.WaitingBus{Bus: membus.New(membus.Config{}), Waits: make(chan struct{})}
 	ts := servertest.New(t, push.Config{Bus: bus})
 	stream := ts.Events("channel=news")
 	answer := make(chan *httptest.ResponseRecorder)
 	go func() { answer <- ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
-	<-bus.waits
+	<-bus.Waits
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
 	go func() { drained <- ts.Hub.Drain(ctx) }()

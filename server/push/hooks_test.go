@@ -14,6 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors/redis"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
@@ -226,12 +227,18 @@ func TestHooksKnowTheClientsOfEachDoor(t *testing.T) {
 			t.Errorf("%s: %s", path, line)
 		}
 	}
-	redis, err := net.Dial("tcp", listenRedis(s, t))
+	door := redis.Listener(s.Server, s.Engine)
+	listener, err := door.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer redis.Close()
-	io.WriteString(redis, "SUBSCRIBE a\r\n")
+	t.Cleanup(func() { door.Close() })
+	subscriber, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer subscriber.Close()
+	io.WriteString(subscriber, "SUBSCRIBE a\r\n")
 	pushtest.WaitFor(t, "all clients", func() bool { return len(s.Hub.Sessions()) == 6 })
 	for _, one := range s.Hub.Sessions() {
 		one.RPC("who", nil)

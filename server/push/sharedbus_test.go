@@ -18,7 +18,7 @@ import (
 // Two servers share a bus, which neither of them has made: the first that shuts down leaves nothing
 // on it, and the other one goes on. A server that has made its bus closes it.
 func TestServersThatShareABus(t *testing.T) {
-	counting := newCountingBus()
+	counting := &pushtest.CountingBus{Bus: membus.New(membus.Config{Clock: pushtest.NewClock()})}
 	config := func(node string) push.Config {
 		return push.Config{Bus: counting, Node: node, Doors: servertest.Doors(mercure.Config{Subscriptions: true}),
 			Namespaces: []push.Namespace{{HistorySize: 3, Recovery: true}}}
@@ -28,7 +28,7 @@ func TestServersThatShareABus(t *testing.T) {
 	if w := stays.Do("GET", mercurePath+"?topic=a", ""); w.Code != 200 {
 		t.Fatalf("Mercure: %d %s", w.Code, w.Body)
 	}
-	mine := counting.subscribed.Load()
+	mine := counting.Subscribed.Load()
 	gone := goes.Events("channel=news&channel=more")
 	if w := goes.Do("GET", mercurePath+"?topic=a", ""); w.Code != 200 {
 		t.Fatalf("Mercure: %d %s", w.Code, w.Body)
@@ -42,7 +42,7 @@ func TestServersThatShareABus(t *testing.T) {
 	if !gone.IsClosed() || stream.IsClosed() {
 		t.Errorf("closed are %v and %v; want the first alone", gone.IsClosed(), stream.IsClosed())
 	}
-	if got := counting.subscribed.Load(); got != mine {
+	if got := counting.Subscribed.Load(); got != mine {
 		t.Errorf("%d receivers are subscribed, want %d", got, mine)
 	}
 	if list, err := stays.Nodes(t.Context()); err != nil || len(list) != 1 || list[0].Name != "stays" {

@@ -3,26 +3,12 @@ package push_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
-
-// So may one for /events.
-func TestTokenOfManyYearsForEvents(t *testing.T) {
-	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
-	for _, exp := range []int64{9223372036, 9223372037, 253402300799, 1 << 53} {
-		stream := ts.Events("channel=news&token=" + tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
-			jwt.MapClaims{"sub": "ann", "exp": exp}))
-		ts.Clock.Advance(100 * time.Second)
-		if stream.IsClosed() {
-			t.Errorf("until %d: the stream was closed", exp)
-		}
-	}
-}
 
 // Every door says that a token whose key is not known yet may be tried again.
 func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
@@ -49,17 +35,5 @@ func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 	}
 	if n := refusalCount(ts, "token_key"); n != 5 {
 		t.Errorf("%d refusals are counted, want 5", n)
-	}
-}
-
-// The answer to an SSE subscriber names the claim.
-func TestEventsTellTheClaim(t *testing.T) {
-	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret})
-	claims := jwt.MapClaims{"sub": "ann", "exp": ts.Clock.Now().Add(time.Minute).Unix(), "channels": []string{"a\n"}}
-	w := ts.Do("GET", "/events?channel=news&token="+tokentest.Sign(t, jwt.SigningMethodHS256,
-		[]byte(tokentest.Secret), claims), "")
-	if w.Code != 401 || !strings.Contains(w.Body.String(),
-		`"code":3500,"message":"invalid token: the claim channels has \"a`) {
-		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

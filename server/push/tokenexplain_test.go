@@ -30,7 +30,7 @@ func TestExplainToken(t *testing.T) {
 		err      string
 	}{
 		{"a connection", jwt.MapClaims{"sub": "42", "iss": "me", "exp": 1_800_000_060, "channels": []string{"t:mine"},
-			"caps": caps(capOf("wildcard", []string{"sub", "pub"}, "t:x*")), "color": "red",
+			"caps": tokentest.Caps(tokentest.Cap("wildcard", []string{"sub", "pub"}, "t:x*")), "color": "red",
 			"allow": []string{"pub"}},
 			map[string]string{"sub": "the user", "iss": `must be "me"`, "exp": "expires at 2027-01-15T08:01:00Z",
 				"channels": "the server subscribes", "color": "ignored: no claim",
@@ -105,8 +105,8 @@ func TestExplanationsHold(t *testing.T) {
 			Publish: push.PublishSubscribers},
 		{Name: "ut", UserLimited: true, SubscribeToken: true, Publish: push.PublishSubscribers}}
 	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: rules})
-	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": caps(
-		capOf("wildcard", []string{"sub", "pub"}, "t:x*"), capOf("", []string{"pub"}, "r:1", "ut:1"))}
+	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": tokentest.Caps(
+		tokentest.Cap("wildcard", []string{"sub", "pub"}, "t:x*"), tokentest.Cap("", []string{"pub"}, "r:1", "ut:1"))}
 	c := ts.Client(given)
 	channels := []string{"news", "t:mine", "t:1", "t:x1", "u:#42", "u:#43", "u:7", "r:1", "r:2", "r:x", "s:1", "ut:1",
 		"ut:#42", "ut:#43", "ut:x"}

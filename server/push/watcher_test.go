@@ -1,14 +1,11 @@
 package push_test
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push"
-	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
@@ -17,7 +14,7 @@ import (
 // A watcher, an operator's subscription in the console, receives publications and is invisible to
 // clients and counters.
 func TestWatchersAreInvisible(t *testing.T) {
-	counting := newCountingBus()
+	counting := &pushtest.CountingBus{Bus: membus.New(membus.Config{Clock: pushtest.NewClock()})}
 	ts := servertest.New(t, push.Config{Bus: counting, Namespaces: []push.Namespace{{Presence: true, JoinLeave: true,
 		HistorySize: 5,
 		Recovery:    true}}})
@@ -80,7 +77,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	watcher.Close(push.Disconnect{Code: 3000, Reason: "connection closed"})
 	client.Leave()
 	pushtest.WaitFor(t, "the watcher to end", func() bool { return len(ts.Hub.Sessions()) == 0 })
-	pushtest.WaitFor(t, "the channels to be left", func() bool { return counting.subscribed.Load() == 0 })
+	pushtest.WaitFor(t, "the channels to be left", func() bool { return counting.Subscribed.Load() == 0 })
 }
 
 // Shutdown waits for the streams of watchers, too.
@@ -106,27 +103,4 @@ func TestWatchersAmongSlowMembers(t *testing.T) {
 			t.Errorf("%s: %d messages are counted, want those of one subscriber", slow, got)
 		}
 	}
-}
-
-// A countingBus counts the channels that the node is subscribed to.
-type countingBus struct {
-	bus.Bus
-	subscribed atomic.Int64
-}
-
-func newCountingBus() *countingBus {
-	return &countingBus{Bus: membus.New(membus.Config{Clock: pushtest.NewClock()})}
-}
-
-func (b *countingBus) Subscribe(ctx context.Context, topic bus.Topic, r bus.Receiver) error {
-	err := b.Bus.Subscribe(ctx, topic, r)
-	if err == nil {
-		b.subscribed.Add(1)
-	}
-	return err
-}
-
-func (b *countingBus) Unsubscribe(channel string, r bus.Receiver) {
-	b.Bus.Unsubscribe(channel, r)
-	b.subscribed.Add(-1)
 }

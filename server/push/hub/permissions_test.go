@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/token"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -124,7 +125,8 @@ func TestKnownOnly(t *testing.T) {
 	rules := []policy.Namespace{{KnownOnly: true, HistorySize: 1, Presence: true, Publish: policy.PublishNobody},
 		{Name: "n"}}
 	n := newTestNode(t, withTokens, withRules(t, rules...))
-	c := n.as(jwt.MapClaims{"sub": "ann", "caps": caps(capOf("wildcard", []string{"sub", "pub", "prs", "hst"}, "*"))})
+	c := n.as(jwt.MapClaims{"sub": "ann", "caps": tokentest.Caps(tokentest.Cap("wildcard", []string{"sub", "pub",
+		"prs", "hst"}, "*"))})
 	const unknown = `"error":{"code":102,"message":"unknown channel"}}`
 	for _, method := range []string{"subscribe", "presence", "presence_stats", "history"} {
 		c.asks(t, method, `{"id":5,"`+method+`":{"channel":"o:a"}}`, `{"id":5,`+unknown)
@@ -141,21 +143,15 @@ func TestKnownOnly(t *testing.T) {
 	}
 }
 
-func caps(list ...any) []any { return list }
-
-func capOf(match string, allow []string, channels ...string) any {
-	return map[string]any{"channels": channels, "match": match, "allow": allow}
-}
-
 // Capabilities grant what the rules do not.
 func TestCapabilities(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{SubscribeToken: true, Publish: policy.PublishNobody,
 		HistorySize: 1, Presence: true}))
-	c := n.as(jwt.MapClaims{"sub": "ann", "caps": caps(
-		capOf("", []string{"sub"}, "news", "user_42"),
-		capOf("", []string{"pub", "prs"}, "user_42"),
-		capOf("wildcard", []string{"sub", "hst"}, "chat:*", "*:room:*"),
-		capOf("regex", []string{"pub"}, `^posts_\d+$`),
+	c := n.as(jwt.MapClaims{"sub": "ann", "caps": tokentest.Caps(
+		tokentest.Cap("", []string{"sub"}, "news", "user_42"),
+		tokentest.Cap("", []string{"pub", "prs"}, "user_42"),
+		tokentest.Cap("wildcard", []string{"sub", "hst"}, "chat:*", "*:room:*"),
+		tokentest.Cap("regex", []string{"pub"}, `^posts_\d+$`),
 	)})
 	methods := map[string]string{"sub": "subscribe", "pub": "publish", "hst": "history", "prs": "presence"}
 	for channel, want := range map[string]string{
@@ -186,7 +182,7 @@ func TestCapabilities(t *testing.T) {
 func TestCapabilitiesAreRefreshed(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{SubscribeToken: true}, policy.Namespace{Name: "o"}))
 	c := n.as(jwt.MapClaims{"sub": "ann", "channels": []string{"mine"},
-		"caps": caps(capOf("", []string{"sub"}, "a", "b", "c"))})
+		"caps": tokentest.Caps(tokentest.Cap("", []string{"sub"}, "a", "b", "c"))})
 	token := n.signed(jwt.MapClaims{"sub": "ann", "channel": "c"})
 	for _, subscribe := range []string{`"a"`, `"b"`, `"o:1"`, `"c","token":"` + token + `"`} {
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":` + subscribe + `}}`))
@@ -197,7 +193,7 @@ func TestCapabilitiesAreRefreshed(t *testing.T) {
 	refresh := func(claims jwt.MapClaims) {
 		c.frame([]byte(`{"id":3,"refresh":{"token":"` + n.signed(claims) + `"}}`))
 	}
-	refresh(jwt.MapClaims{"sub": "ann", "caps": caps(capOf("wildcard", []string{"sub"}, "b*"))})
+	refresh(jwt.MapClaims{"sub": "ann", "caps": tokentest.Caps(tokentest.Cap("wildcard", []string{"sub"}, "b*"))})
 	ok := `{"id":3,"refresh":{"client":"` + c.s.ID() + `","version":"","expires":true,"ttl":60}}`
 	got := c.Take()
 	if len(got) != 2 ||
@@ -220,17 +216,18 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	n := newTestNode(t, withTokens)
 	many := make([]any, 65)
 	for i := range many {
-		many[i] = capOf("", nil)
+		many[i] = tokentest.Cap("", nil)
 	}
 	for want, list := range map[string]any{
-		"is no list of objects":        "all",
-		"has 65 entries":               many,
-		"names more than 256 channels": caps(capOf("", nil, manyChannels...), capOf("", nil, manyChannels...)),
-		"allows \\\"write\\\"":         caps(capOf("", []string{"write"}, "a")),
-		"has the match \\\"glob\\\"":   caps(capOf("glob", nil, "a")),
-		"missing closing":              caps(capOf("regex", nil, "(")),
-		"an expression of 513 bytes":   caps(capOf("regex", nil, strings.Repeat("a", 513))),
-		"an empty pattern":             caps(capOf("wildcard", nil, "")),
+		"is no list of objects": "all",
+		"has 65 entries":        many,
+		"names more than 256 channels": tokentest.Caps(tokentest.Cap("", nil, manyChannels...), tokentest.Cap("", nil,
+			manyChannels...)),
+		"allows \\\"write\\\"":       tokentest.Caps(tokentest.Cap("", []string{"write"}, "a")),
+		"has the match \\\"glob\\\"": tokentest.Caps(tokentest.Cap("glob", nil, "a")),
+		"missing closing":            tokentest.Caps(tokentest.Cap("regex", nil, "(")),
+		"an expression of 513 bytes": tokentest.Caps(tokentest.Cap("regex", nil, strings.Repeat("a", 513))),
+		"an empty pattern":           tokentest.Caps(tokentest.Cap("wildcard", nil, "")),
 	} {
 		c := n.dial()
 		c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "caps": list}) + `"}}`))

@@ -1,22 +1,19 @@
-package push_test
+package api_test
 
 import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push/doors/mercure"
-
 	"github.com/myriad-go/myriad/server/push"
-	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
+	"github.com/myriad-go/myriad/server/push/policy"
 )
 
 // A field that the server does not implement is refused by name, with what to do instead.
@@ -213,51 +210,135 @@ func TestPublicationLimitOfEveryForm(t *testing.T) {
 	}
 }
 
-func TestCompactSize(t *testing.T) {
-	for _, text := range []string{`1`, ` { "a b" : [ 1 , "\" \\" , "\\" ] }` + "\n\t\r", `"\\\" "`, `[]`,
-		"\"\u00a0 \""} {
-		var to bytes.Buffer
-		if err := json.Compact(&to, []byte(text)); err != nil || push.CompactSize([]byte(text)) != to.Len() {
-			t.Errorf("%q has %d bytes, want %d, %v", text, push.CompactSize([]byte(text)), to.Len(), err)
+func TestPublishAPI(t *testing.T) {
+	ts := servertest.New(t, push.Config{APIKey: "key", Limits: push.Limits{Publication: 1000}})
+	stream := ts.Events("channel=news")
+	stream.Take()
+	good := `{"channel":"news","data":{"a": "é\u2028"}}`
+	for _, tt := range []struct {
+		name, method, body, key string
+		status                  int
+		answer                  string
+	}{
+		{"good", "POST", good, "key", 200, `{"result":{}}`},
+		{"without a key", "POST", good, "", 401,
+			`{"error":{"code":101,"message":"the key is missing or wrong: send it in the header X-API-Key, or as ` +
+				`Authorization: apikey KEY"}}`},
+		{"a wrong key", "POST", good, "kez", 401, `{"error":{"code":101,`},
+		{"a longer key", "POST", good, "keyy", 401, `{"error":{"code":101,`},
+		{"GET", "GET", "", "key", 405, `{"error":{"code":104,"message":"use POST"}}`},
+		{"not JSON", "POST", "hello", "key", 400,
+			`{"error":{"code":107,"message":"the body is not a JSON object that publish accepts`},
+		{"empty", "POST", "", "key", 400, `{"error":{"code":107,`},
+		{"half", "POST", good[:20], "key", 400, `{"error":{"code":107,`},
+		{"more behind it", "POST", good + "x", "key", 400, `{"error":{"code":107,`},
+		{"an array", "POST", "[]", "key", 400, `{"error":{"code":107,`},
+		{"without a channel", "POST", `{"data":1}`, "key", 200,
+			`{"error":{"code":107,"message":"channel is missing"}}`},
+		{"without data", "POST", `{"channel":"news"}`, "key", 200,
+			`{"error":{"code":107,"message":"data is missing"}}`},
+		{"a number for a channel", "POST", `{"channel":1,"data":1}`, "key", 400, `{"error":{"code":107,`},
+		{"a bad channel", "POST", `{"channel":"a\u0000","data":1}`, "key", 200,
+			`{"error":{"code":107,"message":"the channel is not a name`},
+		{"data that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xff\"}", "key", 200,
+			`{"error":{"code":107,"message":"data is not UTF-8`},
+		{"a surrogate in UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xed\xa0\x80\"}", "key", 200,
+			`{"error":{"code":107,"message":"data is not UTF-8`},
+		{"a key that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":{\"\xc0\x80\":1}}", "key", 200,
+			`{"error":{"code":107,"message":"data is not UTF-8`},
+		{"a channel that is not UTF-8", "POST", "{\"channel\":\"news\xff\",\"data\":1}", "key", 200,
+			`{"error":{"code":107,"message":"the channel is not a name`},
+		{"half a surrogate for a channel", "POST", `{"channel":"\ud800","data":1}`, "key", 200,
+			`{"error":{"code":107,"message":"the channel is not a name`},
+		{"too much data", "POST", `{"channel":"news","data":"` + strings.Repeat("x", 1000) + `"}`, "key", 200,
+			`{"error":{"code":106,"message":"data is 1002 bytes; the limit is 1000"}}`},
+		{"far too much", "POST", strings.Repeat("x", 100000), "key", 413, `{"error":{"code":106,`},
+	} {
+		w := ts.Do(tt.method, "/api/publish", tt.body, "X-API-Key", tt.key)
+		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.answer) || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%s: %d %s, want %d %s", tt.name, w.Code, w.Body, tt.status, tt.answer)
 		}
+		if got := w.Header().Get("Content-Type"); got != "application/json" {
+			t.Errorf("%s: Content-Type %q", tt.name, got)
+		}
+	}
+	if got := stream.Take(); got != `data: {"a":"é\u2028"}`+"\n\n" {
+		t.Errorf("subscriber received %q", got)
+	}
+	if got := ts.Do("GET", "/api/frobnicate", "").Code; got != 404 {
+		t.Errorf("an unknown method: %d", got)
 	}
 }
 
-// A body with a content coding is answered 415 by every door that reads one, and not taken for JSON
-// that is malformed.
-func TestCompressedBodies(t *testing.T) {
-	ts := servertest.New(t, push.Config{})
-	for path, method := range everyPath(ts) {
-		if method != "POST" {
-			continue
+func TestAPI(t *testing.T) {
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5, Recovery: true, Presence: true},
+		{Name: "bare"}}, Version: "v"})
+	stream := ts.Events("channel=news")
+	client := ts.Hub.Sessions()[0].ID()
+	epoch := ""
+	for _, tt := range []struct{ method, body, want string }{
+		{"publish", `{"channel":"news","data":1}`, `{"result":{"offset":1,"epoch":"E"}}`},
+		{"publish", `{"channel":"bare:1","data":1}`, `{"result":{}}`},
+		{"broadcast", `{"channels":["news","bare:1",""],"data":2}`,
+			`{"responses":[{"result":{"offset":2,"epoch":"E"}},{"result":{}},{"error":{"code":107,`},
+		{"broadcast", `{"data":2}`, `{"error":{"code":107,"message":"channels is missing"}}`},
+		{"history", `{"channel":"news","limit":10}`,
+			`{"result":{"publications":[{"data":1,"offset":1},{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
+		{"history", `{"channel":"news","limit":1,"reverse":true}`,
+			`{"result":{"publications":[{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
+		{"history", `{"channel":"news","limit":1,"since":{"offset":1,"epoch":"x"}}`,
+			`{"error":{"code":112,"message":"unrecoverable position"}}`},
+		{"history", `{"channel":"bare:1"}`, `{"error":{"code":108,"message":"not available"}}`},
+		{"history", `{}`, `{"error":{"code":107,"message":"channel is missing"}}`},
+		{"history_remove", `{"channel":"news"}`, `{"result":{}}`},
+		{"history", `{"channel":"news","limit":10}`, `{"result":{"publications":[],"epoch":"E","offset":2}}`},
+		{"presence", `{"channel":"news"}`, `{"result":{"presence":{"` + client + `":{"user":"","client":"` + client +
+			`"}}}}`},
+		{"presence_stats", `{"channel":"news"}`, `{"result":{"num_clients":1,"num_users":1}}`},
+		{"presence", `{"channel":"bare:1"}`, `{"error":{"code":108,"message":"not available"}}`},
+		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
+		{"channels", `{"pattern":"n*s"}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
+		{"channels", `{"pattern":"x*"}`, `{"result":{"channels":{}}}`},
+		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.Hub.NodeID() +
+			`","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0,` +
+			`"num_users":1,"num_subs":1}]}}`},
+		{"unsubscribe", `{"channel":"news"}`,
+			`{"error":{"code":107,"message":"user, client or session is missing"}}`},
+		{"unsubscribe", `{"channel":"other","client":"` + client + `"}`, `{"result":{"num_clients":0}}`},
+		{"disconnect", `{"client":"` + client + `","disconnect":{"code":1,"reason":""}}`, `{"error":{"code":107,`},
+		{"disconnect", `{"user":"nobody"}`, `{"result":{"num_clients":0}}`},
+		{"disconnect", `[`, `{"error":{"code":107,`},
+		{"disconnect", `{"client":"` + client + `"}`, `{"result":{"num_clients":1}}`},
+	} {
+		got := ts.Do("POST", "/api/"+tt.method, tt.body).Body.String()
+		if epoch == "" {
+			_, rest, _ := strings.Cut(got, `"epoch":"`)
+			epoch, _, _ = strings.Cut(rest, `"`)
 		}
-		for _, coding := range []string{"gzip", "identity, br", "x"} {
-			w := ts.Do("POST", path, "\x1f\x8b", "Content-Encoding", coding)
-			if w.Code != 415 || w.Header().Get("Accept-Encoding") != "identity" ||
-				!strings.Contains(w.Body.String(), "the content encoding") {
-				t.Errorf("%s with %s: %d %s", path, coding, w.Code, w.Body)
-			}
+		if !strings.Contains(got, strings.ReplaceAll(tt.want, `"E"`, `"`+epoch+`"`)) {
+			t.Errorf("%s %s: %s, want %s", tt.method, tt.body, got, tt.want)
 		}
 	}
-	if w := ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`, "Content-Encoding", "identity"); w.Code != 200 {
-		t.Errorf("identity: %d %s", w.Code, w.Body)
+	if !stream.IsClosed() {
+		t.Error("the client was not disconnected")
 	}
 }
 
-// Entity tags are compared as RFC 9110 §13.1.2 has it.
-func TestEntityTags(t *testing.T) {
-	for header, want := range map[string]bool{`"a"`: true, `W/"a"`: true, `"b", W/"a"`: true, `*`: true, `a`: true,
-		``:    false,
-		`"b"`: false, `W/"b"`: false, `"a`: false, `"aa"`: false} {
-		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("If-None-Match", header)
-		if answer.HasETag(r, "a") != want {
-			t.Errorf("%s matches: %v", header, !want)
+// The API and /events have the rule known-only, too.
+func TestKnownOnlyOfTheAPI(t *testing.T) {
+	rules := []push.Namespace{{KnownOnly: true}, {Name: "n", HistorySize: 1, Presence: true}}
+	ts := servertest.New(t, push.Config{Namespaces: rules})
+	for method, more := range map[string]string{"publish": `,"data":1`, "presence": "", "presence_stats": "",
+		"history": "", "history_remove": "", "subscribe": `,"user":"ann"`} {
+		w := ts.Do("POST", "/api/"+method, `{"channel":"o:a"`+more+`}`, "X-Centrifugo-Error-Mode", "transport")
+		if w.Code != 404 || w.Body.String() != `{"code":102,"message":"unknown channel"}` {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}
 	}
-	m := mercureTest{servertest.New(t, push.Config{Doors: servertest.Doors(mercure.Config{Subscriptions: true})})}
-	tag := m.Do("GET", subscriptionsPath, "").Header().Get("ETag")
-	if w := m.Do("GET", subscriptionsPath, "", "If-None-Match", "W/"+tag); w.Code != 304 {
-		t.Errorf("a weak tag: %d", w.Code)
+	if w := ts.Do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
+		t.Errorf("events: %d %s", w.Code, w.Body)
+	}
+	if _, err := policy.NewNamespaces([]push.Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
+		t.Error("a namespace with a name has the rule")
 	}
 }

@@ -1,4 +1,4 @@
-package push_test
+package redis_test
 
 import (
 	"context"
@@ -68,7 +68,8 @@ func (p *redisPeer) ask(line, want string) {
 	}
 }
 
-const errorBadRedisChannelLine = "-" + errorBadRedisChannel + "\r\n"
+const errorBadRedisChannelLine = "-ERR the name of a channel is empty, too long, not UTF-8, " +
+	"or has control characters\r\n"
 
 func TestRedisDoor(t *testing.T) {
 	s := servertest.NewLive(t, push.Config{})
@@ -464,4 +465,28 @@ func TestRedisChannelsOfTheToken(t *testing.T) {
 		"exp": time.Now().Unix() + 600, "channels": []string{"mine"}}), "+OK\r\n")
 	c.ask("SUBSCRIBE mine other", "-NOPERM permission denied\r\n")
 	c.ask("SUBSCRIBE mine", "*3\r\n$9\r\nsubscribe\r\n$4\r\nmine\r\n:1\r\n")
+}
+
+// In RESP3 messages come between replies, never inside of one: not inside of EXEC's, which has the
+// replies of the publications that cause them. CLIENT REPLY OFF does not stop them.
+func TestRedisMessagesBesideReplies(t *testing.T) {
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
+	p.ask("HELLO 3", "%7\r\n")
+	readUntil(t, p, "*0\r\n")
+	p.ask("SUBSCRIBE a", ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+	message := func(text string) string { return ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n" + text + "\r\n" }
+	p.ask("MULTI\r\nPUBLISH a 1\r\nECHO x\r\nPUBLISH a 2\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n"+
+		message("1")+message("2")+"*3\r\n:1\r\n$1\r\nx\r\n:1\r\n")
+	p.ask("CLIENT REPLY OFF\r\nPUBLISH a 3\r\nPING\r\nCLIENT REPLY ON\r\nPING", message("3")+"+OK\r\n+PONG\r\n")
+}
+
+// A pattern that costs as much as all names together is refused, where there is no other bound.
+func TestRedisPatternsAreBounded(t *testing.T) {
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
+	long := "*[" + strings.Repeat("z", 20_000) + "]"
+	p.ask("PUBSUB CHANNELS "+long, "-ERR the pattern is longer than the name of a channel may be\r\n")
+	p.ask("PSUBSCRIBE "+long, "-ERR limit exceeded\r\n")
+	p.ask("PUBSUB NUMPAT", ":0\r\n")
 }

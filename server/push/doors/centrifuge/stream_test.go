@@ -1,10 +1,11 @@
-package push_test
+package centrifuge_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -185,5 +186,85 @@ func TestUnidirectionalWithoutTokens(t *testing.T) {
 	}
 	if c.IsClosed() {
 		t.Error("disconnected because it does not answer")
+	}
+}
+
+// Requests of an emulated client come at the same time. Each is answered once, and what is left is
+// what the last one has asked for.
+func TestEmulationAtTheSameTime(t *testing.T) {
+	ts := servertest.New(t, push.Config{})
+	c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
+	session, node := emulatedIn(t, c.Take())
+	const requests = 40
+	var all sync.WaitGroup
+	for i := range requests {
+		all.Go(func() {
+			command := fmt.Sprintf(`{"id":%d,"subscribe":{"channel":"a"}}`+"\n"+
+				`{"id":%d,"unsubscribe":{"channel":"a"}}`, 10+2*i, 11+2*i)
+			if code := emulate(ts, session, node, command); code != 204 {
+				t.Errorf("answered with %d", code)
+			}
+		})
+	}
+	all.Wait()
+	lines := strings.Split(strings.TrimSpace(c.Take()), "\n")
+	if len(lines) != 2*requests {
+		t.Errorf("%d replies to %d commands", len(lines), 2*requests)
+	}
+	for _, line := range lines {
+		if strings.Contains(line, "error") && !strings.Contains(line, `"code":105`) {
+			t.Errorf("received %s", line)
+		}
+	}
+	ts.Do("POST", "/api/publish", `{"channel":"a","data":1}`)
+	if got := c.Take(); got != "" {
+		t.Errorf("a client that has left received %q", got)
+	}
+}
+
+// What is published in front of an end reaches the client before the end, by every door.
+func TestEndBehindTheLastMessage(t *testing.T) {
+	ts := servertest.New(t, push.Config{})
+	connect := `{"id":1,"connect":{"subs":{"a":{}}}}`
+	streams := map[string]*servertest.Stream{
+		"events":          ts.Events("channel=a"),
+		"uni_http_stream": ts.Open("POST", "/connection/uni_http_stream", `{"subs":{"a":{}}}`),
+	}
+	two := ts.Open("POST", "/connection/http_stream", connect)
+	session, node := emulatedIn(t, two.Take())
+	emulate(ts, session, node, `{"id":2,"subscribe":{"channel":"a"}}`)
+	streams["http_stream"] = two
+	for _, s := range streams {
+		s.Take()
+	}
+	ts.Do("POST", "/api/publish", `{"channel":"a","data":"last"}`)
+	for _, s := range ts.Hub.Sessions() {
+		s.Disconnect(push.Disconnect{Code: 4000, Reason: "over"})
+	}
+	for name, s := range streams {
+		got := s.Take()
+		last, end := strings.Index(got, `"last"`), strings.Index(got, "4000")
+		if !s.IsClosed() || last < 0 || end >= 0 && end < last {
+			t.Errorf("%s: received %q, closed: %v", name, got, s.IsClosed())
+		}
+	}
+}
+
+// Many responses that are not read end as slow ones, and their secrets are forgotten.
+func TestAttackEmulationSecrets(t *testing.T) {
+	ts := servertest.New(t, push.Config{})
+	for range 20 {
+		c := ts.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`)
+		session, node := emulatedIn(t, c.Take())
+		guess := []byte(session)
+		guess[len(guess)-1] ^= 1
+		if code := emulate(ts, string(guess), node, `{"id":2,"ping":{}}`); code != 404 {
+			t.Errorf("a guessed session is answered %d", code)
+		}
+		c.Close(push.Disconnect{})
+		pushtest.WaitFor(t, "the secret to be forgotten", func() bool {
+			return emulate(ts, session, node,
+				"{}") == 404
+		})
 	}
 }

@@ -1,4 +1,4 @@
-package push_test
+package mercure_test
 
 import (
 	"net/url"

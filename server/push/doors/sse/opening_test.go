@@ -1,4 +1,4 @@
-package push_test
+package sse_test
 
 import (
 	"context"
@@ -168,14 +168,14 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 
 // A client that disconnects before the head leaves no session and no channel.
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
-	counting := newCountingBus()
+	counting := &pushtest.CountingBus{Bus: membus.New(membus.Config{Clock: pushtest.NewClock()})}
 	ts := servertest.New(t, push.Config{Bus: counting})
 	ts.Detach = func(http.ResponseWriter) (hub.ResponseStream, error) {
 		ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
 	}
 	ts.Do("GET", "/events?channel=news&channel=more", "")
-	if n, channels := ts.Figures(0).Connections, counting.subscribed.Load(); n != 0 || channels != 0 {
+	if n, channels := ts.Figures(0).Connections, counting.Subscribed.Load(); n != 0 || channels != 0 {
 		t.Errorf("%d connections and %d channels are left", n, channels)
 	}
 }

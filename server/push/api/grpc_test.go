@@ -1,4 +1,4 @@
-package push_test
+package api_test
 
 import (
 	"bytes"
@@ -7,12 +7,11 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"slices"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/prototest"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 	"google.golang.org/protobuf/proto"
@@ -163,8 +163,8 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 	overHTTP, overRPC := newReplayServer(t), newReplayServer(t)
 	c := newRPCClient(overRPC.Server)
 	called, served := map[string]int{}, map[string]bool{"batch": true}
-	for _, m := range apiMethods(overRPC.Server) {
-		served[m.name] = true
+	for _, m := range servertest.APIMethods(overRPC.Server) {
+		served[m.Name] = true
 	}
 	for _, name := range unservedMethods {
 		served[name] = true
@@ -192,9 +192,9 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 			t.Errorf("%s %s: the clients get\n%s\nwant\n%s", r.method, r.body, got, want)
 		}
 	}
-	for _, m := range apiMethods(overRPC.Server) {
-		if called[m.name] == 0 && m.name != "connections" { // which is no method of Centrifugo without PRO
-			t.Errorf("%s was not called", m.name)
+	for _, m := range servertest.APIMethods(overRPC.Server) {
+		if called[m.Name] == 0 && m.Name != "connections" { // which is no method of Centrifugo without PRO
+			t.Errorf("%s was not called", m.Name)
 		}
 	}
 	if called["publish"] < 15 || called["subscribe"] < 12 || called["batch"] < 1 {
@@ -207,14 +207,14 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 func TestRPCHasEveryMethod(t *testing.T) {
 	ts := servertest.New(t, push.Config{})
 	c := newRPCClient(ts)
-	for _, m := range apiMethods(ts) {
-		name := rpcName(m.name)
+	for _, m := range servertest.APIMethods(ts) {
+		name := rpcName(m.Name)
 		request := c.types.ByName(protoreflect.Name(name + "Request"))
 		if request == nil || c.types.ByName(protoreflect.Name(name+"Response")) == nil {
 			t.Errorf("%s has no messages", name)
 			continue
 		}
-		for _, field := range m.fields {
+		for _, field := range m.Fields {
 			if request.Fields().ByName(protoreflect.Name(field)) == nil {
 				t.Errorf("%sRequest has no field %s", name, field)
 			}
@@ -226,7 +226,7 @@ func TestRPCHasEveryMethod(t *testing.T) {
 			}
 			got := c.call(name, `{"`+field+`":`+value+`}`)
 			if !strings.Contains(got, `"code":107`) ||
-				!strings.Contains(got, `field \"`+field+`\" of `+m.name+` is not`) {
+				!strings.Contains(got, `field \"`+field+`\" of `+m.Name+` is not`) {
 				t.Errorf("%s with %s: %s", name, field, got)
 			}
 		}
@@ -429,7 +429,7 @@ func TestRPCNeedsHTTP2(t *testing.T) {
 
 // The client's time bounds what the server does for a call, and ends it with a status of its own.
 func TestRPCTimeout(t *testing.T) {
-	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
+	bus := pushtest.WaitingBus{Bus: membus.New(membus.Config{}), Waits: make(chan struct{})}
 	ts := servertest.New(t, push.Config{Bus: bus})
 	for _, tt := range []struct {
 		timeout string
@@ -441,7 +441,7 @@ func TestRPCTimeout(t *testing.T) {
 			message := rpcFrame([]byte("\x0a\x01a\x12\x011"))
 			replies <- callRPC(ts, "Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
 		}()
-		<-bus.waits
+		<-bus.Waits
 		ts.Clock.Advance(tt.advance)
 		if reply := <-replies; reply.status != tt.status {
 			t.Errorf("%s: %v, want %s", tt.timeout, reply, tt.status)
@@ -480,37 +480,49 @@ func rpcName(method string) string {
 var unservedMethods = []string{"rpc", "map_publish", "map_remove", "map_read_state", "map_read_stream", "map_stats",
 	"map_clear", "shared_poll_publish"}
 
-// An apiMethod is a method of the API with the fields of its request.
-type apiMethod struct {
-	name   string
-	fields []string
-}
-
-// apiMethods are those that the API's own description has, without batch.
-func apiMethods(ts *servertest.Server) (list []apiMethod) {
-	ts.T.Helper()
-	var document struct {
-		Paths map[string]struct {
-			Post struct {
-				RequestBody struct {
-					Content map[string]struct {
-						Schema struct{ Properties map[string]any }
-					}
-				}
-			}
+// A call of the gRPC API is bounded: in bytes, compressed and decompressed, by Limits.Batch, or by
+// Limits.Publication for Publish; in depth by maxAPIDepth; in commands by Limits.Commands. What the
+// server allocates is bounded, too.
+func TestAttackRPC(t *testing.T) {
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Batch: 1 << 20}})
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	for range 100 {
+		z.Write(make([]byte, 1<<20))
+	}
+	z.Close()
+	bomb := rpcFrame(zipped.Bytes())
+	bomb[0] = rpcCompressed
+	var deep []byte
+	for range 10_000 {
+		deep = append(binary.AppendUvarint([]byte{6<<3 | 2}, uint64(len(deep))), deep...)
+	}
+	deep = append(binary.AppendUvarint([]byte{5<<3 | 2}, uint64(len(deep))), deep...)
+	data := append(binary.AppendUvarint([]byte("\x0a\x01a\x12"), 60_002), strings.Repeat("[", 30_001)...)
+	for _, tt := range []struct {
+		name, method string
+		body         []byte
+		status       string
+		most         uint64 // allocated
+	}{
+		{"a length without bytes", "Batch", []byte("\x00\x00\x0f\xff\xffabc"), "13", 200 << 10},
+		{"a bomb of gzip", "Publish", bomb, "8", 4 << 20},
+		{"a deep filter", "Unsubscribe", rpcFrame(deep), "13", 1 << 20},
+		{"deep JSON as data", "Publish", rpcFrame(append(data, strings.Repeat("]", 30_001)...)), "0", 4 << 20},
+		{"many commands", "Batch", rpcFrame(bytes.Repeat([]byte("\x0a\x02\x6a\x00"), 1<<18-10)), "8", 48 << 20},
+		{"many empty commands", "Batch", rpcFrame(bytes.Repeat([]byte("\x0a\x00"), 1<<19-10)), "8", 24 << 20},
+		{"many channels", "Broadcast", rpcFrame(bytes.Repeat([]byte("\x0a\x00"), 1<<19-10)), "0", 150 << 20},
+		{"many messages", "Info", make([]byte, 10<<20), "13", 200 << 10},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		reply := callRPC(ts, tt.method, bytes.NewReader(tt.body), "Grpc-Encoding", "gzip")
+		runtime.ReadMemStats(&after)
+		if reply.status != tt.status {
+			t.Errorf("%s: %s %q, want %s", tt.name, reply.status, reply.message, tt.status)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > tt.most {
+			t.Errorf("%s: %d bytes were allocated, want at most %d", tt.name, n, tt.most)
 		}
 	}
-	if err := json.Unmarshal(ts.Do("GET", "/api/openapi.json", "").Body.Bytes(), &document); err != nil {
-		ts.T.Fatal(err)
-	}
-	for path, item := range document.Paths {
-		if name := strings.TrimPrefix(path, "/api/"); name != "batch" {
-			properties := item.Post.RequestBody.Content["application/json"].Schema.Properties
-			list = append(list, apiMethod{name, slices.Sorted(maps.Keys(properties))})
-		}
-	}
-	if len(list) != 13 {
-		ts.T.Fatalf("the API describes %d methods", len(list))
-	}
-	return list
 }

@@ -1,4 +1,4 @@
-package push_test
+package redis_test
 
 import (
 	"bufio"

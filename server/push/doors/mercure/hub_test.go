@@ -1,4 +1,4 @@
-package push_test
+package mercure_test
 
 import (
 	"context"
@@ -585,13 +585,12 @@ type toldSubscription struct {
 
 // What the tests of the Mercure hub name of it.
 const (
-	mercurePath          = "/.well-known/mercure"
-	subscriptionsPath    = mercurePath + "/subscriptions"
-	mercureCookie        = "mercureAuthorization"
-	mercureContext       = "https://mercure.rocks/"
-	mercureDetail        = "https://mercure.rocks/authorization-detail"
-	mercureLastDetail    = "mercure"
-	mercureLog           = "\x00mercure"
-	mercureHistoryAge    = time.Hour
-	errorBadRedisChannel = "ERR the name of a channel is empty, too long, not UTF-8, or has control characters"
+	mercurePath       = "/.well-known/mercure"
+	subscriptionsPath = mercurePath + "/subscriptions"
+	mercureCookie     = "mercureAuthorization"
+	mercureContext    = "https://mercure.rocks/"
+	mercureDetail     = "https://mercure.rocks/authorization-detail"
+	mercureLastDetail = "mercure"
+	mercureLog        = "\x00mercure"
+	mercureHistoryAge = time.Hour
 )

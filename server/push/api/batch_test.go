@@ -1,4 +1,4 @@
-package push_test
+package api_test
 
 import (
 	"encoding/json"
