@@ -103,13 +103,17 @@ var arrows = map[string][]string{
 	"server/push/internal/mercure":    nil,
 	"server/push/internal/receipts":   nil,
 	"server/push/internal/strict":     nil,
-	"server/push/internal/prototest":  nil, // for tests
-	"server/push/internal/tokentest":  nil, // for tests
-	"server/push/token":               {"server/push/internal/strict"},
-	"server/push/bus":                 nil,
-	"server/push/answer":              {"server/push/bus", "server/push/internal/centrifuge"},
-	"server/push/policy":              {"server/push/answer", "server/push/bus", "server/push/token"},
-	"server/push/membus":              {"server/push/bus", "server/push/internal/receipts"},
+	"server/push/internal/prototest":  nil,                                       // for tests
+	"server/push/internal/pushtest":   {"server/push/answer", "server/push/bus"}, // for tests
+	"server/push/internal/servertest": {".", "buf", "server/push", "server/push/doors",
+		"server/push/doors/centrifuge", "server/push/doors/mercure", "server/push/hub",
+		"server/push/internal/pushtest", "server/push/internal/tokentest", "web"}, // for tests
+	"server/push/internal/tokentest": nil, // for tests
+	"server/push/token":              {"server/push/internal/strict"},
+	"server/push/bus":                nil,
+	"server/push/answer":             {"server/push/bus", "server/push/internal/centrifuge"},
+	"server/push/policy":             {"server/push/answer", "server/push/bus", "server/push/token"},
+	"server/push/membus":             {"server/push/bus", "server/push/internal/receipts"},
 	"server/push": {".", "server/push/answer", "server/push/bus", "server/push/guard", "server/push/hub",
 		"server/push/internal/strict", "server/push/membus", "server/push/policy", "server/push/token"},
 	"server/push/api": {"server/push", "server/push/answer", "server/push/bus", "server/push/hub",

@@ -1,18 +1,21 @@
-package push
+package push_test
 
 import (
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 
 	"github.com/myriad-go/myriad/buf"
 )
 
 func TestForms(t *testing.T) {
 	buf.CheckLeaks(t)
-	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{Offset: 7, Epoch: "e"}}}
+	list := []push.Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: push.Position{Offset: 7,
+		Epoch: "e"}}}
 	for f, want := range map[hub.Form]string{
-		jsonForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
+		servertest.JSONForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
 			`{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
 	} {
 		payload := f.Publications("news", list)

@@ -1,14 +1,16 @@
-package push
+package push_test
 
 import (
 	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
-// said is a line that a client has received, with the members that the tests read.
-type said struct {
+// heard is a line that a client has received, with the members that the tests read.
+type heard struct {
 	ID        int
 	Error     *struct{ Code int }
 	Subscribe *struct {
@@ -16,11 +18,11 @@ type said struct {
 		WasRecovering                      bool `json:"was_recovering"`
 		Epoch                              string
 		Offset                             uint64
-		Publications                       []saidPublication
+		Publications                       []heardPublication
 	}
 	Push *struct {
 		Channel     string
-		Pub         *saidPublication
+		Pub         *heardPublication
 		Unsubscribe *struct{ Code int }
 	}
 }
@@ -29,24 +31,24 @@ type said struct {
 // libraries do. It checks that it gets every publication once.
 type follower struct {
 	seen int // publications, which count up from 1
-	at   Position
+	at   push.Position
 	told int // how often the server told it to subscribe again
 	lost int // how often it could not recover
 }
 
-type saidPublication struct {
+type heardPublication struct {
 	Data   json.RawMessage
 	Offset uint64
 }
 
 // check is take for lines that a client has received.
-func (f *follower) check(t *testing.T, list []said) bool {
+func (f *follower) check(t *testing.T, list []heard) bool {
 	subscribed := true
 	for _, s := range list {
 		switch {
 		case s.Subscribe != nil && s.Subscribe.WasRecovering && !s.Subscribe.Recovered:
 			f.lost++
-			f.seen, f.at = int(s.Subscribe.Offset), Position{Offset: s.Subscribe.Offset, Epoch: s.Subscribe.Epoch}
+			f.seen, f.at = int(s.Subscribe.Offset), push.Position{Offset: s.Subscribe.Offset, Epoch: s.Subscribe.Epoch}
 		case s.Subscribe != nil:
 			for _, p := range s.Subscribe.Publications {
 				f.next(t, p)
@@ -70,7 +72,7 @@ func (f *follower) check(t *testing.T, list []said) bool {
 	return subscribed
 }
 
-func (f *follower) next(t *testing.T, p saidPublication) {
+func (f *follower) next(t *testing.T, p heardPublication) {
 	f.seen++
 	f.at.Offset = p.Offset
 	if string(p.Data) != strconv.Itoa(f.seen) || p.Offset != uint64(f.seen) {
@@ -79,17 +81,15 @@ func (f *follower) next(t *testing.T, p saidPublication) {
 	}
 }
 
-// said returns the lines that the peer has received since the last call.
-func (f *fakeTransport) said(t *testing.T) (list []said) {
+// lines parses the lines of a frame.
+func lines(t *testing.T, payload string) (list []heard) {
 	t.Helper()
-	for _, message := range f.take() {
-		for line := range strings.Lines(message) {
-			var s said
-			if err := json.Unmarshal([]byte(line), &s); err != nil {
-				t.Fatalf("%v: %q", err, line)
-			}
-			list = append(list, s)
+	for line := range strings.Lines(payload) {
+		var s heard
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatalf("%v: %q", err, line)
 		}
+		list = append(list, s)
 	}
 	return list
 }

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"context"
@@ -7,23 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // Shutdown is bounded by its context also while a bus does not take a publication. Clients are
 // disconnected, and new publications refused at once.
 func TestShutdownBesideABusThatWaits(t *testing.T) {
-	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, Config{Bus: bus})
-	stream := ts.subscribe("channel=news")
+	bus := pushtest.WaitingBus{Bus: membus.New(membus.Config{}), Waits: make(chan struct{})}
+	ts := servertest.New(t, push.Config{Bus: bus})
+	stream := ts.Events("channel=news")
 	answer := make(chan *httptest.ResponseRecorder)
-	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
-	<-bus.waits
+	go func() { answer <- ts.Do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
+	<-bus.Waits
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error)
-	go func() { drained <- ts.hub.Drain(ctx) }()
-	waitFor(t, "the server to drain", ts.hub.IsDraining)
-	if w := ts.do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
+	go func() { drained <- ts.Hub.Drain(ctx) }()
+	pushtest.WaitFor(t, "the server to drain", ts.Hub.IsDraining)
+	if w := ts.Do("POST", "/api/publish", `{"channel":"news","data":2}`); w.Code != 503 {
 		t.Errorf("another publication meanwhile: %d %s", w.Code, w.Body)
 	}
 	cancel()
@@ -33,9 +36,9 @@ func TestShutdownBesideABusThatWaits(t *testing.T) {
 	if err := ts.Shutdown(ctx); err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	if !stream.isClosed() {
+	if !stream.IsClosed() {
 		t.Error("a client is still connected")
 	}
-	ts.clock.advance(15 * time.Second)
+	ts.Clock.Advance(15 * time.Second)
 	<-answer
 }

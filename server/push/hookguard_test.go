@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,79 +15,19 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // A desk is a server whose clients are sessions without a network, and whose time is the test's.
 type desk struct {
 	*push.Server
-	seam  *seamDoor
+	seam  *servertest.Seam
 	t     *testing.T
-	clock *deskClock
+	clock *pushtest.Clock
 	bus   *deskBus
 	log   *bytes.Buffer
-}
-
-// A seamDoor serves no client, and gives a test what doors get.
-type seamDoor struct{ *hub.Hub }
-
-func (d *seamDoor) Forms() []hub.Form { return nil }
-
-func (d *seamDoor) Open(s *hub.Hub) (clients, admin func(*http.ServeMux)) {
-	d.Hub = s
-	return nil, nil
-}
-
-// deskClock moves only in advance.
-type deskClock struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers map[*deskTimer]bool
-}
-
-type deskTimer struct {
-	at time.Time
-	f  func()
-}
-
-func (c *deskClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *deskClock) AfterFunc(d time.Duration, f func()) func() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	timer := &deskTimer{c.now.Add(d), f}
-	c.timers[timer] = true
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		was := c.timers[timer]
-		delete(c.timers, timer)
-		return was
-	}
-}
-
-// advance moves the clock in steps, and runs the timers that are due.
-func (c *deskClock) advance(d time.Duration) {
-	const step = 250 * time.Millisecond
-	for ; d > 0; d -= step {
-		c.mu.Lock()
-		c.now = c.now.Add(step)
-		var due []func()
-		for timer := range c.timers {
-			if !timer.at.After(c.now) {
-				due = append(due, timer.f)
-				delete(c.timers, timer)
-			}
-		}
-		c.mu.Unlock()
-		for _, f := range due {
-			f()
-		}
-	}
 }
 
 // deskBus knows which channels have receivers.
@@ -126,13 +65,12 @@ func (b *deskBus) Unsubscribe(channel string, r bus.Receiver) {
 
 func newDesk(t *testing.T, c push.Config) *desk {
 	t.Helper()
-	d := &desk{t: t, clock: &deskClock{now: time.Unix(1_800_000_000, 0), timers: map[*deskTimer]bool{}},
-		log: new(bytes.Buffer)}
+	d := &desk{t: t, clock: pushtest.NewClock(), log: new(bytes.Buffer)}
 	d.bus = &deskBus{Bus: membus.New(membus.Config{Clock: d.clock})}
 	if c.Doors == nil {
 		c.Doors = []push.Door{lineDoor{}}
 	}
-	d.seam = new(seamDoor)
+	d.seam = new(servertest.Seam)
 	c.Doors = append(c.Doors, d.seam)
 	c.Clock, c.Bus, c.Logger = d.clock, d.bus, slog.New(slog.NewTextHandler(d.log, nil))
 	var err error
@@ -231,11 +169,11 @@ func TestHooksThatPanic(t *testing.T) {
 		},
 		"message": func(s *hub.Session) error { return s.Message([]byte("1")) },
 		"refresh": func(s *hub.Session) error {
-			d.clock.advance(15 * time.Second)
+			d.clock.Advance(15 * time.Second)
 			return nil
 		},
 		"sub_refresh": func(s *hub.Session) error {
-			d.clock.advance(15 * time.Second)
+			d.clock.Advance(15 * time.Second)
 			return nil
 		},
 	} {

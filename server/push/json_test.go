@@ -1,6 +1,9 @@
-package push
+package push_test
 
 import (
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -9,28 +12,29 @@ import (
 
 // What programs make JSON of looks as the HTTP API shows it.
 func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 10, Presence: true}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 10, Presence: true}}})
 	ctx := t.Context()
-	ts.subscribe("channel=news")
-	at, err := ts.PublishWith(ctx, "news", []byte(`{"a": "<b>"}`), PublishOptions{Tags: map[string]string{"t": "v"}})
+	ts.Events("channel=news")
+	at, err := ts.PublishWith(ctx, "news", []byte(`{"a": "<b>"}`),
+		push.PublishOptions{Tags: map[string]string{"t": "v"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = ts.PublishWith(ctx, "news", []byte("text"), PublishOptions{Kind: Text}); err != nil {
+	if _, err = ts.PublishWith(ctx, "news", []byte("text"), push.PublishOptions{Kind: push.Text}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = ts.PublishWith(ctx, "news", []byte{0xff}, PublishOptions{Kind: Binary}); err != nil {
+	if _, err = ts.PublishWith(ctx, "news", []byte{0xff}, push.PublishOptions{Kind: push.Binary}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = ts.publishAs(ctx, "news", Publication{Data: []byte("1"), Client: "c", User: "u"})
+	_, err = ts.PublishAs(ctx, "news", push.Publication{Data: []byte("1"), Client: "c", User: "u"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := ts.Broadcast(ctx, []string{"news", ""}, []byte("1"), PublishOptions{IdempotencyKey: "k"})
+	all, err := ts.Broadcast(ctx, []string{"news", ""}, []byte("1"), push.PublishOptions{IdempotencyKey: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	history, err := ts.History(ctx, "news", Query{Limit: 10})
+	history, err := ts.History(ctx, "news", push.Query{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +46,7 @@ func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats := ts.call("presence_stats", `{"channel":"news"}`)
+	stats := ts.Call("presence_stats", `{"channel":"news"}`)
 	for _, tt := range []struct {
 		value        any
 		method, body string
@@ -63,7 +67,7 @@ func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
 		if err := json.Unmarshal(mine, &got); err != nil {
 			t.Fatal(err)
 		}
-		theirs := ts.call(tt.method, tt.body)
+		theirs := ts.Call(tt.method, tt.body)
 		if err := json.Unmarshal([]byte(strings.TrimSuffix(strings.TrimPrefix(theirs, `{"result":`), "}")),
 			&want); err != nil {
 			t.Fatal(theirs, err)
@@ -81,7 +85,7 @@ func TestJSONOfProgramsIsThatOfTheAPI(t *testing.T) {
 			t.Errorf("%s: a program has\n%s\nand the API\n%s %s", tt.method, mine, theirs, tt.more)
 		}
 	}
-	back := Position{}
+	back := push.Position{}
 	if text, err := json.Marshal(at); err != nil || json.Unmarshal(text, &back) != nil || back != at ||
 		!strings.HasPrefix(string(text), `{"offset":1,"epoch":"`) {
 		t.Errorf("a position is %s, %v; back %+v", text, err, back)

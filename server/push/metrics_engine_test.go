@@ -1,10 +1,12 @@
-package push
+package push_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // counted is a value of Engine.Shared that has figures.
@@ -22,7 +24,7 @@ func TestEngineFiguresInMetrics(t *testing.T) {
 	}
 	defer e.Shutdown(t.Context())
 	e.Shared(counted{}, func() any { return counted{} })
-	page := newTestServer(t, Config{Engine: e}).do("GET", "/metrics", "").Body.String()
+	page := servertest.New(t, push.Config{Engine: e}).Do("GET", "/metrics", "").Body.String()
 	if !strings.Contains(page, "\nmyriad_engine_figures{name=\"streams refused\",of=\"web: HTTP/2\"} 3\n") {
 		t.Errorf("no figures of the engine in %s", page)
 	}

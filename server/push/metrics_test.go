@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
@@ -18,27 +22,27 @@ import (
 func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 	for _, tt := range []struct {
 		about  string
-		config Config
+		config push.Config
 		key    string
 		names  bool
 	}{
-		{"nothing is set", Config{}, "", true},
-		{"an API key", Config{APIKey: "key"}, "", false},
-		{"an API key", Config{APIKey: "key"}, "wrong", false},
-		{"an API key", Config{APIKey: "key"}, "key", true},
-		{"a console key", Config{ConsoleKey: "view"}, "", false},
-		{"a console key", Config{ConsoleKey: "view"}, "view", true},
-		{"both keys", Config{APIKey: "key", ConsoleKey: "view"}, "key", false},
-		{"both keys", Config{APIKey: "key", ConsoleKey: "view"}, "view", true},
-		{"a token secret only", Config{TokenSecret: testSecret}, "", false},
-		{"a token secret only", Config{TokenSecret: testSecret}, testSecret, false},
-		{"no console", Config{APIKey: "key", DisableConsole: true}, "", false},
-		{"no console", Config{APIKey: "key", DisableConsole: true}, "key", true},
+		{"nothing is set", push.Config{}, "", true},
+		{"an API key", push.Config{APIKey: "key"}, "", false},
+		{"an API key", push.Config{APIKey: "key"}, "wrong", false},
+		{"an API key", push.Config{APIKey: "key"}, "key", true},
+		{"a console key", push.Config{ConsoleKey: "view"}, "", false},
+		{"a console key", push.Config{ConsoleKey: "view"}, "view", true},
+		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "key", false},
+		{"both keys", push.Config{APIKey: "key", ConsoleKey: "view"}, "view", true},
+		{"a token secret only", push.Config{TokenSecret: tokentest.Secret}, "", false},
+		{"a token secret only", push.Config{TokenSecret: tokentest.Secret}, tokentest.Secret, false},
+		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "", false},
+		{"no console", push.Config{APIKey: "key", DisableConsole: true}, "key", true},
 	} {
-		tt.config.Namespaces = []Namespace{dropping}
-		ts := newTestServer(t, tt.config)
-		slow, missing := ts.slowClients()
-		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
+		tt.config.Namespaces = []push.Namespace{dropping}
+		ts := servertest.New(t, tt.config)
+		slow, missing := slowClients(ts)
+		w := ts.Do("GET", "/metrics", "", "X-API-Key", tt.key)
 		page, request := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
 		if w.Code != 200 || !strings.Contains(page, "\nmyriad_connections 0\n") ||
 			!strings.Contains(page, "\ngo_goroutines ") {
@@ -59,8 +63,8 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := newTestServer(t, Config{})
-	names := regexp.MustCompile(`(?m)^# HELP (myriad_\w+) `).FindAllStringSubmatch(ts.do("GET", "/metrics",
+	ts := servertest.New(t, push.Config{})
+	names := regexp.MustCompile(`(?m)^# HELP (myriad_\w+) `).FindAllStringSubmatch(ts.Do("GET", "/metrics",
 		"").Body.String(), -1)
 	if len(names) < 5 {
 		t.Fatalf("only %d figures were found", len(names))
@@ -74,10 +78,10 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 
 // promtool's lint has nothing to say of the page, also when every figure has a value.
 func TestMetricsPassPromtool(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", Namespaces: []Namespace{dropping}})
-	ts.slowClients()
-	ts.hub.CountRefusal(hub.RefusedToken, "192.0.2.1:1")
-	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
+	ts := servertest.New(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{dropping}})
+	slowClients(ts)
+	ts.Hub.CountRefusal(hub.RefusedToken, "192.0.2.1:1")
+	page := ts.Do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
 	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
 		if !strings.Contains(page, "\n"+name) {
 			t.Errorf("the page has no %s", name)
@@ -98,25 +102,25 @@ func lint(t *testing.T, page string) {
 }
 
 // dropping is a namespace whose policy drops publications.
-var dropping = Namespace{Name: "d", Slow: SlowDropOldest, SlowQueue: 1}
+var dropping = push.Namespace{Name: "d", Slow: push.SlowDropOldest, SlowQueue: 1}
 
 // slowClients has a client disconnected as slow, and another one miss a publication of a channel
 // of dropping. It returns their ids.
-func (ts *testServer) slowClients() (slow, missing string) {
-	ts.t.Helper()
-	f, g := new(fakeTransport), &fakeTransport{stuck: true, bytes: 1 << 20}
-	f.s = ts.hub.StartConnected(f, jsonForm, hub.Grant{User: "a-user"}, nil)
-	f.s.TooSlow("a-channel", 4711)
-	g.s = ts.hub.StartConnected(g, jsonForm, hub.Grant{}, nil)
-	if err := g.s.Subscribe("d:another-channel", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
-		ts.t.Fatal(err)
+func slowClients(ts *servertest.Server) (slow, missing string) {
+	ts.T.Helper()
+	f, g := new(servertest.Transport), &servertest.Transport{Peer: pushtest.Peer{Stuck: true, Bytes: 1 << 20}}
+	f.Session = ts.Hub.StartConnected(f, servertest.JSONForm, hub.Grant{User: "a-user"}, nil)
+	f.Session.TooSlow("a-channel", 4711)
+	g.Session = ts.Hub.StartConnected(g, servertest.JSONForm, hub.Grant{}, nil)
+	if err := g.Session.Subscribe("d:another-channel", hub.SubscribeCommand{}, func(hub.Welcome) {}); err != nil {
+		ts.T.Fatal(err)
 	}
 	for range 2 {
-		if err := ts.Publish(ts.t.Context(), "d:another-channel", []byte("1")); err != nil {
-			ts.t.Fatal(err)
+		if err := ts.Publish(ts.T.Context(), "d:another-channel", []byte("1")); err != nil {
+			ts.T.Fatal(err)
 		}
 	}
-	f.hangUp()
-	g.hangUp()
-	return f.s.ID(), g.s.ID()
+	f.Leave()
+	g.Leave()
+	return f.Session.ID(), g.Session.ID()
 }

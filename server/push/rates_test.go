@@ -1,19 +1,23 @@
-package push
+package push_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // By HTTP the answer has the time to wait.
 func TestRatesOfRequests(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, APIKey: "k",
-		Rates: Rates{AddressCalls: Rate{Count: 1, Per: 90 * time.Second}, AddressConnections: Rate{Count: 1,
-			Per: time.Minute}}})
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, APIKey: "k",
+		Rates: push.Rates{AddressCalls: push.Rate{Count: 1, Per: 90 * time.Second},
+			AddressConnections: push.Rate{Count: 1,
+				Per: time.Minute}}})
 	call := func() (int, string) {
-		w := ts.do("POST", "/api/info", "{}", "X-API-Key", "k")
+		w := ts.Do("POST", "/api/info", "{}", "X-API-Key", "k")
 		return w.Code, w.Header().Get("Retry-After")
 	}
 	if code, _ := call(); code != 200 {
@@ -23,45 +27,48 @@ func TestRatesOfRequests(t *testing.T) {
 		t.Errorf("the second call: %d, Retry-After %q", code, wait)
 	}
 	for i, want := range []int{401, 429} { // an event stream counts before its token is looked at
-		if w := ts.do("GET", "/events?channel=a", ""); w.Code != want {
+		if w := ts.Do("GET", "/events?channel=a", ""); w.Code != want {
 			t.Errorf("stream %d: %d, want %d", i, w.Code, want)
 		}
 	}
-	if _, err := New(Config{Rates: Rates{AddressCalls: Rate{Count: 1}}}); err == nil {
+	if _, err := push.New(push.Config{Rates: push.Rates{AddressCalls: push.Rate{Count: 1}}}); err == nil {
 		t.Error("a rate without a time is accepted")
 	}
 }
 
 // Reload replaces rates and keys of tokens for everything that comes later.
 func TestReload(t *testing.T) {
-	c := Config{TokenSecret: testSecret, APIKey: "k"}
-	ts := newTestServer(t, c)
+	c := push.Config{TokenSecret: tokentest.Secret, APIKey: "k"}
+	ts := servertest.New(t, c)
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.Config().Clock.Now().Add(time.Hour).Unix()}
-	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
-	if _, err := ts.hub.Authenticate(good); err != nil {
+	good := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), claims)
+	if _, err := ts.Hub.Authenticate(good); err != nil {
 		t.Fatal(err)
 	}
-	c.TokenSecret, c.Rates = "another secret of thirty-two bytes", Rates{AddressCalls: Rate{Count: 1, Per: time.Minute}}
+	c.TokenSecret, c.Rates = "another secret of thirty-two bytes", push.Rates{AddressCalls: push.Rate{Count: 1,
+		Per: time.Minute}}
 	if err := ts.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ts.hub.Authenticate(good); err == nil {
+	if _, err := ts.Hub.Authenticate(good); err == nil {
 		t.Error("a token of the old secret is still valid")
 	}
-	if _, err := ts.hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.Hub.Authenticate(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret),
+		claims)); err != nil {
 		t.Errorf("a token of the new secret: %v", err)
 	}
-	ts.do("POST", "/api/info", "{}", "X-API-Key", "k")
-	if w := ts.do("POST", "/api/info", "{}", "X-API-Key", "k"); w.Code != 429 {
+	ts.Do("POST", "/api/info", "{}", "X-API-Key", "k")
+	if w := ts.Do("POST", "/api/info", "{}", "X-API-Key", "k"); w.Code != 429 {
 		t.Errorf("the new rate is not in use: %d", w.Code)
 	}
-	for _, wrong := range []Config{{}, {TokenKeys: []string{"x"}},
-		{TokenSecret: "s", Rates: Rates{AddressCalls: Rate{Per: 1}}}} {
+	for _, wrong := range []push.Config{{}, {TokenKeys: []string{"x"}},
+		{TokenSecret: "s", Rates: push.Rates{AddressCalls: push.Rate{Per: 1}}}} {
 		if err := ts.Reload(wrong); err == nil {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
-	if _, err := ts.hub.Authenticate(sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret), claims)); err != nil {
+	if _, err := ts.Hub.Authenticate(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(c.TokenSecret),
+		claims)); err != nil {
 		t.Errorf("after mistakes: %v", err)
 	}
 }

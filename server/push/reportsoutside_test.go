@@ -216,7 +216,7 @@ func TestReportExpiredSubRefresh(t *testing.T) {
 	}
 	c.s.Ended()
 	c = subscribed()
-	d.clock.advance(15 * time.Second)
+	d.clock.Advance(15 * time.Second)
 	got := c.take()
 	if len(got) != 1 || got[0].Push == nil || got[0].Push.Unsubscribe == nil || got[0].Push.Unsubscribe.Code != 2501 ||
 		c.closed != nil {
@@ -243,7 +243,7 @@ func TestReportRefreshWithAPastTime(t *testing.T) {
 	for _, one := range []push.RefreshAnswer{{Expired: true}, {ExpireAt: 1}, {ExpireAt: d.clock.Now().Unix()}} {
 		said = one
 		c := d.connected("")
-		d.clock.advance(10 * time.Second)
+		d.clock.Advance(10 * time.Second)
 		if c.closed == nil || *c.closed != answer.DisconnectExpired || !c.closed.Reconnects() {
 			t.Errorf("%+v: closed with %v", one, c.closed)
 		}
@@ -367,7 +367,7 @@ func TestReportMissedIsTold(t *testing.T) {
 		},
 		"too old": func() {
 			d.publish("a", "1", push.PublishOptions{})
-			d.clock.advance(2 * time.Minute)
+			d.clock.Advance(2 * time.Minute)
 		},
 		"removed": func() {
 			d.publish("a", "1", push.PublishOptions{})

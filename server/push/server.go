@@ -103,6 +103,9 @@ type Config struct {
 	// Clock and Random are for simulation. Default: the system's. Random is read under a lock.
 	Clock  Clock
 	Random io.Reader
+	// OpenStream begins a response that does not end. It is for tests whose ResponseWriter is not
+	// that of a web.Server. Default: web.Detached.
+	OpenStream func(w http.ResponseWriter) (hub.ResponseStream, error)
 }
 
 // A Server sends publications to subscribers. It is an http.Handler. With doors.All it has these
@@ -142,10 +145,7 @@ type AdminDoor interface {
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
 // origin or a namespace is malformed, or if the doors have more forms than Door allows.
-func New(c Config) (*Server, error) { return newServer(c, nil) }
-
-// newServer is New with hub.Config.OpenStream.
-func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, error)) (*Server, error) {
+func New(c Config) (*Server, error) {
 	c = c.withDefaults()
 	origins, wrong := guard.NewOrigins(c.AllowedOrigins, c.Hooks.Headers)
 	rules, err := policy.NewNamespaces(c.Namespaces, c.NeedsTokens())
@@ -168,8 +168,9 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 	s.hub, err = hub.New(hub.Config{
 		Bus: c.Bus, OwnsBus: own, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
-		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
-		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
+		Timing: c.Timing, Forms: hub.FormsOf(c.Doors), Hooks: c.Hooks, RPC: c.RPC, Message: c.Message,
+		Version: c.Version, Clock: c.Clock, Random: c.Random, OpenStream: c.OpenStream, Logger: c.Logger,
+		Console: !c.DisableConsole,
 	})
 	if err != nil {
 		if own {

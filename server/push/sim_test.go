@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -9,7 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+	"github.com/myriad-go/myriad/server/push/hub"
+
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
@@ -22,7 +28,8 @@ type simulated struct {
 	*sim.World
 	t      *testing.T
 	clock  *simClock
-	server *Server
+	server *push.Server
+	hub    *hub.Hub
 	web    *web.Server
 	engine *myriad.Engine
 	addr   *web.Listener
@@ -30,25 +37,27 @@ type simulated struct {
 
 // simClock has the time of the simulated world. Its timers fire in run, between steps of the world.
 type simClock struct {
-	*fakeClock
+	*pushtest.Clock
 	w *sim.World
 }
 
 func (c *simClock) Now() time.Time { return c.w.Now() }
 
-func simulate(t *testing.T, seed uint64, faults sim.Options, c Config) *simulated {
+func simulate(t *testing.T, seed uint64, faults sim.Options, c push.Config) *simulated {
 	t.Helper()
 	w := sim.New(seed, faults)
 	engine, err := myriad.Start(myriad.Config{Loops: 2, System: w, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock := &simClock{&fakeClock{now: w.Now()}, w}
-	c.Clock, c.Random, c.Logger = clock, seeded(), slog.New(slog.DiscardHandler)
+	clock := &simClock{pushtest.NewClockAt(w.Now()), w}
+	c.Clock, c.Random, c.Logger = clock, pushtest.Seeded(), slog.New(slog.DiscardHandler)
 	if c.Doors == nil {
-		c.Doors = testDoors(MercureConfig{})
+		c.Doors = servertest.Doors(mercure.Config{})
 	}
-	server, err := New(c)
+	seam := new(servertest.Seam)
+	c.Doors = append(c.Doors, seam)
+	server, err := push.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +66,7 @@ func simulate(t *testing.T, seed uint64, faults sim.Options, c Config) *simulate
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &simulated{w, t, clock, server, h, engine, listener}
+	return &simulated{w, t, clock, server, seam.Hub, h, engine, listener}
 }
 
 // simulatedStep is as long as a slot of the hub's wheel.
@@ -67,7 +76,7 @@ const simulatedStep = 250 * time.Millisecond
 func (s *simulated) run(d time.Duration) {
 	for ; d > 0; d -= simulatedStep {
 		s.RunFor(simulatedStep)
-		s.clock.advance(simulatedStep)
+		s.clock.Advance(simulatedStep)
 	}
 }
 
@@ -75,7 +84,7 @@ func (s *simulated) run(d time.Duration) {
 func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
-	for _, session := range s.server.hub.Sessions() {
+	for _, session := range s.hub.Sessions() {
 		session.Disconnect(answer.DisconnectShutdown)
 	}
 	s.run(15 * time.Second)
@@ -114,7 +123,7 @@ func frames(t *testing.T, p *sim.Peer) []string {
 	}
 	var lines []string
 	for r := bytes.NewReader(rest); r.Len() > 0; {
-		op, payload, err := readFrame(r)
+		op, payload, err := servertest.ReadFrame(r)
 		if err != nil {
 			t.Fatalf("half a frame behind %q: %v", lines, err)
 		}
@@ -129,14 +138,14 @@ func frames(t *testing.T, p *sim.Peer) []string {
 // scenario sends publications to subscribers by WebSocket and by SSE. One has a bad connection, and
 // one never reads. It returns a hash of the trace.
 func scenario(t *testing.T, seed uint64) uint64 {
-	s := simulate(t, seed, sim.Lossless(), Config{Timing: Timing{Ping: time.Hour}})
+	s := simulate(t, seed, sim.Lossless(), push.Config{Timing: push.Timing{Ping: time.Hour}})
 	const publications = 12
 	sockets := make([]*sim.Peer, 4)
 	for i := range sockets {
-		sockets[i] = s.dial(upgradeRequest + maskedText(connectAndSubscribe))
+		sockets[i] = s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
 	}
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
-	notReading := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
+	notReading := s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
 	notReading.StopReading()
 	s.run(2 * time.Second)
 	var publishers []*sim.Peer
@@ -201,14 +210,14 @@ func TestSameSeedSameTrace(t *testing.T) {
 
 // Clients that answer pings stay connected. Others are disconnected with 3012.
 func TestPingsInSimulation(t *testing.T) {
-	s := simulate(t, 1, sim.Calm(), Config{})
-	quiet := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
-	alive := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
+	s := simulate(t, 1, sim.Calm(), push.Config{})
+	quiet := s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
+	alive := s.dial(servertest.UpgradeRequest + servertest.MaskedText(servertest.ConnectAndSubscribe))
 	answered := 0
 	for range 4 * 100 {
 		s.run(simulatedStep)
 		if pings := bytes.Count(alive.Received(), []byte("\x81\x02{}")); pings > answered {
-			alive.Write([]byte(maskedText("{}")))
+			alive.Write([]byte(servertest.MaskedText("{}")))
 			answered = pings
 		}
 	}

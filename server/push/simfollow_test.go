@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"bytes"
@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -33,7 +35,7 @@ func (f *simFollower) connect() {
 			f.at.Offset, f.at.Epoch)
 	}
 	f.in, f.head, f.notReading = nil, false, false
-	f.peer = f.s.dial(upgradeRequest + maskedText(`{"id":1,"connect":{}}`+"\n"+command))
+	f.peer = f.s.dial(servertest.UpgradeRequest + servertest.MaskedText(`{"id":1,"connect":{}}`+"\n"+command))
 	f.back++
 }
 
@@ -49,7 +51,7 @@ func (f *simFollower) step(t *testing.T) {
 	gone := f.peer.Ended() || f.peer.Closed()
 	for f.head {
 		r := bytes.NewReader(f.in)
-		op, payload, err := readFrame(r)
+		op, payload, err := servertest.ReadFrame(r)
 		if err != nil {
 			break // half a frame
 		}
@@ -83,13 +85,13 @@ func (f *simFollower) disturb(chance int) {
 // followInSimulation publishes while clients lose connections, stop reading and are disconnected as
 // slow. The bus delivers late and loses publications.
 func followInSimulation(t *testing.T, seed uint64) uint64 {
-	bus := new(lateBus)
-	s := simulate(t, seed, sim.Options{}, Config{
-		Namespaces: []Namespace{{HistorySize: 1000, HistoryAge: time.Hour, Recovery: true}},
-		Timing:     Timing{Ping: time.Hour, Connect: time.Hour}, Limits: Limits{Queue: 64 << 10},
+	bus := new(pushtest.LateBus)
+	s := simulate(t, seed, sim.Options{}, push.Config{
+		Namespaces: []push.Namespace{{HistorySize: 1000, HistoryAge: time.Hour, Recovery: true}},
+		Timing:     push.Timing{Ping: time.Hour, Connect: time.Hour}, Limits: push.Limits{Queue: 64 << 10},
 		Bus: bus,
 	})
-	bus.Bus = membus.New(membus.Config{Clock: s.clock, Random: seeded()})
+	bus.Bus = membus.New(membus.Config{Clock: s.clock, Random: pushtest.Seeded()})
 	random := rand.New(rand.NewPCG(seed, 2))
 	clients := make([]*simFollower, 4)
 	for i := range clients {
@@ -101,28 +103,29 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		for range random.IntN(4) {
 			published++
 			text := strconv.Itoa(published)
-			if _, err := s.server.publishAs(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
+			p := push.Publication{Data: []byte(text)}
+			if _, err := s.hub.Publish(t.Context(), "news", p, false, false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		n := random.IntN(len(bus.held) + 1)
+		n := random.IntN(bus.Held() + 1)
 		lose := 0
 		if n > 1 && random.IntN(40) == 0 {
 			lose = 1
 		}
-		bus.deliver(n, lose)
+		bus.Deliver(n, lose)
 		for _, f := range clients {
 			f.disturb(random.IntN(60))
 		}
 		s.RunFor(time.Duration(random.IntN(40)) * time.Millisecond)
 		if random.IntN(10) == 0 {
-			s.clock.advance(simulatedStep)
+			s.clock.Advance(simulatedStep)
 		}
 		for _, f := range clients {
 			f.step(t)
 		}
 	}
-	bus.deliver(len(bus.held), 0)
+	bus.Deliver(bus.Held(), 0)
 	for range 400 {
 		done := true
 		for _, f := range clients {
@@ -164,12 +167,4 @@ func TestFollowInSimulation(t *testing.T) {
 	if a, b := followInSimulation(t, 3), followInSimulation(t, 3); a != b {
 		t.Errorf("seed 3 gave %x and %x", a, b)
 	}
-}
-
-// lines parses the lines of a frame.
-func lines(t *testing.T, payload string) []said {
-	t.Helper()
-	f := new(fakeTransport)
-	f.sent = strings.Split(payload, "\n")
-	return f.said(t)
 }

@@ -39,7 +39,7 @@ func TestAllClientsAreFoundDuringASweep(t *testing.T) {
 		}}
 		sessions = append(sessions, d.seam.StartConnected(c, lineForm{}, hub.Grant{}, nil))
 	}
-	d.clock.advance(2 * time.Second)
+	d.clock.Advance(2 * time.Second)
 	if looks < clients || fewest != clients || most != clients {
 		t.Errorf("during %d pings between %d and %d of %d clients were found", looks, fewest, most, clients)
 	}
@@ -50,7 +50,7 @@ func TestAllClientsAreFoundDuringASweep(t *testing.T) {
 		}
 	}
 	fewest, most = clients, 0
-	d.clock.advance(2 * time.Second)
+	d.clock.Advance(2 * time.Second)
 	if fewest != clients/2 || most != clients/2 {
 		t.Errorf("between %d and %d of %d clients were found", fewest, most, clients/2)
 	}

@@ -1,62 +1,39 @@
-package push
+package push_test
 
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
-
-// So may one for /events.
-func TestTokenOfManyYearsForEvents(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
-	for _, exp := range []int64{9223372036, 9223372037, 253402300799, 1 << 53} {
-		stream := ts.subscribe("channel=news&token=" + sign(t, jwt.SigningMethodHS256, []byte(testSecret),
-			jwt.MapClaims{"sub": "ann", "exp": exp}))
-		ts.clock.advance(100 * time.Second)
-		if stream.isClosed() {
-			t.Errorf("until %d: the stream was closed", exp)
-		}
-	}
-}
 
 // Every door says that a token whose key is not known yet may be tried again.
 func TestDoorsForKeysThatAreNotKnownYet(t *testing.T) {
 	keys, server := tokentest.NewSigners(), tokentest.NewKeyServer(t)
 	server.Set(500)
-	ts := newTestServer(t, Config{TokenKeysURL: server.URL})
+	ts := servertest.New(t, push.Config{TokenKeysURL: server.URL})
 	token := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann"})
 	for _, path := range []string{"/events?channel=a&token=", mercurePath + "?topic=a&authorization="} {
-		if w := ts.do("GET", path+token, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		if w := ts.Do("GET", path+token, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 			t.Errorf("%.20s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	if w := ts.do("POST", mercurePath, "topic=a", "Authorization", "Bearer "+token); w.Code != 503 {
+	if w := ts.Do("POST", mercurePath, "topic=a", "Authorization", "Bearer "+token); w.Code != 503 {
 		t.Errorf("publishing to Mercure: %d %s", w.Code, w.Body)
 	}
-	ts.do("POST", "/connection/uni_http_stream", `{"token":"`+token+`"}`)
-	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, `"disconnect":{"code":3004,`) {
+	ts.Do("POST", "/connection/uni_http_stream", `{"token":"`+token+`"}`)
+	if got := ts.Streams[len(ts.Streams)-1].Take(); !strings.Contains(got, `"disconnect":{"code":3004,`) {
 		t.Errorf("a client that only receives: %s", got)
 	}
 	const again = `"error":{"code":100,"message":"internal server error","temporary":true}`
-	ts.do("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
-	if got := ts.streams[len(ts.streams)-1].take(); !strings.Contains(got, again) {
+	ts.Do("POST", "/connection/http_stream", `{"id":1,"connect":{"token":"`+token+`"}}`)
+	if got := ts.Streams[len(ts.Streams)-1].Take(); !strings.Contains(got, again) {
 		t.Errorf("connect: %s", got)
 	}
 	if n := refusalCount(ts, "token_key"); n != 5 {
 		t.Errorf("%d refusals are counted, want 5", n)
-	}
-}
-
-// The answer to an SSE subscriber names the claim.
-func TestEventsTellTheClaim(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret})
-	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"a\n"}}
-	w := ts.do("GET", "/events?channel=news&token="+sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims), "")
-	if w.Code != 401 || !strings.Contains(w.Body.String(),
-		`"code":3500,"message":"invalid token: the claim channels has \"a`) {
-		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -1,4 +1,4 @@
-package push
+package push_test
 
 import (
 	"maps"
@@ -7,15 +7,19 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 func TestExplainToken(t *testing.T) {
-	clock := newFakeClock()
-	config := Config{TokenSecret: testSecret, TokenIssuer: "me", Clock: clock, Namespaces: []Namespace{
-		{}, {Name: "t", SubscribeToken: true, Publish: PublishToken}, {Name: "u", UserLimited: true},
+	clock := pushtest.NewClock()
+	config := push.Config{TokenSecret: tokentest.Secret, TokenIssuer: "me", Clock: clock, Namespaces: []push.Namespace{
+		{}, {Name: "t", SubscribeToken: true, Publish: push.PublishToken}, {Name: "u", UserLimited: true},
 		{Name: "h", SubscribeHook: true, PublishHook: true}, {Name: "r", ChannelRegex: "^[0-9]+$",
-			Publish: PublishNobody},
-		{Name: "s", Publish: PublishSubscribers},
+			Publish: push.PublishNobody},
+		{Name: "s", Publish: push.PublishSubscribers},
 	}}
 	const yes = "yes: every client may"
 	for _, tt := range []struct {
@@ -26,7 +30,7 @@ func TestExplainToken(t *testing.T) {
 		err      string
 	}{
 		{"a connection", jwt.MapClaims{"sub": "42", "iss": "me", "exp": 1_800_000_060, "channels": []string{"t:mine"},
-			"caps": caps(capOf("wildcard", []string{"sub", "pub"}, "t:x*")), "color": "red",
+			"caps": tokentest.Caps(tokentest.Cap("wildcard", []string{"sub", "pub"}, "t:x*")), "color": "red",
 			"allow": []string{"pub"}},
 			map[string]string{"sub": "the user", "iss": `must be "me"`, "exp": "expires at 2027-01-15T08:01:00Z",
 				"channels": "the server subscribes", "color": "ignored: no claim",
@@ -61,8 +65,8 @@ func TestExplainToken(t *testing.T) {
 			map[string]string{"exp": "it is null", "expire_at": "it is null"}, nil, ""},
 		{"of another type", jwt.MapClaims{"sub": 42}, nil, nil, "not of the types"},
 	} {
-		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), tt.claims)
-		e, err := ExplainToken(t.Context(), config, token, slices.Collect(maps.Keys(tt.channels))...)
+		token := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), tt.claims)
+		e, err := push.ExplainToken(t.Context(), config, token, slices.Collect(maps.Keys(tt.channels))...)
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
 		}
@@ -70,7 +74,7 @@ func TestExplainToken(t *testing.T) {
 	}
 }
 
-func wantExplained(t *testing.T, name string, e TokenExplanation, notes map[string]string,
+func wantExplained(t *testing.T, name string, e push.TokenExplanation, notes map[string]string,
 	channels map[string][2]string) {
 	t.Helper()
 	said := map[string]string{}
@@ -95,24 +99,26 @@ func wantExplained(t *testing.T, name string, e TokenExplanation, notes map[stri
 
 // What a token is said to allow is what the server allows.
 func TestExplanationsHold(t *testing.T) {
-	rules := []Namespace{{}, {Name: "t", SubscribeToken: true, Publish: PublishToken}, {Name: "u", UserLimited: true},
-		{Name: "r", ChannelRegex: "^[0-9]+$", Publish: PublishNobody}, {Name: "s", Publish: PublishSubscribers},
-		{Name: "ut", UserLimited: true, SubscribeToken: true, Publish: PublishSubscribers}}
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: rules})
-	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": caps(
-		capOf("wildcard", []string{"sub", "pub"}, "t:x*"), capOf("", []string{"pub"}, "r:1", "ut:1"))}
-	c := ts.client(given)
+	rules := []push.Namespace{{}, {Name: "t", SubscribeToken: true, Publish: push.PublishToken}, {Name: "u",
+		UserLimited: true},
+		{Name: "r", ChannelRegex: "^[0-9]+$", Publish: push.PublishNobody}, {Name: "s",
+			Publish: push.PublishSubscribers},
+		{Name: "ut", UserLimited: true, SubscribeToken: true, Publish: push.PublishSubscribers}}
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: rules})
+	given := jwt.MapClaims{"sub": "42", "channels": []string{"t:mine"}, "caps": tokentest.Caps(
+		tokentest.Cap("wildcard", []string{"sub", "pub"}, "t:x*"), tokentest.Cap("", []string{"pub"}, "r:1", "ut:1"))}
+	c := ts.Client(given)
 	channels := []string{"news", "t:mine", "t:1", "t:x1", "u:#42", "u:#43", "u:7", "r:1", "r:2", "r:x", "s:1", "ut:1",
 		"ut:#42", "ut:#43", "ut:x"}
-	e, err := ts.ExplainToken(sign(t, jwt.SigningMethodHS256, []byte(testSecret), given), channels)
+	e, err := ts.ExplainToken(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), given), channels)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, note := range e.Channels {
-		c.frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
-		publish := !strings.Contains(strings.Join(c.take(), ""), `"error"`)
-		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
-		answer := strings.Join(c.take(), "")
+		c.Frame([]byte(`{"id":4,"publish":{"channel":"` + note.Channel + `","data":1}}`))
+		publish := !strings.Contains(strings.Join(c.Take(), ""), `"error"`)
+		c.Frame([]byte(`{"id":2,"subscribe":{"channel":"` + note.Channel + `"}}`))
+		answer := strings.Join(c.Take(), "")
 		subscribe := !strings.Contains(answer, `"error"`) || strings.Contains(answer, `"code":105`)
 		// t:mine is subscribed from the start
 		if subscribe != strings.HasPrefix(note.Subscribe, "yes") || publish != strings.HasPrefix(note.Publish,

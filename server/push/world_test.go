@@ -25,6 +25,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/doors/mercure"
 	"github.com/myriad-go/myriad/server/push/doors/redis"
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 	"github.com/myriad-go/myriad/web"
 )
@@ -71,7 +72,7 @@ type world struct {
 	clock  *worldClock
 	bus    *worldBus
 	server *push.Server
-	seam   *seamDoor // of server
+	seam   *servertest.Seam // of server
 	web    *web.Server
 	engine *myriad.Engine
 	addr   *web.Listener
@@ -100,7 +101,7 @@ type world struct {
 // A worldNode is a second node on the same bus.
 type worldNode struct {
 	server *push.Server
-	seam   *seamDoor // of server
+	seam   *servertest.Seam // of server
 	web    *web.Server
 	addr   *web.Listener
 }
@@ -336,7 +337,7 @@ func openWorld(t *testing.T, seed uint64, o worldOptions) *world {
 	w.bus.Tap(w.bus.published)
 	c.Clock, c.Random, c.Logger, c.Bus = w.clock, rand.NewChaCha8([32]byte{2}), log, w.bus
 	c.Engine = w.engine
-	w.seam = new(seamDoor)
+	w.seam = new(servertest.Seam)
 	c.Doors = append(doors.All(doors.Config{Mercure: mercure.Config{Anonymous: true}}), w.seam)
 	w.hooks = worldHooks{w: w, random: rand.New(rand.NewPCG(seed, 3))}
 	if o.hooked() {
@@ -369,7 +370,7 @@ func openWorld(t *testing.T, seed uint64, o worldOptions) *world {
 func (w *world) openOther(c push.Config, log *slog.Logger) *worldNode {
 	w.t.Helper()
 	c.Node, c.Random = "other", rand.NewChaCha8([32]byte{3})
-	n := &worldNode{seam: new(seamDoor)}
+	n := &worldNode{seam: new(servertest.Seam)}
 	c.Doors = append(doors.All(doors.Config{Mercure: mercure.Config{Anonymous: true}}), n.seam)
 	var err error
 	if n.server, err = push.New(c); err != nil {

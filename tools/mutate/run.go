@@ -37,7 +37,7 @@ var (
 // elsewhere are packages that test another one from outside, by its folder.
 var elsewhere = map[string][]string{
 	".":                            {"internal/enginetest"},
-	"server/push/answer":           {"server/push", "server/push/hub"},
+	"server/push/answer":           append([]string{"server/push", "server/push/hub"}, pushTests...),
 	"server/push/api":              {"server/push"},
 	"server/push/console":          {"server/push"},
 	"server/push/doors/centrifuge": {"server/push"},
@@ -47,10 +47,15 @@ var elsewhere = map[string][]string{
 	"web/internal/exchange":        {"web"},
 	"web/internal/http1":           {"web"},
 	"web/internal/http2":           {"web"},
-	"server/push/guard":            {"server/push"},
-	"server/push/hub":              {"server/push"},
-	"server/push/policy":           {"server/push", "server/push/hub"},
+	"server/push/guard":            append([]string{"server/push"}, pushTests...),
+	"server/push":                  pushTests,
+	"server/push/hub":              append([]string{"server/push"}, pushTests...),
+	"server/push/policy":           append([]string{"server/push", "server/push/hub"}, pushTests...),
 }
+
+// pushTests are the API and the doors of the push server, whose tests run it whole.
+var pushTests = []string{"server/push/api", "server/push/doors/centrifuge", "server/push/doors/mercure",
+	"server/push/doors/redis", "server/push/doors/sse"}
 
 // build makes the binaries: that of the package itself, and those of also. Mistakes that do not
 // compile are given up, and all are made again.

@@ -5,135 +5,126 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
-
-	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/server/push/policy"
 	"github.com/myriad-go/myriad/server/push/token"
 )
 
-// This file says who a client is, and what it may do: by its token, or by Hooks.Connect.
+// admission says who a client is, and what it may do: by its token, or by Hooks.Connect.
+type admission struct {
+	*node
+	callbacks *callbacks
+	tokens    *token.Verifier   // nil: clients need no token
+	regexes   policy.RegexCache // of capabilities
+}
 
-// authenticates reports whether clients must show who they are, by a token or to Hooks.Connect.
-func (h *Hub) authenticates() bool { return h.tokens != nil || h.hooks.Connect != nil }
+// ErrNoToken is returned for a client without a token where the server requires one.
+var ErrNoToken = errors.New("push: connect has no token, and the server requires one")
 
-// authenticate returns what the token grants. If clients need not show who they are, it returns the
-// zero grant.
-func (h *Hub) authenticate(token string) (Grant, error) {
+// Tokens returns what checks clients' tokens, or nil: the server has no keys for them.
+func (a *admission) Tokens() *token.Verifier { return a.tokens }
+
+// Authenticates reports whether clients must show who they are, by a token or to Hooks.Connect.
+func (a *admission) Authenticates() bool { return a.tokens != nil || a.callbacks.hooks.Connect != nil }
+
+// Authenticate returns what a token grants. If clients need not show who they are, the grant is
+// zero.
+func (a *admission) Authenticate(token string) (Grant, error) {
 	switch {
-	case !h.authenticates():
+	case !a.Authenticates():
 		return Grant{}, nil
-	case token == "" || h.tokens == nil:
+	case token == "" || a.tokens == nil:
 		return Grant{}, ErrNoToken
 	}
-	c, err := h.tokens.Connection(token)
+	c, err := a.tokens.Connection(token)
 	if err != nil {
 		return Grant{}, err
 	}
 	g := grantOf(c)
-	return g, h.checkGrant(&g)
+	return g, a.checkGrant(&g)
 }
 
 // checkGrant returns an error for channels that no client may be subscribed to.
-func (h *Hub) checkGrant(g *Grant) error {
+func (a *admission) checkGrant(g *Grant) error {
 	for _, name := range g.Channels {
-		if h.rules.Check(name) != nil {
-			return claimError(h.rules.WhyNot(fmt.Sprintf("the claim channels has %q, which", name), name))
+		if a.rules.Check(name) != nil {
+			return claimError(a.rules.WhyNot(fmt.Sprintf("the claim channels has %q, which", name), name))
 		}
 	}
-	if len(g.Channels) > h.limits.Channels {
+	if len(g.Channels) > a.limits.Channels {
 		return claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
-			len(g.Channels), h.limits.Channels))
+			len(g.Channels), a.limits.Channels))
 	}
 	var err error
-	g.caps, err = h.regexes.Capabilities(g.given)
+	g.caps, err = a.regexes.Capabilities(g.given)
 	return err
 }
 
-// A hookRefusal is an Error or a Disconnect of a hook, which was counted as such, or logged.
-type hookRefusal struct{ error }
-
-func (r hookRefusal) Unwrap() error { return r.error }
-
-// IsHookRefusal reports whether a hook has decided err, which was counted then.
-func IsHookRefusal(err error) bool { return errors.As(err, new(hookRefusal)) }
-
-// hookFailed returns the error for the client. It counts what the hook has decided, and logs an
-// error that the client must not see.
-func (h *Hub) hookFailed(hook string, c Caller, remote string, err error) error {
-	switch {
-	case errors.Is(err, errBadDisconnect):
-		h.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", OneLine(err))
-		return hookRefusal{err}
-	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
-		h.refused(RefusedHook, remote, "hook", hook, "client", c.Client, "user", c.User, "error", OneLine(err))
-		return hookRefusal{err}
+// AuthenticateRequest returns what the token of a request grants, or what Hooks.Connect says of a
+// client without one. It asks about the channels that the client wants. f is the form of its
+// session. Hub.AdmitRequest also answers the client that is refused.
+func (a *admission) AuthenticateRequest(r *http.Request, f Form, token string, channels []string) (Grant, error) {
+	g, err := a.Authenticate(token)
+	if !errors.Is(err, ErrNoToken) || a.callbacks.hooks.Connect == nil {
+		return g, err
 	}
-	h.log.Error("push: a hook failed", "hook", hook, "client", c.Client, "error", err)
-	return answer.ErrInternal
+	id := a.random.newClientID()
+	client := a.callbacks.RequestInfo(r).caller(f)
+	client.Client = id.String()
+	g, err = a.connectByHook(client, r.RemoteAddr, ConnectRequest{Token: token, Channels: channels})
+	g.id = id
+	return g, err
 }
 
 // connectByHook asks who the client is.
-func (h *Hub) connectByHook(c Caller, remote string, r ConnectRequest) (Grant, error) {
+func (a *admission) connectByHook(c Caller, remote string, r ConnectRequest) (Grant, error) {
 	ctx := context.Background()
 	if c.values != nil {
 		ctx, c.values = c.values, nil
 	}
-	a, err := h.hooks.Connect(ctx, c, r)
+	said, err := a.callbacks.hooks.Connect(ctx, c, r)
 	if err != nil {
-		return Grant{}, h.hookFailed("connect", c, remote, err)
+		return Grant{}, a.callbacks.hookFailed("connect", c, remote, err)
 	}
-	g := Grant{User: a.User, Ends: endOf(a.ExpireAt), info: strict.Compact(a.Info), Data: a.Data, given: a.Caps,
-		Hooked: true, Channels: sortedNames(a.Channels)}
-	if err = h.checkGrant(&g); err != nil {
-		return Grant{}, h.hookFailed("connect", c, remote, err)
+	g := Grant{User: said.User, Ends: endOf(said.ExpireAt), info: strict.Compact(said.Info), Data: said.Data,
+		given: said.Caps, Hooked: true, Channels: sortedNames(said.Channels)}
+	if err = a.checkGrant(&g); err != nil {
+		return Grant{}, a.callbacks.hookFailed("connect", c, remote, err)
 	}
-	for name, info := range a.Infos {
+	for name, info := range said.Infos {
 		if g.Infos == nil {
 			g.Infos = make(map[string][]byte)
 		}
 		g.Infos[name] = strict.Compact(info)
 	}
-	if json.Valid(a.Meta) {
-		g.meta = a.Meta
+	if json.Valid(said.Meta) {
+		g.meta = said.Meta
 	}
 	return g, nil
 }
 
-// endOf returns when what a hook grants ends; zero: never.
-func endOf(expireAt int64) time.Time {
-	if expireAt == 0 {
-		return time.Time{}
-	}
-	return time.Unix(expireAt, 0)
-}
-
-// isPast reports whether a hook has named a time that has passed. 0 is none.
-func (h *Hub) isPast(expireAt int64) bool {
-	return expireAt != 0 && !endOf(expireAt).After(h.clock.Now())
-}
-
 // addPersonal adds the user's personal channels to those to which the server subscribes it. The
 // error is a claimError.
-func (h *Hub) addPersonal(g *Grant) error {
-	names, err := h.rules.PersonalChannels(g.User)
+func (a *admission) addPersonal(g *Grant) error {
+	names, err := a.rules.PersonalChannels(g.User)
 	if err != nil || len(names) == 0 {
 		return err
 	}
 	for _, name := range names {
-		if h.rules.Check(name) != nil {
-			return claimError(h.rules.WhyNot(fmt.Sprintf("the user's personal channel %q", name), name))
+		if a.rules.Check(name) != nil {
+			return claimError(a.rules.WhyNot(fmt.Sprintf("the user's personal channel %q", name), name))
 		}
 		if !slices.Contains(g.Channels, name) {
 			g.Channels = append(g.Channels, name)
 		}
 	}
-	if len(g.Channels) > h.limits.Channels {
+	if len(g.Channels) > a.limits.Channels {
 		return claimError(fmt.Sprintf("%d channels with the personal ones, at most %d are allowed", len(g.Channels),
-			h.limits.Channels))
+			a.limits.Channels))
 	}
 	slices.Sort(g.Channels)
 	return nil
@@ -152,11 +143,11 @@ type Grant struct {
 	Hooked   bool                // Hooks.Connect has granted it
 	meta     []byte              // JSON for hooks
 	given    []policy.Capability // not checked yet
-	caps     policy.Capabilities // given, after node.checkGrant
+	caps     policy.Capabilities // given, after admission.checkGrant
 	Data     []byte              // for the reply, from Hooks.Connect
 }
 
-// grantOf returns what a token for a connection grants, before node.checkGrant.
+// grantOf returns what a token for a connection grants, before admission.checkGrant.
 func grantOf(c token.Connection) Grant {
 	return Grant{User: c.User, Ends: c.Ends, info: c.Info, Channels: c.Channels, Infos: c.Infos, meta: c.Meta,
 		given: c.Capabilities}
@@ -169,8 +160,20 @@ func (g *Grant) access() policy.Access {
 	return policy.Access{User: g.User, Channels: g.Channels, Caps: g.caps}
 }
 
-// notSeen is why a client may not read the history or presence of a channel.
-var notSeen = policy.Denied("it is not subscribed, and could not subscribe without a token for the channel")
+// OperatorGrant is that of an operator with the console's key instead of a token. Clients do not
+// see the subscriptions, and no counter includes them.
+var OperatorGrant = Grant{watcher: true}
+
+// NeedsToken reports whether a client with g needs a token for the channel that it does not have.
+func (a *admission) NeedsToken(g Grant, channel string) bool {
+	return a.Rules(channel).NeedsToken(channel, g.access())
+}
+
+// ConnectWait returns how long the user of g has to wait; 0: it may connect. The attempt is
+// counted.
+func (a *admission) ConnectWait(g Grant) (wait time.Duration) {
+	return a.rates.Connect(g.User, a.clock.Now())
+}
 
 // These are names of package token for functions in which token is a variable.
 var (

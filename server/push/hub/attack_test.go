@@ -51,7 +51,7 @@ func TestAttackDeepJSON(t *testing.T) {
 	} {
 		c := n.connected()
 		c.frame([]byte(command))
-		c.wantClosed(t, command[:20], answer.DisconnectBadRequest)
+		c.WantClosed(t, command[:20], answer.DisconnectBadRequest)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestAttackFilters(t *testing.T) {
 	}
 	p := protobufClient(n)
 	p.frame(append(binary.AppendUvarint(nil, uint64(len(nested))), nested...))
-	p.wantClosed(t, "a deep filter in Protobuf", answer.DisconnectBadRequest)
+	p.WantClosed(t, "a deep filter in Protobuf", answer.DisconnectBadRequest)
 }
 
 // protobufClient opens a connection in Protobuf and connects it.
@@ -84,7 +84,7 @@ func protobufClient(n *testNode) *fakeTransport {
 	f := new(fakeTransport)
 	f.s = n.Start(f, protobufForm, nil)
 	f.frame([]byte("\x04\x08\x01\x22\x00"))
-	f.take()
+	f.Take()
 	return f
 }
 
@@ -93,17 +93,17 @@ func TestAttackManyCommands(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected()
 	c.frame([]byte(strings.Repeat("{\"id\":2,\"ping\":{}}\n", 10_000)))
-	c.wantClosed(t, "JSON", answer.DisconnectBadRequest)
-	if got := c.take(); len(got) != 1 || strings.Count(got[0], "\n") >= n.limits.Commands {
+	c.WantClosed(t, "JSON", answer.DisconnectBadRequest)
+	if got := c.Take(); len(got) != 1 || strings.Count(got[0], "\n") >= n.limits.Commands {
 		t.Errorf("%d messages", len(got))
 	}
 	p := protobufClient(n)
 	p.frame(bytes.Repeat([]byte("\x04\x08\x02\x5a\x00"), 10_000))
-	p.wantClosed(t, "Protobuf", answer.DisconnectBadRequest)
+	p.WantClosed(t, "Protobuf", answer.DisconnectBadRequest)
 	// pongs, which have no answer, are bounded in the same way: only one is due
 	p = protobufClient(n)
 	p.frame(make([]byte, 10_000))
-	p.wantClosed(t, "pongs", answer.DisconnectBadRequest)
+	p.WantClosed(t, "pongs", answer.DisconnectBadRequest)
 }
 
 // Lengths that lie do not allocate: a Protobuf length is compared with the frame first.
@@ -117,7 +117,7 @@ func TestAttackLengths(t *testing.T) {
 		} {
 			p := protobufClient(n)
 			p.frame([]byte(frame))
-			p.wantClosed(t, "a length that lies", answer.DisconnectBadRequest)
+			p.WantClosed(t, "a length that lies", answer.DisconnectBadRequest)
 			p.hangUp()
 		}
 	})
@@ -134,7 +134,7 @@ func TestAttackSubscribeFlood(t *testing.T) {
 	for i := range 2000 {
 		c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"c%d","delta":"fossil","tf":{"key":"a","cmp":"ex"}}}`,
 			i))
-		if strings.Contains(c.take()[0], `"code":106`) {
+		if strings.Contains(c.Take()[0], `"code":106`) {
 			refused++
 		}
 	}
@@ -147,8 +147,8 @@ func TestAttackSubscribeFlood(t *testing.T) {
 			c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"c%d"}}`, i))
 		}
 	}
-	c.take()
-	if got := n.channels.channels(); got != n.limits.Channels {
+	c.Take()
+	if got := int(n.figures.occupied.Load()); got != n.limits.Channels {
 		t.Errorf("%d channels, want %d", got, n.limits.Channels)
 	}
 }
@@ -156,7 +156,7 @@ func TestAttackSubscribeFlood(t *testing.T) {
 // Presence of more clients than Limits.Present is error 106, also for those that have not
 // subscribed.
 func TestAttackPresenceFlood(t *testing.T) {
-	n := newTestNode(t, withRules(t, policy.Namespace{Presence: true}), func(n *Hub) { n.limits.Present = 10 })
+	n := newTestNode(t, withRules(t, policy.Namespace{Presence: true}), func(c *Config) { c.Limits.Present = 10 })
 	for range 11 {
 		n.connected("news")
 	}
@@ -170,10 +170,10 @@ func TestAttackPresenceFlood(t *testing.T) {
 // Publications that repeat themselves, or are nothing but changes, do not make deltas long: a delta
 // that is longer than the data is not sent.
 func TestAttackDeltaBombs(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1 << 30 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 1 << 30 })
 	c := n.connected()
 	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"fossil"}}`))
-	c.take()
+	c.Take()
 	size := n.limits.Publication - 2
 	texts := []string{strings.Repeat("0", size), strings.Repeat("01", size/2),
 		strings.Repeat("0123456789abcdef", size/16), strings.Repeat("é", size/2), strings.Repeat("0", size-1) + "1"}
@@ -182,7 +182,7 @@ func TestAttackDeltaBombs(t *testing.T) {
 		if _, err := n.publish(context.Background(), "news", bus.Publication{Data: data}); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.take(); len(got) != 1 || len(got[0]) > 2*size {
+		if got := c.Take(); len(got) != 1 || len(got[0]) > 2*size {
 			t.Errorf("publication %d: %d messages", i, len(got))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/myriad-go/myriad/server/push/membus"
 	"github.com/myriad-go/myriad/server/push/policy"
@@ -24,7 +25,7 @@ func (f *sinkTransport) Queued() int         { return 0 }
 const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 
 func benchNode(b *testing.B) *Hub {
-	clock := newFakeClock()
+	clock := pushtest.NewClock()
 	none, err := policy.NewNamespaces(nil, false)
 	if err != nil {
 		b.Fatal(err)
@@ -32,7 +33,7 @@ func benchNode(b *testing.B) *Hub {
 	rules := &policy.Table{LongestName: 255}
 	rules.Set(none)
 	n, err := New(Config{Clock: clock, Random: rand.Reader, Bus: membus.New(membus.Config{Clock: clock}),
-		Rules: rules, Doors: testDoors(), Logger: slog.New(slog.DiscardHandler)})
+		Rules: rules, Forms: FormsOf(testDoors()), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func BenchmarkBroadcast(b *testing.B) {
 	p := bus.Publication{Data: []byte(`"` + strings.Repeat("x", 126) + `"`)}
 	b.ReportAllocs()
 	for b.Loop() {
-		n.publish(context.Background(), "news", p)
+		n.Publish(context.Background(), "news", p, false, false)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/subscribers, "ns/delivery")
 }
@@ -82,7 +83,7 @@ func BenchmarkDeltas(b *testing.B) {
 			for b.Loop() {
 				i++
 				data := fmt.Appendf(nil, `{%s"sequence": %d}`, document, i)
-				if _, err := n.publish(b.Context(), "news", bus.Publication{Data: data}); err != nil {
+				if _, err := n.Publish(b.Context(), "news", bus.Publication{Data: data}, false, false); err != nil {
 					b.Fatal(err)
 				}
 			}

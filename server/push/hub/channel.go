@@ -2,18 +2,19 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"sync"
 
-	"github.com/myriad-go/myriad/server/push/policy"
-
 	"github.com/myriad-go/myriad/internal/outbox"
+	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/policy"
 )
 
 // A channel is the Receiver of one channel's events on this node. Its users are its members and the
 // sessions that are about to join.
 type channel struct {
-	hub   *Hub
+	all   *channels // of which it is one
 	name  string
 	rules *policy.Namespace
 	users int // guarded by the shard's mu
@@ -22,19 +23,13 @@ type channel struct {
 	open    bool
 
 	mu       sync.Mutex // also orders a new member among the publications
-	members  []*member
+	members  memberList
 	joining  reservations                        // of sessions that are about to join
-	sending  bool                                // Receive walks members: see spread
-	holes    int                                 // nil members, only while sending
 	visible  int                                 // members without watchers
 	notified int                                 // members that receive join and leave notices
 	outboxes map[*member]*outbox.Outbox[payload] // of slow members, usually nil: see slow.go
-
-	specials map[*member]*special // usually nil: see special
-	deltas   int                  // members that get deltas
-	base     *bus.Publication     // the last publication, if deltas > 0
-
-	window Window // for sessions that are reading the history: see recover.go
+	specials specialMembers
+	window   Window // for sessions that are reading the history: see recover.go
 }
 
 // A member is one subscription of one session. The session's mu guards evicted, the channel's mu
@@ -43,7 +38,7 @@ type member struct {
 	s     *Session
 	ch    *channel
 	grant *memberGrant // of the subscription's token, usually nil
-	at    int32        // its index in ch.members, or nowhere
+	at    int32        // its index in ch.members.list, or nowhere
 
 	notices bool // receives join and leave notices
 	server  bool // the server has made the subscription
@@ -53,25 +48,34 @@ type member struct {
 
 const nowhere = -1 // it is no longer a member
 
-// A memberGrant is what the token for a subscription allows.
-type memberGrant struct {
-	info    []byte // JSON, or nil
-	publish bool
-	hooked  bool // Hooks.Subscribe has allowed the subscription
-	absent  bool // the member is left out of presence
-	// announced says whether joins and leaves are announced; nil: as the channel's rules say.
-	announced *bool
-	// expires is the end of the token plus the time to renew it, in nanoseconds since 1970; 0:
-	// never. The session's mu guards it.
-	expires int64
-}
-
 func (m *member) info() bus.ClientInfo {
 	info := m.s.info()
 	if m.grant != nil {
 		info.ChanInfo = m.grant.info
 	}
 	return info
+}
+
+// connect subscribes the channel to the bus unless it is subscribed.
+func (ch *channel) connect() error {
+	ch.opening.Lock()
+	defer ch.opening.Unlock()
+	if ch.open {
+		return nil
+	}
+	err := ch.all.bus.subscribe(bus.Topic{Name: ch.name, Keep: ch.rules.Retention()}, ch)
+	ch.open = err == nil
+	return err
+}
+
+// close unsubscribes from the bus. channels.release calls it after the last user has left.
+func (ch *channel) close() {
+	ch.opening.Lock()
+	defer ch.opening.Unlock()
+	if ch.open {
+		ch.all.bus.unsubscribe(ch.name, ch)
+		ch.open = false
+	}
 }
 
 // A Reservation stands for a subscription from the first check until it is made. Between them the
@@ -144,7 +148,7 @@ func (r *Reservation) settle() (ended bool) {
 // Cancel ends the reservation of a subscription that is not made.
 func (r *Reservation) Cancel() {
 	r.settle()
-	r.ch.hub.channels.release(r.ch)
+	r.ch.all.release(r.ch)
 }
 
 // end ends the subscription when it is made.
@@ -154,35 +158,62 @@ func (r *Reservation) end() {
 	r.ended = true
 }
 
-// connect subscribes the channel to the bus unless it is subscribed.
-func (ch *channel) connect() error {
-	ch.opening.Lock()
-	defer ch.opening.Unlock()
-	if ch.open {
-		return nil
+// addMember makes s a member. If the publications have positions, the client gets each publication
+// after its own position once.
+func (ch *channel) addMember(s *Session, w SubscribeCommand, announce func(Welcome)) (*member, error) {
+	if err := ch.connect(); err != nil {
+		return nil, err
 	}
-	n := ch.hub
-	ctx, cancel := n.deadline(context.Background())
-	defer cancel()
-	err := n.bus.Subscribe(ctx, bus.Topic{Name: ch.name, Keep: ch.rules.Retention()}, ch)
-	ch.open = err == nil
-	return err
+	w.Delta = ch.grantsDelta(s, &w)
+	m := &member{s: s, ch: ch, grant: w.grant, server: w.server,
+		notices: ch.rules.JoinLeave && (w.JoinLeave || ch.rules.PushJoinLeave) || w.pushed}
+	if ch.rules.Recovery && !w.unpositioned {
+		return m, ch.addAfterHistory(m, w, announce)
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.enter(m)
+	ch.specials.add(m, &w)
+	announce(Welcome{WasRecovering: w.Recover, Delta: w.Delta})
+	return m, nil
 }
 
-// close unsubscribes from the bus. hub.release calls it after the last user has left.
-func (ch *channel) close() {
-	ch.opening.Lock()
-	defer ch.opening.Unlock()
-	if ch.open {
-		ch.hub.bus.Unsubscribe(ch.name, ch)
-		ch.open = false
+func (ch *channel) enter(m *member) {
+	ch.members.add(m)
+	ch.count(m)
+	if m.notices {
+		ch.notified++
 	}
 }
 
-// add makes m a member. The caller holds ch.mu.
-func (ch *channel) add(m *member) {
-	m.at = int32(len(ch.members))
-	ch.members = append(ch.members, m)
+// addAfterHistory makes m a member that continues where the history ends.
+func (ch *channel) addAfterHistory(m *member, w SubscribeCommand, announce func(Welcome)) error {
+	ch.mu.Lock()
+	ch.window.Open()
+	ch.mu.Unlock()
+	q := bus.Query{}
+	if w.Recover {
+		q = bus.Query{Since: &w.Since, Limit: ch.all.limits.Recovered + 1}
+	}
+	past, err := ch.all.bus.readHistory(context.Background(), ch.name, q)
+
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	rest, missed := ch.window.Close()
+	if err = errors.Join(err, missed); err != nil {
+		return err
+	}
+	from := NewJoinPoint(past, rest)
+	hello := from.welcome(w, ch.all.limits)
+	if w.Complete && w.Recover && !hello.Recovered {
+		return answer.ErrUnrecoverable
+	}
+	ch.enter(m)
+	ch.specials.add(m, &w)
+	hello.Delta = w.Delta
+	hello.Publications = w.Filter.Select(hello.Publications)
+	announce(hello)
+	return nil
 }
 
 func (ch *channel) remove(m *member) {
@@ -196,24 +227,19 @@ func (ch *channel) unlink(m *member) {
 	if m.at == nowhere {
 		return
 	}
-	if ch.sending {
-		ch.members[m.at] = nil
-		ch.holes++
-	} else {
-		last := len(ch.members) - 1
-		moved := ch.members[last]
-		ch.members[m.at] = moved
-		moved.at = m.at
-		ch.members[last] = nil
-		ch.members = shrunk(ch.members[:last])
-	}
-	m.at = nowhere
+	ch.members.remove(m)
 	ch.uncount(m)
 	if m.notices {
 		ch.notified--
 	}
 	delete(ch.outboxes, m)
-	ch.leaveSpecial(m)
+	ch.specials.remove(m)
+}
+
+func (ch *channel) unlinkAll(list []*member) {
+	for _, m := range list {
+		ch.unlink(m)
+	}
 }
 
 // size returns the number of members without watchers.
@@ -223,14 +249,14 @@ func (ch *channel) size() int {
 	return ch.visible
 }
 
-// count and uncount maintain ch.visible and the hub's number of occupied channels. The caller holds
-// ch.mu.
+// count and uncount maintain ch.visible and the node's number of occupied channels. The caller
+// holds ch.mu.
 func (ch *channel) count(m *member) {
 	if m.s.watcher {
 		return
 	}
 	if ch.visible++; ch.visible == 1 {
-		ch.hub.channels.occupied.Add(1)
+		ch.all.figures.occupied.Add(1)
 	}
 }
 
@@ -239,7 +265,7 @@ func (ch *channel) uncount(m *member) {
 		return
 	}
 	if ch.visible--; ch.visible == 0 {
-		ch.hub.channels.occupied.Add(-1)
+		ch.all.figures.occupied.Add(-1)
 	}
 }
 
@@ -286,15 +312,14 @@ func (ch *channel) together(list []bus.Publication) int {
 // has no room, which it has removed. The caller holds ch.mu, which spread releases between two
 // slices of the members. Those who join meanwhile get nothing of list.
 func (ch *channel) spread(list []bus.Publication) (slow []*member) {
-	ch.sending = true
-	end := len(ch.members)
+	ch.members.sending = true
+	end := len(ch.members.list)
 	for rest := list; len(rest) > 0; {
 		n := ch.together(rest)
 		slow = ch.spreadTogether(rest[:n], end, slow)
 		rest = rest[n:]
 	}
-	ch.sending = false
-	ch.closeHoles()
+	ch.members.endWalk()
 	return slow
 }
 
@@ -303,7 +328,7 @@ const memberSlice = 256
 
 // spreadTogether sends list as one message to the first members, up to end.
 func (ch *channel) spreadTogether(list []bus.Publication, end int, slow []*member) []*member {
-	e := encoder{hub: ch.hub, name: ch.name, list: list}
+	e := encoder{forms: ch.all.forms, name: ch.name, list: list}
 	defer e.release()
 	sent, from := int64(0), len(slow)
 	for begin := 0; begin < end; begin += memberSlice {
@@ -312,12 +337,12 @@ func (ch *channel) spreadTogether(list []bus.Publication, end int, slow []*membe
 			ch.mu.Lock()
 		}
 		var n int64
-		n, slow = ch.offerAll(ch.members[begin:min(end, begin+memberSlice)], &e, slow)
+		n, slow = ch.offerAll(ch.members.list[begin:min(end, begin+memberSlice)], &e, slow)
 		sent += n
 	}
 	ch.unlinkAll(slow[from:])
-	ch.keepBase(list)
-	ch.hub.count.messages.Add(uint64(sent) * uint64(len(list)))
+	ch.specials.keepBase(list)
+	ch.all.figures.messages.Add(uint64(sent) * uint64(len(list)))
 	return slow
 }
 
@@ -331,7 +356,7 @@ func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent
 		var message *Message
 		if !m.special {
 			message = e.message(m.s.formID)
-		} else if message = e.specialMessage(ch, m); message == nil {
+		} else if message = ch.specials.list[m].message(e, m.s.formID, ch.specials.base); message == nil {
 			continue
 		}
 		if drops {
@@ -348,28 +373,6 @@ func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent
 	return sent, slow
 }
 
-func (ch *channel) unlinkAll(list []*member) {
-	for _, m := range list {
-		ch.unlink(m)
-	}
-}
-
-// closeHoles moves members to where others have left during spread.
-func (ch *channel) closeHoles() {
-	if ch.holes == 0 {
-		return
-	}
-	kept := ch.members[:0]
-	for _, m := range ch.members {
-		if m != nil {
-			m.at = int32(len(kept))
-			kept = append(kept, m)
-		}
-	}
-	clear(ch.members[len(kept):])
-	ch.members, ch.holes = shrunk(kept), 0
-}
-
 // Notice sends the notice to the members that asked for notices.
 func (ch *channel) Notice(_ string, n bus.Notice) {
 	ch.mu.Lock()
@@ -377,43 +380,14 @@ func (ch *channel) Notice(_ string, n bus.Notice) {
 	if ch.notified == 0 {
 		return
 	}
-	e := noticeEncoder{hub: ch.hub, name: ch.name, notice: n}
+	e := noticeEncoder{forms: ch.all.forms, name: ch.name, notice: n}
 	defer e.release()
-	for _, m := range ch.members {
-		e.tell(m)
-	}
-}
-
-// A noticeEncoder encodes the notice for each form on first use.
-type noticeEncoder struct {
-	hub    *Hub
-	name   string
-	notice bus.Notice
-	made   [maxForms]*Message
-}
-
-// tell sends m the notice if it asked for notices.
-func (e *noticeEncoder) tell(m *member) {
-	if m == nil || !m.notices {
-		return
-	}
-	made := e.made[m.s.formID]
-	if made == nil {
-		f := m.s.form()
-		payload := f.Notice(e.name, e.notice)
-		if payload == nil {
-			return
+	for _, m := range ch.members.list {
+		if m == nil || !m.notices {
+			continue
 		}
-		made = &Message{payload, f.Share(payload)}
-		e.made[m.s.formID] = made
-	}
-	m.s.Tell(e.name, made)
-}
-
-func (e *noticeEncoder) release() {
-	for _, m := range e.made {
-		if m != nil {
-			m.Release()
+		if message := e.message(m.s.formID); message != nil {
+			m.s.Tell(ch.name, message)
 		}
 	}
 }
@@ -422,7 +396,7 @@ func (e *noticeEncoder) release() {
 func (ch *channel) Present(_ string, to []bus.ClientInfo) []bus.ClientInfo {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	for _, m := range ch.members {
+	for _, m := range ch.members.list {
 		if m != nil && !m.absent() {
 			to = append(to, m.info())
 		}
@@ -430,61 +404,144 @@ func (ch *channel) Present(_ string, to []bus.ClientInfo) []bus.ClientInfo {
 	return to
 }
 
-// A special is what a channel knows of such a member. The channel's mu guards it.
-type special struct {
-	filter *policy.TagFilter // nil: all publications
-	delta  bool              // publications are deltas to the one before, where that is shorter
-	synced bool              // the member has the channel's last publication, which deltas build on
+// Lost makes the members recover, because they may have missed publications, or because offsets
+// begin again. The bus calls it.
+func (ch *channel) Lost(string) {
+	if !ch.rules.Recovery {
+		return
+	}
+	ch.mu.Lock()
+	ch.window.Lose()
+	told, others := ch.evictMembers()
+	ch.mu.Unlock()
+	for _, m := range others {
+		m.s.Disconnect(answer.DisconnectInsufficientState)
+	}
+	ch.releaseLater(told)
 }
 
-// A DeltaForm is a form whose clients can apply deltas.
-type DeltaForm interface {
-	Form
-	// Deltas encodes list as one message. Each publication may be a delta to the one before it, the
-	// first one to base; nil: it is sent whole.
-	Deltas(channel string, list []bus.Publication, base *bus.Publication) []byte
+// evictMembers removes all members from the channel, because they have missed publications. It
+// tells clients to subscribe again, and returns their number. It returns as others the members that
+// cannot do that: the caller disconnects them, and they reconnect with their position. The caller
+// holds ch.mu.
+func (ch *channel) evictMembers() (told int, others []*member) {
+	gone := ch.members.list
+	ch.members.list, ch.notified, ch.outboxes = nil, 0, nil
+	ch.specials = specialMembers{}
+	for _, m := range gone {
+		m.at = nowhere
+		ch.uncount(m)
+		push := m.s.form().Unsubscribed(ch.name, answer.UnsubscribedInsufficient)
+		if push == nil || m.server {
+			others = append(others, m)
+		} else if m.s.evict(m) {
+			m.s.Tell(ch.name, &Message{Payload: push})
+			told++
+		}
+	}
+	ch.all.log.Warn("push: the bus lost publications; subscribers have to recover", "channel",
+		ch.name, "subscribers", len(gone))
+	return told, others
 }
 
-// specialMessages are an encoder's messages for members that get deltas.
-type specialMessages struct {
-	deltas [maxForms]*Message // for those that have the channel's last publication
-	wholes [maxForms]*Message // for the others: the first publication is whole
+// releaseLater removes users from within Lost. It closes the channel on another goroutine, because
+// a receiver must not call the bus.
+func (ch *channel) releaseLater(users int) {
+	for range users {
+		if ch.all.forget(ch) {
+			ch.all.clock.AfterFunc(0, ch.close)
+		}
+	}
 }
 
-// enterSpecial makes m special if w asks for it. The caller holds ch.mu, and m is a member.
-func (ch *channel) enterSpecial(m *member, w *SubscribeCommand) {
+// A memberList is the members of a channel. The channel's mu guards it, but is released now and
+// then while a publication is sent to the members. A member that leaves meanwhile becomes a hole. A
+// member that joins stands behind the end of the walk, and does not get the publication.
+type memberList struct {
+	list    []*member
+	sending bool // a publication walks the list: see channel.spread
+	holes   int  // nil members, only while sending
+}
+
+func (l *memberList) add(m *member) {
+	m.at = int32(len(l.list))
+	l.list = append(l.list, m)
+}
+
+// remove removes m, which is in the list.
+func (l *memberList) remove(m *member) {
+	if l.sending {
+		l.list[m.at] = nil
+		l.holes++
+	} else {
+		last := len(l.list) - 1
+		moved := l.list[last]
+		l.list[m.at] = moved
+		moved.at = m.at
+		l.list[last] = nil
+		l.list = shrunk(l.list[:last])
+	}
+	m.at = nowhere
+}
+
+// endWalk moves members to where others have left during the walk.
+func (l *memberList) endWalk() {
+	l.sending = false
+	if l.holes == 0 {
+		return
+	}
+	kept := l.list[:0]
+	for _, m := range l.list {
+		if m != nil {
+			m.at = int32(len(kept))
+			kept = append(kept, m)
+		}
+	}
+	clear(l.list[len(kept):])
+	l.list, l.holes = shrunk(kept), 0
+}
+
+// specialMembers are the members that do not get every publication as it is: they have a filter, or
+// get deltas. The channel's mu guards them.
+type specialMembers struct {
+	list   map[*member]*special // usually nil
+	deltas int                  // members that get deltas
+	base   *bus.Publication     // the last publication, if deltas > 0
+}
+
+// add makes m special if w asks for it. m is a member.
+func (l *specialMembers) add(m *member, w *SubscribeCommand) {
 	if w.Filter == nil && !w.Delta {
 		return
 	}
-	if ch.specials == nil {
-		ch.specials = make(map[*member]*special)
+	if l.list == nil {
+		l.list = make(map[*member]*special)
 	}
-	ch.specials[m] = &special{filter: w.Filter, delta: w.Delta}
+	l.list[m] = &special{filter: w.Filter, delta: w.Delta}
 	m.special = true
 	if w.Delta {
-		ch.deltas++
+		l.deltas++
 	}
 }
 
-// leaveSpecial forgets m. The caller holds ch.mu.
-func (ch *channel) leaveSpecial(m *member) {
+func (l *specialMembers) remove(m *member) {
 	if !m.special {
 		return
 	}
-	if ch.specials[m].delta {
-		ch.deltas--
+	if l.list[m].delta {
+		l.deltas--
 	}
-	if ch.deltas == 0 {
-		ch.base = nil
+	if l.deltas == 0 {
+		l.base = nil
 	}
-	delete(ch.specials, m)
+	delete(l.list, m)
 }
 
-// keepBase keeps the last publication, if a member gets deltas to it. The caller holds ch.mu.
-func (ch *channel) keepBase(list []bus.Publication) {
-	if ch.deltas > 0 {
+// keepBase keeps the last publication, if a member gets deltas to it.
+func (l *specialMembers) keepBase(list []bus.Publication) {
+	if l.deltas > 0 {
 		last := list[len(list)-1]
-		ch.base = &last
+		l.base = &last
 	}
 }
 
@@ -493,37 +550,4 @@ func (ch *channel) keepBase(list []bus.Publication) {
 func (ch *channel) grantsDelta(s *Session, w *SubscribeCommand) bool {
 	_, can := s.form().Form.(DeltaForm)
 	return w.Delta && can && w.Filter == nil && ch.rules.Slow == policy.SlowDisconnect
-}
-
-// specialMessage returns the message for a special member. nil: nothing is for it. The caller holds
-// ch.mu.
-func (e *encoder) specialMessage(ch *channel, m *member) *Message {
-	sp := ch.specials[m]
-	switch {
-	case sp == nil: // it has left
-		return nil
-	case sp.delta:
-		if e.special == nil {
-			e.special = new(specialMessages)
-		}
-		made, base := &e.special.deltas[m.s.formID], ch.base
-		if !sp.synced || base == nil {
-			made, base = &e.special.wholes[m.s.formID], nil
-		}
-		sp.synced = true
-		if *made == nil {
-			f := m.s.form()
-			payload := f.Form.(DeltaForm).Deltas(e.name, e.list, base)
-			*made = &Message{payload, f.Share(payload)}
-		}
-		return *made
-	}
-	list := sp.filter.Select(e.list)
-	switch len(list) {
-	case 0:
-		return nil
-	case len(e.list):
-		return e.message(m.s.formID)
-	}
-	return &Message{Payload: m.s.form().Publications(e.name, list)}
 }

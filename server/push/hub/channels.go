@@ -2,12 +2,10 @@ package hub
 
 import (
 	"cmp"
-	"context"
 	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 )
@@ -19,21 +17,23 @@ import (
 // the bus. A shard's lock is held for look-ups only: a caller that waits for the bus to subscribe
 // to a channel blocks only callers for the same channel.
 type channels struct {
-	hub      *Hub
-	seed     maphash.Seed
-	occupied atomic.Int64 // channels with members other than watchers
-	shards   [hubShards]shard
+	*node
+	bus     *busClient
+	figures *figures
+	forms   formTable
+	seed    maphash.Seed
+	shards  [channelShards]shard
 }
 
-const hubShards = 64
+const channelShards = 64
 
 type shard struct {
 	mu       sync.Mutex
 	channels map[string]*channel
 }
 
-func newChannels(h *Hub) *channels {
-	c := &channels{hub: h, seed: maphash.MakeSeed()}
+func newChannels(n *node, b *busClient, f *figures, forms formTable) *channels {
+	c := &channels{node: n, bus: b, figures: f, forms: forms, seed: maphash.MakeSeed()}
 	for i := range c.shards {
 		c.shards[i].channels = make(map[string]*channel)
 	}
@@ -41,7 +41,7 @@ func newChannels(h *Hub) *channels {
 }
 
 func (c *channels) shard(name string) *shard {
-	return &c.shards[maphash.String(c.seed, name)%hubShards]
+	return &c.shards[maphash.String(c.seed, name)%channelShards]
 }
 
 // join makes a session a member of the channel that it has reserved. It calls announce after the
@@ -73,7 +73,7 @@ func (c *channels) acquire(name string) *channel {
 	defer sh.mu.Unlock()
 	ch := sh.channels[name]
 	if ch == nil {
-		ch = &channel{hub: c.hub, name: name, rules: c.hub.rules.Of(name)}
+		ch = &channel{all: c, name: name, rules: c.rules.Of(name)}
 		sh.channels[name] = ch
 	}
 	ch.users++
@@ -105,12 +105,16 @@ func (c *channels) release(ch *channel) {
 // called from within Receive.
 func (c *channels) leave(m *member) {
 	m.ch.remove(m)
-	c.hub.announce(m, false)
+	c.announce(m, false)
 	c.release(m.ch)
 }
 
-// channels returns the number of channels with members other than watchers.
-func (c *channels) channels() int { return int(c.occupied.Load()) }
+// announce tells the bus that m has joined or left, if that is to be announced.
+func (c *channels) announce(m *member, joined bool) {
+	if m.announced() && !m.s.watcher {
+		c.bus.announce(m.ch.name, bus.Notice{ClientInfo: m.info(), Joined: joined})
+	}
+}
 
 // subscriptions returns the number of members of all channels, other than watchers.
 func (c *channels) subscriptions() (sum int) {
@@ -181,17 +185,4 @@ func (l *ChannelList) Trim(most int) {
 		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
 	})
 	l.Channels = l.Channels[:min(len(l.Channels), most)]
-}
-
-// announce sends a notice that m has joined or left, if that is to be announced. It does not retry.
-func (h *Hub) announce(m *member, joined bool) {
-	if !m.announced() || m.s.watcher {
-		return
-	}
-	ctx, cancel := h.deadline(context.Background())
-	defer cancel()
-	err := h.bus.Announce(ctx, m.ch.name, bus.Notice{ClientInfo: m.info(), Joined: joined})
-	if err != nil && !h.isDraining() {
-		h.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
-	}
 }

@@ -34,7 +34,7 @@ func TestMembersSeeEverythingInOrder(t *testing.T) {
 				}
 				c.frame([]byte(`{"id":5,"unsubscribe":{"channel":"news"}}`))
 			}
-			wantRuns(t, c.take())
+			wantRuns(t, c.Take())
 		})
 	}
 	for i := range publications {
@@ -44,7 +44,7 @@ func TestMembersSeeEverythingInOrder(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	got := steady.take()
+	got := steady.Take()
 	if len(got) != publications {
 		t.Fatalf("received %d of %d", len(got), publications)
 	}
@@ -80,13 +80,13 @@ func wantRuns(t *testing.T, messages []string) {
 // Connections that end during a broadcast leave no session and no channel; newTestNode checks that
 // at the end.
 func TestSessionsEndDuringBroadcasts(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 2000 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 2000 })
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
 			for j := range 40 {
 				c := n.dial()
-				c.stuck = j%3 == 0
+				c.Stuck = j%3 == 0
 				c.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2," +
 					"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":2," +
 					"\"subscribe\":{\"channel\":\"c" + strconv.Itoa(i) + "\"}}"))
@@ -100,11 +100,11 @@ func TestSessionsEndDuringBroadcasts(t *testing.T) {
 		})
 	}
 	for range 20 {
-		n.clock.advance(time.Second)
+		n.clock.Advance(time.Second)
 		n.publish(context.Background(), "news", bus.Publication{Data: []byte("1")})
 	}
 	wg.Wait()
-	for n.count.connections.Load() > 0 {
+	for n.figures.connections.Load() > 0 {
 		for _, s := range n.wheel.all() {
 			s.t.(*fakeTransport).hangUp()
 		}

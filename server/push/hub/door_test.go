@@ -15,7 +15,7 @@ func TestFormsHaveIDs(t *testing.T) {
 	n := newTestNode(t)
 	for _, d := range testDoors() {
 		for _, f := range d.Forms() {
-			if got := n.forms[n.idOf(f)].Form; got != f {
+			if got := n.forms[n.forms.idOf(f)].Form; got != f {
 				t.Errorf("the id of %#v leads to %#v", f, got)
 			}
 		}
@@ -77,7 +77,7 @@ func TestJoinAndLeaveDuringPublication(t *testing.T) {
 		}
 	}
 	ch := n.channels.acquire("news")
-	for i, m := range ch.members {
+	for i, m := range ch.members.list {
 		if int(m.at) != i {
 			t.Errorf("member %d stands at %d", m.at, i)
 		}
@@ -110,20 +110,19 @@ func TestHoles(t *testing.T) {
 	}
 	ch := list[0].ch
 	ch.mu.Lock()
-	ch.sending = true
+	ch.members.sending = true
 	ch.unlink(list[1])
 	ch.unlink(list[4])
 	late := &member{s: list[0].s, ch: ch}
 	ch.enter(late)
-	if len(ch.members) != 6 || ch.members[1] != nil || ch.members[4] != nil {
-		t.Errorf("members %v", ch.members)
+	if len(ch.members.list) != 6 || ch.members.list[1] != nil || ch.members.list[4] != nil {
+		t.Errorf("members %v", ch.members.list)
 	}
-	ch.sending = false
-	ch.closeHoles()
-	if len(ch.members) != 4 || ch.holes != 0 {
-		t.Errorf("%d members and %d holes are left", len(ch.members), ch.holes)
+	ch.members.endWalk()
+	if len(ch.members.list) != 4 || ch.members.holes != 0 {
+		t.Errorf("%d members and %d holes are left", len(ch.members.list), ch.members.holes)
 	}
-	for i, m := range ch.members {
+	for i, m := range ch.members.list {
 		if m == nil || int(m.at) != i {
 			t.Errorf("member %d is %+v", i, m)
 		}

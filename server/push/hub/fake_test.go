@@ -1,138 +1,53 @@
 package hub
 
 import (
-	"bytes"
-	"io"
+	"context"
+	"errors"
 	"log/slog"
-	"math/rand/v2"
-	"net"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/myriad-go/myriad/server/push/answer"
-
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/policy"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
-
-// fakeClock moves only in advance, which runs the timers that it passes.
-type fakeClock struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers []*fakeTimer
-}
-
-type fakeTimer struct {
-	at time.Time
-	f  func()
-}
-
-func newFakeClock() *fakeClock { return &fakeClock{now: time.Unix(1_800_000_000, 0)} }
-
-func (c *fakeClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *fakeClock) AfterFunc(d time.Duration, f func()) func() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	timer := &fakeTimer{c.now.Add(d), f}
-	c.timers = append(c.timers, timer)
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		i := slices.Index(c.timers, timer)
-		if i >= 0 {
-			c.timers = slices.Delete(c.timers, i, i+1)
-		}
-		return i >= 0
-	}
-}
-
-// advance moves the clock by d, and runs each timer at its time.
-func (c *fakeClock) advance(d time.Duration) {
-	end := c.Now().Add(d)
-	for {
-		c.mu.Lock()
-		next := -1
-		for i, timer := range c.timers {
-			if !timer.at.After(end) && (next < 0 || timer.at.Before(c.timers[next].at)) {
-				next = i
-			}
-		}
-		if next < 0 {
-			c.now = end
-			c.mu.Unlock()
-			return
-		}
-		timer := c.timers[next]
-		c.timers = slices.Delete(c.timers, next, next+1)
-		c.now = timer.at
-		c.mu.Unlock()
-		timer.f()
-	}
-}
-
-// seeded returns a source of reproducible randomness.
-func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
 // A testNode is a node with fake time and a recorded log.
 type testNode struct {
 	*Hub
 	t     *testing.T
-	clock *fakeClock
-	log   *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	clock *pushtest.Clock
+	log   *pushtest.Log
 }
 
 // newTestNode returns an open node. change, if any, adjusts its settings.
-func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
+func newTestNode(t *testing.T, change ...func(*Config)) *testNode {
 	t.Helper()
 	buf.CheckLeaks(t)
-	clock, log := newFakeClock(), new(syncBuffer)
-	n := &Hub{
-		ownsBus: true,
-		rules:   mustRules(t),
-		bus:     membus.New(membus.Config{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
-		random: random{&lockedReader{r: seeded()}}, version: "test",
-		limits: Limits{}.WithDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
+	clock, log := pushtest.NewClock(), new(pushtest.Log)
+	c := Config{
+		Rules: mustRules(t), Bus: membus.New(membus.Config{Clock: clock, Random: pushtest.Seeded()}), OwnsBus: true,
+		Forms: FormsOf(testDoors()), Clock: clock, Random: pushtest.Random(),
+		Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "test",
 	}
 	for _, f := range change {
-		f(n)
+		f(&c)
 	}
-	n.open(testDoors())
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	n.StartClock(nil)
 	t.Cleanup(func() {
 		for _, s := range n.wheel.all() {
 			s.t.(*fakeTransport).hangUp()
 		}
-		if err := n.close(); err != nil {
+		if err := errors.Join(n.pool.Close(context.Background()), n.close()); err != nil {
 			t.Errorf("close: %v", err)
 		}
-		if left := n.count.connections.Load(); left != 0 {
+		if left := n.figures.connections.Load(); left != 0 {
 			t.Errorf("%d connections left", left)
 		}
 		if left := n.channels.held(); left != 0 {
@@ -140,6 +55,11 @@ func newTestNode(t *testing.T, change ...func(*Hub)) *testNode {
 		}
 	})
 	return &testNode{n, t, clock, log}
+}
+
+// publish publishes p as the Go API does.
+func (n *testNode) publish(ctx context.Context, channel string, p bus.Publication) (bus.Position, error) {
+	return n.Publish(ctx, channel, p, false, false)
 }
 
 // held returns the number of channels, including those with only watchers.
@@ -164,73 +84,26 @@ func mustRules(t *testing.T, list ...policy.Namespace) *policy.Table {
 	return table
 }
 
-// A fakeTransport records what the peer receives. While stuck is set, the peer does not read.
+// A fakeTransport is the transport of a client of which a test is the peer.
 type fakeTransport struct {
-	mu     sync.Mutex
-	s      *Session
-	sent   []string
-	stuck  bool     // the peer does not read
-	unread []string // sent while stuck
-	bytes  int      // queued while stuck
-	max    int      // the maximum of bytes
-	full   bool
-	closed *answer.Disconnect
-	hung   bool
+	pushtest.Peer
+	s *Session
 }
 
 func (f *fakeTransport) Send(m *Message) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.hung:
-		return net.ErrClosed
-	case f.full:
+	err := f.Receive(m.Payload)
+	if err == pushtest.ErrFull {
 		return ErrQueueFull
-	case f.stuck:
-		f.bytes += len(m.Payload)
-		f.max = max(f.max, f.bytes)
-		f.unread = append(f.unread, string(m.Payload))
-		return nil
 	}
-	f.sent = append(f.sent, string(m.Payload))
-	return nil
-}
-
-// readOn has a stuck peer read what has been queued for it.
-func (f *fakeTransport) readOn() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.sent = append(f.sent, f.unread...)
-	f.stuck, f.bytes, f.unread = false, 0, nil
+	return err
 }
 
 // frame is a message from the peer.
 func (f *fakeTransport) frame(p []byte) { runMessage(f.s, p) }
 
-func (f *fakeTransport) Queued() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.bytes
-}
-
-func (f *fakeTransport) Remote() string { return "192.0.2.1:1234" }
-
-func (f *fakeTransport) Close(d answer.Disconnect) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed == nil {
-		f.closed = &d
-	}
-}
-
 // hangUp ends the connection from the peer's side.
 func (f *fakeTransport) hangUp() {
-	f.mu.Lock()
-	hung := f.hung
-	f.hung = true
-	f.bytes = 0
-	f.mu.Unlock()
-	if !hung {
+	if f.HangUp() {
 		f.s.Ended()
 	}
 }
@@ -250,76 +123,8 @@ func (n *testNode) connected(channels ...string) *fakeTransport {
 	for _, name := range channels {
 		f.frame([]byte(`{"id":2,"subscribe":{"channel":"` + name + `"}}`))
 	}
-	if got := f.take(); len(got) != 1+len(channels) {
+	if got := f.Take(); len(got) != 1+len(channels) {
 		n.t.Fatalf("connecting was answered with %q", got)
 	}
 	return f
-}
-
-// take returns the messages that the peer has received since the last call.
-func (f *fakeTransport) take() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	sent := f.sent
-	f.sent = nil
-	return sent
-}
-
-// want checks that the peer has received exactly these messages.
-func (f *fakeTransport) want(t *testing.T, what string, messages ...string) {
-	t.Helper()
-	got := f.take()
-	if !slices.Equal(got, messages) {
-		t.Errorf("%s: received\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(messages, "\n  "))
-	}
-}
-
-func (f *fakeTransport) isClosed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closed != nil
-}
-
-// wantClosed checks that the server has closed the connection with d.
-func (f *fakeTransport) wantClosed(t *testing.T, what string, d answer.Disconnect) {
-	t.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed == nil:
-		t.Errorf("%s: still open, want %v", what, d)
-	case *f.closed != d:
-		t.Errorf("%s: closed with %v, want %v", what, *f.closed, d)
-	}
-}
-
-func (f *fakeTransport) wantOpen(t *testing.T, what string) {
-	t.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed != nil {
-		t.Errorf("%s: closed with %v", what, *f.closed)
-	}
-}
-
-// A lockedReader is a reader that several goroutines use.
-type lockedReader struct {
-	mu sync.Mutex
-	r  io.Reader
-}
-
-func (l *lockedReader) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return io.ReadFull(l.r, p)
-}
-
-func waitFor(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Errorf("timed out waiting for %s", what)
 }

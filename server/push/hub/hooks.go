@@ -5,11 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/policy"
-
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -100,6 +98,12 @@ type SubscribeAnswer struct {
 	Publish  bool   // the client may publish under the rule PublishToken
 }
 
+// A SubRefreshAnswer says whether a subscription goes on.
+type SubRefreshAnswer struct {
+	Expired  bool  // the subscription ends, as without the hook
+	ExpireAt int64 // seconds since 1970; 0: never; a time that has passed is as Expired
+}
+
 // A PublishRequest is a client's publish command.
 type PublishRequest struct {
 	Channel string
@@ -151,53 +155,4 @@ func (h *Hooks) selected(header http.Header) http.Header {
 		}
 	}
 	return kept
-}
-
-// callers are what hooks know of sessions besides their identity. Without hooks it is empty.
-type callers struct {
-	mu   sync.Mutex
-	list map[*Session]Caller
-}
-
-func (c *callers) add(s *Session, known Caller) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.list == nil {
-		c.list = make(map[*Session]Caller)
-	}
-	c.list[s] = known
-}
-
-func (c *callers) setMeta(s *Session, meta []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known, ok := c.list[s]; ok {
-		known.Meta = meta
-		c.list[s] = known
-	}
-}
-
-// dropValues frees what only Connect gets.
-func (c *callers) dropValues(s *Session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known, ok := c.list[s]; ok {
-		known.values = nil
-		c.list[s] = known
-	}
-}
-
-func (c *callers) get(s *Session) Caller {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.list[s]
-}
-
-func (c *callers) drop(s *Session) {
-	if !s.hub.remember {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.list, s)
 }

@@ -15,12 +15,12 @@ import (
 )
 
 // withHooks returns a node's setting of hooks.
-func withHooks(t *testing.T, h Hooks, rules ...policy.Namespace) func(*Hub) {
+func withHooks(t *testing.T, h Hooks, rules ...policy.Namespace) func(*Config) {
 	t.Helper()
 	if err := h.Check(rules); err != nil {
 		t.Fatal(err)
 	}
-	return func(n *Hub) { n.hooks, n.remember, n.rules = h.guarded(), true, mustRules(t, rules...) }
+	return func(c *Config) { c.Hooks, c.Rules = h, mustRules(t, rules...) }
 }
 
 func TestConnectHook(t *testing.T) {
@@ -41,7 +41,7 @@ func TestConnectHook(t *testing.T) {
 		return c
 	}
 	c := dial()
-	if got := c.take(); len(got) != 1 || !strings.Contains(got[0], `"data":{"hello":"ann"}`) ||
+	if got := c.Take(); len(got) != 1 || !strings.Contains(got[0], `"data":{"hello":"ann"}`) ||
 		!strings.Contains(got[0], `"subs":{"own":{}}`) || strings.Contains(got[0], "expires") {
 		t.Errorf("connect was answered with %q", got)
 	}
@@ -54,19 +54,19 @@ func TestConnectHook(t *testing.T) {
 		t.Errorf("then the caller is %+v", again)
 	}
 	c.frame([]byte(`{"id":2,"presence":{"channel":"own"}}`))
-	c.want(t, "presence", `{"id":2,"presence":{"presence":{"`+c.s.ID()+`":{"user":"ann","client":"`+
+	c.Want(t, "presence", `{"id":2,"presence":{"presence":{"`+c.s.ID()+`":{"user":"ann","client":"`+
 		c.s.ID()+`","conn_info":{"a":1},"chan_info":2}}}}`)
 	failure = answer.Error{Code: 1000, Message: "no"}
-	dial().want(t, "an error", `{"id":1,"error":{"code":1000,"message":"no"}}`)
+	dial().Want(t, "an error", `{"id":1,"error":{"code":1000,"message":"no"}}`)
 	failure = answer.Disconnect{Code: 4501, Reason: "banned"}
-	dial().wantClosed(t, "a disconnect", answer.Disconnect{Code: 4501, Reason: "banned"})
+	dial().WantClosed(t, "a disconnect", answer.Disconnect{Code: 4501, Reason: "banned"})
 	failure = errors.New("the backend is down: secret")
-	dial().want(t, "a failure", `{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}`)
+	dial().Want(t, "a failure", `{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}`)
 	if !strings.Contains(n.log.String(), "backend is down") {
 		t.Error("the log does not have the failure")
 	}
 	failure, says = nil, ConnectAnswer{Channels: []string{"bad\n"}}
-	dial().want(t, "a bad channel",
+	dial().Want(t, "a bad channel",
 		`{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}`)
 	for _, s := range n.wheel.all() {
 		s.t.(*fakeTransport).hangUp()
@@ -82,7 +82,7 @@ func TestRefreshHook(t *testing.T) {
 	var failure error
 	calls := 0
 	var n *testNode
-	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n = newTestNode(t, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
 			return ConnectAnswer{User: "ann", ExpireAt: n.clock.Now().Unix() + 60}, nil
 		},
@@ -95,43 +95,43 @@ func TestRefreshHook(t *testing.T) {
 	}))
 	c := n.connected()
 	says.ExpireAt = n.clock.Now().Unix() + 300
-	n.clock.advance(62 * time.Second)
-	if c.wantOpen(t, "after a refresh"); calls != 1 {
+	n.clock.Advance(62 * time.Second)
+	if c.WantOpen(t, "after a refresh"); calls != 1 {
 		t.Errorf("%d calls", calls)
 	}
 	failure = errors.New("down")
-	n.clock.advance(300 * time.Second)
-	c.wantOpen(t, "while the hook fails")
+	n.clock.Advance(300 * time.Second)
+	c.WantOpen(t, "while the hook fails")
 	failure, says = nil, RefreshAnswer{}
-	n.clock.advance(time.Minute)
-	if c.wantOpen(t, "without an end"); calls < 3 {
+	n.clock.Advance(time.Minute)
+	if c.WantOpen(t, "without an end"); calls < 3 {
 		t.Errorf("%d calls", calls)
 	}
 	says.Info, says.Meta, says.ExpireAt = []byte(`{"a": 2}`), []byte(`{"m":2}`), n.clock.Now().Unix()+600
 	e := n.connected()
-	n.callers.add(e.s, Caller{})
-	n.clock.advance(62 * time.Second)
+	n.callers.add(e.s.id, Caller{})
+	n.clock.Advance(62 * time.Second)
 	if again := e.s.caller(); string(again.Meta) != `{"m":2}` || string(again.ConnInfo) != `{"a":2}` {
 		t.Errorf("after a refresh with info the caller is %+v", again)
 	}
 	for _, past := range []int64{-1, 1, n.clock.Now().Unix()} { // a time that has passed is not "never"
 		f := n.connected()
 		says.ExpireAt = past
-		n.clock.advance(62 * time.Second)
-		f.wantClosed(t, "refreshed until a time that has passed", answer.DisconnectExpired)
+		n.clock.Advance(62 * time.Second)
+		f.WantClosed(t, "refreshed until a time that has passed", answer.DisconnectExpired)
 	}
 	d := n.connected()
 	says = RefreshAnswer{Expired: true}
-	n.clock.advance(62 * time.Second)
-	d.wantClosed(t, "expired", answer.DisconnectExpired)
-	c.wantOpen(t, "the other")
+	n.clock.Advance(62 * time.Second)
+	d.WantClosed(t, "expired", answer.DisconnectExpired)
+	c.WantOpen(t, "the other")
 }
 
 func TestSubscribeAndPublishHooks(t *testing.T) {
 	var subscribe SubscribeAnswer
 	var publish PublishAnswer
 	var failure error
-	n := newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n := newTestNode(t, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
 			if r.Channel != "ask:x" || string(r.Data) != `5` {
 				t.Errorf("asked %+v", r)
@@ -149,23 +149,23 @@ func TestSubscribeAndPublishHooks(t *testing.T) {
 	ask := func() { c.frame([]byte(`{"id":2,"subscribe":{"channel":"ask:x","data":5}}`)) }
 	failure = answer.ErrPermissionDenied
 	ask()
-	c.want(t, "refused", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
+	c.Want(t, "refused", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
 	failure, subscribe = nil, SubscribeAnswer{Data: []byte(`{"d":1}`), ExpireAt: n.clock.Now().Unix() + 60}
 	ask()
-	c.want(t, "allowed", `{"id":2,"subscribe":{"data":{"d":1}}}`)
+	c.Want(t, "allowed", `{"id":2,"subscribe":{"data":{"d":1}}}`)
 	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
 	by := `,"info":{"user":"","client":"` + c.s.ID() + `"}}}}`
-	c.want(t, "published", `{"push":{"channel":"ask:x","pub":{"data":"hi"`+by, `{"id":3,"publish":{}}`)
+	c.Want(t, "published", `{"push":{"channel":"ask:x","pub":{"data":"hi"`+by, `{"id":3,"publish":{}}`)
 	publish.Data = []byte(`{"text": "hi"}`)
 	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
-	c.want(t, "changed", `{"push":{"channel":"ask:x","pub":{"data":{"text":"hi"}`+by, `{"id":3,"publish":{}}`)
+	c.Want(t, "changed", `{"push":{"channel":"ask:x","pub":{"data":{"text":"hi"}`+by, `{"id":3,"publish":{}}`)
 	failure = answer.Disconnect{Code: 4500, Reason: "spam"}
-	n.clock.advance(62 * time.Second)
-	if got := c.take(); len(got) == 0 || !strings.Contains(got[len(got)-1], `"code":2501`) {
+	n.clock.Advance(62 * time.Second)
+	if got := c.Take(); len(got) == 0 || !strings.Contains(got[len(got)-1], `"code":2501`) {
 		t.Errorf("at its end: %q", got)
 	}
 	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
-	c.wantClosed(t, "spam", answer.Disconnect{Code: 4500, Reason: "spam"})
+	c.WantClosed(t, "spam", answer.Disconnect{Code: 4500, Reason: "spam"})
 }
 
 // What a hook refuses is counted once, as that.
@@ -183,8 +183,8 @@ func TestRefusalsByHooks(t *testing.T) {
 			return PublishAnswer{},
 				failure
 		},
-	}, policy.Namespace{SubscribeHook: true, PublishHook: true}), func(n *Hub) {
-		n.onRPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
+	}, policy.Namespace{SubscribeHook: true, PublishHook: true}), func(c *Config) {
+		c.RPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
 	})
 	for _, refused := range []error{answer.ErrPermissionDenied, answer.Error{Code: 1000, Message: "no"},
 		answer.Disconnect{Code: 4500,
@@ -199,7 +199,7 @@ func TestRefusalsByHooks(t *testing.T) {
 			if failure = nil; !strings.Contains(command, "connect") {
 				c.frame([]byte(`{"id":1,"connect":{}}`))
 			}
-			c.take()
+			c.Take()
 			var before [refusalReasons]uint64
 			for why := range refusalReasons {
 				before[why] = n.refusals.counts[why].Load()
@@ -226,7 +226,7 @@ func TestRefusalsByHooks(t *testing.T) {
 // one whose Disconnect no close frame can carry. The zero Disconnect is that of an operator.
 func TestHooksAnswerWhatNoClientUnderstands(t *testing.T) {
 	var failure error
-	n := newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n := newTestNode(t, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
 			return ConnectAnswer{}, failure
 		},
@@ -236,8 +236,8 @@ func TestHooksAnswerWhatNoClientUnderstands(t *testing.T) {
 		Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) {
 			return PublishAnswer{}, failure
 		},
-	}, policy.Namespace{SubscribeHook: true, PublishHook: true}), func(n *Hub) {
-		n.onRPC = guardedRPC(func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure })
+	}, policy.Namespace{SubscribeHook: true, PublishHook: true}), func(c *Config) {
+		c.RPC = func(context.Context, Caller, string, []byte) ([]byte, error) { return nil, failure }
 	})
 	internal := answer.ErrInternal
 	for _, tt := range []struct {
@@ -264,7 +264,7 @@ func TestHooksAnswerWhatNoClientUnderstands(t *testing.T) {
 			if failure = nil; !strings.Contains(command, "connect") {
 				c.frame([]byte(`{"id":1,"connect":{}}`))
 			}
-			c.take()
+			c.Take()
 			before := strings.Count(n.log.String(), "level=ERROR")
 			failure = tt.says
 			c.frame([]byte(command))
@@ -272,14 +272,14 @@ func TestHooksAnswerWhatNoClientUnderstands(t *testing.T) {
 				t.Errorf("%s: the log has a failure: %v", what, failed)
 			}
 			if tt.closed != (answer.Disconnect{}) {
-				c.wantClosed(t, what, tt.closed)
+				c.WantClosed(t, what, tt.closed)
 				continue
 			}
 			temporary := ""
 			if tt.told.Temporary {
 				temporary = `,"temporary":true`
 			}
-			c.want(t, what, fmt.Sprintf(`{"id":2,"error":{"code":%d,"message":"%s"%s}}`, tt.told.Code, tt.told.Message,
+			c.Want(t, what, fmt.Sprintf(`{"id":2,"error":{"code":%d,"message":"%s"%s}}`, tt.told.Code, tt.told.Message,
 				temporary))
 		}
 	}

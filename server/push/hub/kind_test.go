@@ -13,7 +13,7 @@ func TestKinds(t *testing.T) {
 	n := newTestNode(t)
 	c := n.dial()
 	c.frame([]byte(connectAndSubscribe))
-	c.take()
+	c.Take()
 	for _, tt := range []struct {
 		kind bus.Kind
 		data string
@@ -28,7 +28,7 @@ func TestKinds(t *testing.T) {
 		{bus.Binary, "", `""`},
 	} {
 		_, err := n.publish(context.Background(), "news", bus.Publication{Data: []byte(tt.data), Kind: tt.kind})
-		got := c.take()
+		got := c.Take()
 		if tt.want == "" {
 			if err == nil || len(got) > 0 {
 				t.Errorf("%q of kind %d was accepted: %q", tt.data, tt.kind, got)
@@ -49,7 +49,7 @@ func TestTags(t *testing.T) {
 	if _, err := n.publish(t.Context(), "news", p); err != nil {
 		t.Fatal(err)
 	}
-	c.want(t, "with tags", `{"push":{"channel":"news","pub":{"data":1,"offset":1,"tags":{"a":"é\u000a","b":"2"}}}}`)
+	c.Want(t, "with tags", `{"push":{"channel":"news","pub":{"data":1,"offset":1,"tags":{"a":"é\u000a","b":"2"}}}}`)
 }
 
 // A pattern subscriber of the Redis door does not get what is dropped, either.
@@ -62,7 +62,7 @@ func TestVersionsOfPatterns(t *testing.T) {
 			t.Errorf("version %d: at %d, %v", number, at.Offset, err)
 		}
 	}
-	if got := n.count.publishes.Load(); got != 1 {
+	if got := n.figures.publishes.Load(); got != 1 {
 		t.Errorf("%d publications are counted", got)
 	}
 }

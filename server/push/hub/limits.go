@@ -10,6 +10,10 @@ import (
 // It leaves room for the channel and other fields.
 const BodySlack = 4 << 10
 
+// QueueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
+// framing of messages.
+const QueueSlack = 64 << 10
+
 // Limits bounds what one client, and one message, may cost. The zero value is the default for every
 // field.
 type Limits struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -29,8 +28,8 @@ var (
 	errOtherUser      = errors.New("push: a refresh with the token of another user")
 )
 
-// ErrNoToken is returned for a client without a token where the server requires one.
-var ErrNoToken = errors.New("push: connect has no token, and the server requires one")
+// notSeen is why a client may not read the history or presence of a channel.
+var notSeen = policy.Denied("it is not subscribed, and could not subscribe without a token for the channel")
 
 // Connect makes the session the user of the token, or whom Hooks.Connect says. After an Error, the
 // client can only disconnect.
@@ -41,12 +40,12 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 	if s.IsConnectRefused() {
 		return Grant{}, errors.Join(answer.DisconnectBadRequest, errRefused)
 	}
-	g, err := s.hub.authenticate(r.Token)
+	g, err := s.hub.Authenticate(r.Token)
 	if errors.Is(err, ErrNoToken) && s.hub.hooks.Connect != nil {
 		g, err = s.hub.connectByHook(s.caller(), s.t.Remote(), r)
 	}
 	if s.hub.hooks.Connect != nil {
-		s.hub.callers.dropValues(s)
+		s.hub.callers.dropValues(s.id)
 	}
 	switch {
 	case errors.As(err, new(answer.Error)):
@@ -74,8 +73,8 @@ func (s *Session) Connect(r ConnectRequest) (Grant, error) {
 		s.refuseConnect()
 		return g, s.within(1, "connect")
 	}
-	if len(g.meta) > 0 && s.hub.remember {
-		s.hub.callers.setMeta(s, g.meta)
+	if len(g.meta) > 0 && s.hub.callers.wanted {
+		s.hub.callers.setMeta(s.id, g.meta)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +142,7 @@ func (s *Session) DisconnectFor(err error) {
 
 // CountRefusal counts and logs what the client may not do.
 func (s *Session) CountRefusal(why Refusal, err error) {
-	s.hub.refused(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
+	s.hub.CountRefusal(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
 }
 
 // Pong takes the answer to the last ping.
@@ -163,7 +162,7 @@ func (s *Session) Refresh(token string) (ttl uint32, err error) {
 	if s.hub.tokens == nil {
 		return 0, answer.ErrNotAvailable
 	}
-	g, err := s.hub.authenticate(token)
+	g, err := s.hub.Authenticate(token)
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return 0, errors.Join(answer.DisconnectExpired, err)
@@ -181,14 +180,14 @@ func (s *Session) Refresh(token string) (ttl uint32, err error) {
 	if g.Ends.IsZero() {
 		return 0, nil
 	}
-	return s.hub.ttl(g.Ends), nil
+	return s.hub.TTL(g.Ends), nil
 }
 
 // Renew gives the client the rights of another token of its user.
 func (s *Session) Renew(g Grant) {
 	s.expireFrom(g.Ends)
-	if len(g.meta) > 0 && s.hub.remember {
-		s.hub.callers.setMeta(s, g.meta)
+	if len(g.meta) > 0 && s.hub.callers.wanted {
+		s.hub.callers.setMeta(s.id, g.meta)
 	}
 	s.setCapabilities(g.caps)
 }
@@ -220,7 +219,7 @@ func (s *Session) RefreshByServer(ends time.Time, info []byte) bool {
 	}
 	ttl := uint32(0)
 	if !ends.IsZero() {
-		ttl = s.hub.ttl(ends)
+		ttl = s.hub.TTL(ends)
 	}
 	if push := s.form().Refreshed(ttl); push != nil {
 		s.Tell("", &Message{Payload: push})
@@ -354,60 +353,9 @@ func (s *Session) Presence(channel string, numbers bool) (bus.Presence, error) {
 	return s.hub.Presence(context.Background(), channel, numbers)
 }
 
-// Presence returns the clients of a channel on all nodes, or their numbers only. More clients than
-// Limits.Present are an error for the client.
-func (h *Hub) Presence(ctx context.Context, name string, numbers bool) (bus.Presence, error) {
-	limit := h.limits.Present
-	if numbers {
-		limit = 0
-	}
-	ctx, cancel := h.deadline(ctx)
-	defer cancel()
-	there, err := h.bus.Present(ctx, name, limit)
-	if err == nil && !numbers && there.Count > limit {
-		err = answer.ErrLimitExceeded
-	}
-	if len(there.Missing) > 0 {
-		h.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
-	}
-	return there, err
-}
-
-// History reads as much as Limits allow. A position of another epoch is an error for the client.
-func (h *Hub) History(ctx context.Context, name string, q bus.Query) (bus.History, error) {
-	if q.Limit < 0 || q.Limit > h.limits.Recovered {
-		q.Limit = h.limits.Recovered
-	}
-	ctx, cancel := h.deadline(ctx)
-	defer cancel()
-	past, err := h.bus.History(ctx, h.Topic(name), q)
-	if err != nil {
-		return past, err
-	}
-	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != past.Top.Epoch {
-		return past, answer.ErrUnrecoverable
-	}
-	bytes := 0
-	for i, p := range past.Publications {
-		bytes += envelope + p.Size()
-		if bytes > h.limits.Queue && i > 0 {
-			past.Publications = past.Publications[:i]
-			break
-		}
-	}
-	return past, nil
-}
-
-// ttl returns the whole seconds until ends, at most a year.
-func (h *Hub) ttl(ends time.Time) uint32 {
-	const year = 365 * 24 * 3600
-	left := math.Ceil(ends.Sub(h.clock.Now()).Seconds())
-	return uint32(min(max(left, 0), year))
-}
-
 // caller returns what hooks may learn of the client.
 func (s *Session) caller() Caller {
-	c := s.hub.callers.get(s)
+	c := s.hub.callers.get(s.id)
 	c.ClientInfo = s.info()
 	return c
 }

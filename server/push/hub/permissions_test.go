@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/token"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -50,7 +51,7 @@ func TestUserLimitedChannels(t *testing.T) {
 		c.asks(t, name, `{"id":2,"subscribe":{"channel":"`+tt.channel+`"}}`, answer(2, "subscribe", tt.subscribe))
 		if strings.HasPrefix(tt.channel, "u:") {
 			c.frame([]byte(`{"id":5,"history":{"channel":"` + tt.channel + `"}}`))
-			if got := c.take(); strings.Contains(got[0], "error") == tt.subscribe {
+			if got := c.Take(); strings.Contains(got[0], "error") == tt.subscribe {
 				t.Errorf("%s reads the history: %q", name, got)
 			}
 		}
@@ -61,7 +62,7 @@ func TestUserLimitedChannels(t *testing.T) {
 	c.asks(t, "with a token", `{"id":2,"subscribe":{"channel":"u:#42","token":"`+token+`"}}`,
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
 	c.frame([]byte(`{"id":5,"history":{"channel":"u:#42"}}`))
-	if got := c.take(); !strings.Contains(got[0], `"publications"`) {
+	if got := c.Take(); !strings.Contains(got[0], `"publications"`) {
 		t.Errorf("a subscriber reads the history: %q", got)
 	}
 }
@@ -76,26 +77,26 @@ func TestPersonalChannels(t *testing.T) {
 		return f
 	}
 	c := connect(jwt.MapClaims{"sub": "42", "channels": []string{"news", "p:#42"}})
-	if got := c.take(); len(got) != 1 || !strings.Contains(got[0], `"subs":{"#42":{},"news":{},"p:#42":{}}`) {
+	if got := c.Take(); len(got) != 1 || !strings.Contains(got[0], `"subs":{"#42":{},"news":{},"p:#42":{}}`) {
 		t.Errorf("connect was answered with %q", got)
 	}
 	if _, err := n.publish(t.Context(), "p:#42", bus.Publication{Data: []byte(`1`)}); err != nil {
 		t.Fatal(err)
 	}
-	c.want(t, "a publication", `{"push":{"channel":"p:#42","pub":{"data":1}}}`)
+	c.Want(t, "a publication", `{"push":{"channel":"p:#42","pub":{"data":1}}}`)
 	other := connect(jwt.MapClaims{"sub": "43"})
-	other.take()
+	other.Take()
 	other.asks(t, "another user's", `{"id":2,"subscribe":{"channel":"p:#42"}}`, `{"id":2,`+denied)
 	for user, want := range map[string]string{
 		"42,43": "other users could have its personal channel", "a#42": "other users could have",
 		strings.Repeat("x", 255): "is not a name of 1 to 255 bytes", "a\x01": "without control characters",
 	} {
-		connect(jwt.MapClaims{"sub": user}).wantClosed(t, want, answer.DisconnectInvalidToken)
+		connect(jwt.MapClaims{"sub": user}).WantClosed(t, want, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
 	}
-	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).wantClosed(t, "many",
+	connect(jwt.MapClaims{"sub": "1", "channels": manyChannels[:127]}).WantClosed(t, "many",
 		answer.DisconnectInvalidToken)
 }
 
@@ -108,7 +109,7 @@ func TestChannelRegex(t *testing.T) {
 		"o:1": false} {
 		c.frame([]byte(`{"id":4,"publish":{"channel":"` + channel + `","data":1}}`))
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + channel + `"}}`))
-		got := c.take()
+		got := c.Take()
 		if fits != (got[0] == published) || fits != !strings.Contains(got[1], badRequestAnswer) {
 			t.Errorf("%s: %q", channel, got)
 		}
@@ -124,7 +125,8 @@ func TestKnownOnly(t *testing.T) {
 	rules := []policy.Namespace{{KnownOnly: true, HistorySize: 1, Presence: true, Publish: policy.PublishNobody},
 		{Name: "n"}}
 	n := newTestNode(t, withTokens, withRules(t, rules...))
-	c := n.as(jwt.MapClaims{"sub": "ann", "caps": caps(capOf("wildcard", []string{"sub", "pub", "prs", "hst"}, "*"))})
+	c := n.as(jwt.MapClaims{"sub": "ann", "caps": tokentest.Caps(tokentest.Cap("wildcard", []string{"sub", "pub",
+		"prs", "hst"}, "*"))})
 	const unknown = `"error":{"code":102,"message":"unknown channel"}}`
 	for _, method := range []string{"subscribe", "presence", "presence_stats", "history"} {
 		c.asks(t, method, `{"id":5,"`+method+`":{"channel":"o:a"}}`, `{"id":5,`+unknown)
@@ -141,21 +143,15 @@ func TestKnownOnly(t *testing.T) {
 	}
 }
 
-func caps(list ...any) []any { return list }
-
-func capOf(match string, allow []string, channels ...string) any {
-	return map[string]any{"channels": channels, "match": match, "allow": allow}
-}
-
 // Capabilities grant what the rules do not.
 func TestCapabilities(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{SubscribeToken: true, Publish: policy.PublishNobody,
 		HistorySize: 1, Presence: true}))
-	c := n.as(jwt.MapClaims{"sub": "ann", "caps": caps(
-		capOf("", []string{"sub"}, "news", "user_42"),
-		capOf("", []string{"pub", "prs"}, "user_42"),
-		capOf("wildcard", []string{"sub", "hst"}, "chat:*", "*:room:*"),
-		capOf("regex", []string{"pub"}, `^posts_\d+$`),
+	c := n.as(jwt.MapClaims{"sub": "ann", "caps": tokentest.Caps(
+		tokentest.Cap("", []string{"sub"}, "news", "user_42"),
+		tokentest.Cap("", []string{"pub", "prs"}, "user_42"),
+		tokentest.Cap("wildcard", []string{"sub", "hst"}, "chat:*", "*:room:*"),
+		tokentest.Cap("regex", []string{"pub"}, `^posts_\d+$`),
 	)})
 	methods := map[string]string{"sub": "subscribe", "pub": "publish", "hst": "history", "prs": "presence"}
 	for channel, want := range map[string]string{
@@ -168,7 +164,7 @@ func TestCapabilities(t *testing.T) {
 				data = `,"data":1`
 			}
 			c.frame([]byte(`{"id":2,"` + method + `":{"channel":"` + channel + `"` + data + `}}`))
-			got := c.take()
+			got := c.Take()
 			may := strings.Contains(want, right) || strings.Contains(want, "sub") && (right == "hst" ||
 				right == "prs")
 			if may == strings.Contains(got[0], `"code":103`) {
@@ -176,7 +172,7 @@ func TestCapabilities(t *testing.T) {
 			}
 			if right == "sub" && may {
 				c.frame([]byte(`{"id":2,"unsubscribe":{"channel":"` + channel + `"}}`))
-				c.take()
+				c.Take()
 			}
 		}
 	}
@@ -186,26 +182,26 @@ func TestCapabilities(t *testing.T) {
 func TestCapabilitiesAreRefreshed(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{SubscribeToken: true}, policy.Namespace{Name: "o"}))
 	c := n.as(jwt.MapClaims{"sub": "ann", "channels": []string{"mine"},
-		"caps": caps(capOf("", []string{"sub"}, "a", "b", "c"))})
+		"caps": tokentest.Caps(tokentest.Cap("", []string{"sub"}, "a", "b", "c"))})
 	token := n.signed(jwt.MapClaims{"sub": "ann", "channel": "c"})
 	for _, subscribe := range []string{`"a"`, `"b"`, `"o:1"`, `"c","token":"` + token + `"`} {
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":` + subscribe + `}}`))
 	}
-	if got := c.take(); len(got) != 4 || strings.Contains(strings.Join(got, ""), "error") {
+	if got := c.Take(); len(got) != 4 || strings.Contains(strings.Join(got, ""), "error") {
 		t.Fatalf("subscribing: %q", got)
 	}
 	refresh := func(claims jwt.MapClaims) {
 		c.frame([]byte(`{"id":3,"refresh":{"token":"` + n.signed(claims) + `"}}`))
 	}
-	refresh(jwt.MapClaims{"sub": "ann", "caps": caps(capOf("wildcard", []string{"sub"}, "b*"))})
+	refresh(jwt.MapClaims{"sub": "ann", "caps": tokentest.Caps(tokentest.Cap("wildcard", []string{"sub"}, "b*"))})
 	ok := `{"id":3,"refresh":{"client":"` + c.s.ID() + `","version":"","expires":true,"ttl":60}}`
-	got := c.take()
+	got := c.Take()
 	if len(got) != 2 ||
 		got[0] != `{"push":{"channel":"a","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}` {
 		t.Errorf("after the first: %q, want one of %s", got, ok)
 	}
 	refresh(jwt.MapClaims{"sub": "ann"})
-	if got := c.take(); len(got) != 2 || !strings.Contains(got[0], `"channel":"b","unsubscribe"`) {
+	if got := c.Take(); len(got) != 2 || !strings.Contains(got[0], `"channel":"b","unsubscribe"`) {
 		t.Errorf("after the second: %q", got)
 	}
 	for channel, subscribed := range map[string]bool{"a": false, "b": false, "c": true, "mine": true, "o:1": true} {
@@ -220,25 +216,26 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	n := newTestNode(t, withTokens)
 	many := make([]any, 65)
 	for i := range many {
-		many[i] = capOf("", nil)
+		many[i] = tokentest.Cap("", nil)
 	}
 	for want, list := range map[string]any{
-		"is no list of objects":        "all",
-		"has 65 entries":               many,
-		"names more than 256 channels": caps(capOf("", nil, manyChannels...), capOf("", nil, manyChannels...)),
-		"allows \\\"write\\\"":         caps(capOf("", []string{"write"}, "a")),
-		"has the match \\\"glob\\\"":   caps(capOf("glob", nil, "a")),
-		"missing closing":              caps(capOf("regex", nil, "(")),
-		"an expression of 513 bytes":   caps(capOf("regex", nil, strings.Repeat("a", 513))),
-		"an empty pattern":             caps(capOf("wildcard", nil, "")),
+		"is no list of objects": "all",
+		"has 65 entries":        many,
+		"names more than 256 channels": tokentest.Caps(tokentest.Cap("", nil, manyChannels...), tokentest.Cap("", nil,
+			manyChannels...)),
+		"allows \\\"write\\\"":       tokentest.Caps(tokentest.Cap("", []string{"write"}, "a")),
+		"has the match \\\"glob\\\"": tokentest.Caps(tokentest.Cap("glob", nil, "a")),
+		"missing closing":            tokentest.Caps(tokentest.Cap("regex", nil, "(")),
+		"an expression of 513 bytes": tokentest.Caps(tokentest.Cap("regex", nil, strings.Repeat("a", 513))),
+		"an empty pattern":           tokentest.Caps(tokentest.Cap("wildcard", nil, "")),
 	} {
 		c := n.dial()
 		c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "caps": list}) + `"}}`))
-		c.wantClosed(t, want, answer.DisconnectInvalidToken)
+		c.WantClosed(t, want, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, n.log)
 		}
-		n.clock.advance(time.Second) // the log has room for ten refusals a second
+		n.clock.Advance(time.Second) // the log has room for ten refusals a second
 	}
 }
 
@@ -258,7 +255,7 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 		},
 	}
 	rules := []policy.Namespace{{SubscribeToken: true, PublishHook: true}}
-	n := newTestNode(t, withTokens, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
+	n := newTestNode(t, withTokens, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, hooks, rules...))
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann",
 		"meta": map[string]int{"m": 1}}) +
@@ -276,15 +273,15 @@ func TestMetaAndCapabilitiesOfHooks(t *testing.T) {
 
 	d := n.connected("a", "b")
 	refresh.Caps = []policy.Capability{{Channels: []string{"b"}, Allow: []string{"sub"}}}
-	n.clock.advance(62 * time.Second)
-	d.want(t, "fewer rights", `{"push":{"channel":"a","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
+	n.clock.Advance(62 * time.Second)
+	d.Want(t, "fewer rights", `{"push":{"channel":"a","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
 }
 
 // A hook says whether the subscriptions that a hook has allowed go on.
 func TestSubRefreshHook(t *testing.T) {
 	says, failure, calls := SubRefreshAnswer{}, error(nil), 0
 	var n *testNode
-	n = newTestNode(t, func(n *Hub) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+	n = newTestNode(t, func(c *Config) { c.Timing.Ping = time.Hour }, withHooks(t, Hooks{
 		Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
 			return SubscribeAnswer{ExpireAt: n.clock.Now().Unix() + 60}, nil
 		},
@@ -298,30 +295,30 @@ func TestSubRefreshHook(t *testing.T) {
 		SubscribeHook: true}))
 	c := n.connected("r:1", "s:1")
 	failure = errors.New("down")
-	n.clock.advance(62 * time.Second)
-	c.want(t, "the one without the rule",
+	n.clock.Advance(62 * time.Second)
+	c.Want(t, "the one without the rule",
 		`{"push":{"channel":"s:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	if c.s.member("r:1") == nil || calls != 1 {
 		t.Errorf("while the hook fails: %d calls", calls)
 	}
 	failure, says.ExpireAt = nil, n.clock.Now().Unix()+300
-	n.clock.advance(290 * time.Second)
-	if c.want(t, "until its new end"); calls != 2 {
+	n.clock.Advance(290 * time.Second)
+	if c.Want(t, "until its new end"); calls != 2 {
 		t.Errorf("%d calls", calls)
 	}
 	says.ExpireAt = 0
-	n.clock.advance(time.Hour)
-	if c.take(); c.s.member("r:1") == nil || calls != 3 {
+	n.clock.Advance(time.Hour)
+	if c.Take(); c.s.member("r:1") == nil || calls != 3 {
 		t.Errorf("without an end: %d calls", calls)
 	}
 	d := n.connected("r:1")
 	says.Expired = true
-	n.clock.advance(62 * time.Second)
-	d.want(t, "expired", `{"push":{"channel":"r:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
+	n.clock.Advance(62 * time.Second)
+	d.Want(t, "expired", `{"push":{"channel":"r:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	e := n.connected("r:1")
 	failure = answer.Disconnect{Code: 4501, Reason: "banned"}
-	n.clock.advance(62 * time.Second)
-	e.wantClosed(t, "banned", answer.Disconnect{Code: 4501, Reason: "banned"})
+	n.clock.Advance(62 * time.Second)
+	e.WantClosed(t, "banned", answer.Disconnect{Code: 4501, Reason: "banned"})
 	err := (&Hooks{}).Check([]policy.Namespace{{SubRefreshHook: true}})
 	if err == nil || !strings.Contains(err.Error(), "set --proxy-sub-refresh (Hooks.SubRefresh)") {
 		t.Errorf("the rule without its hook: %v", err)
@@ -336,7 +333,7 @@ func TestReceiversAskForChannels(t *testing.T) {
 	f.s = n.Start(f, uniForm, nil)
 	runMessage(f.s, []byte(`{"token":"`+n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"p:mine"}})+
 		`","subs":{"news":{},"p:secret":{},"r:2":{},"p:mine":{}}}`))
-	if got := f.take(); len(got) != 1 || !strings.Contains(got[0], `"subs":{"news":{},"p:mine":{}}`) &&
+	if got := f.Take(); len(got) != 1 || !strings.Contains(got[0], `"subs":{"news":{},"p:mine":{}}`) &&
 		!strings.Contains(got[0], `"subs":{"p:mine":{},"news":{}}`) {
 		t.Errorf("connect was answered with %q", got)
 	}

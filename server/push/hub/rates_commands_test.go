@@ -21,7 +21,7 @@ func TestRatesOfCommands(t *testing.T) {
 			withRates(policy.Rates{UserCommands: policy.Rate{Count: 2, Per: time.Minute},
 				AddressCommands: policy.Rate{Count: 3,
 					Per: time.Minute}}),
-			func(n *Hub) { n.onMessage = func(context.Context, Caller, []byte) { received++ } })
+			func(c *Config) { c.Message = func(context.Context, Caller, []byte) { received++ } })
 		ann, bob := n.as(jwt.MapClaims{"sub": "ann"}), n.as(jwt.MapClaims{"sub": "bob"})
 		for range 5 {
 			ann.frame([]byte(`{"id":2,"ping":{}}` + "\n" + `{"id":3,"unsubscribe":{"channel":"news"}}`))
@@ -29,10 +29,10 @@ func TestRatesOfCommands(t *testing.T) {
 		for range 2 {
 			ann.frame([]byte(`{"send":{"data":1}}`))
 		}
-		ann.take()
+		ann.Take()
 		ann.asks(t, "the third of the user", `{"id":4,`+command+`}`, `{"id":4,`+tooMany)
 		ann.frame([]byte(`{"send":{"data":1}}`))
-		ann.want(t, "a message has no reply")
+		ann.Want(t, "a message has no reply")
 		bob.frame([]byte(`{"send":{"data":1}}`))
 		bob.asks(t, "the fourth of the address", `{"id":4,`+command+`}`, `{"id":4,`+tooMany)
 		if received != 3 {

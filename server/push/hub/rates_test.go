@@ -12,7 +12,7 @@ import (
 
 const tooMany = `"error":{"code":111,"message":"too many requests","temporary":true}}`
 
-func withRates(r policy.Rates) func(*Hub) { return func(n *Hub) { n.rates.Set(r) } }
+func withRates(r policy.Rates) func(*Config) { return func(c *Config) { c.Rates = r } }
 
 // Clients of a user share the user's bucket; users of an address share the address's.
 func TestRatesOfClients(t *testing.T) {
@@ -39,7 +39,7 @@ func TestRatesOfClients(t *testing.T) {
 	}
 	n.rates.Set(policy.Rates{})
 	a.frame([]byte(publish))
-	if got := a.take(); len(got) != 2 || got[1] != published {
+	if got := a.Take(); len(got) != 2 || got[1] != published {
 		t.Errorf("without limits: %q", got)
 	}
 }

@@ -1,117 +1,15 @@
 package hub
 
 import (
-	"context"
 	"errors"
 
-	"github.com/myriad-go/myriad/server/push/bus"
-
-	"github.com/myriad-go/myriad/server/push/policy"
-
 	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/bus"
 )
 
-// This file lets a client join a channel whose publications have positions. The client gets each
-// publication after its own position once. The first come from the history, the next from the
+// This file joins a history and what is received while it is read. A client that joins gets each
+// publication after its own position once: the first come from the history, the next from the
 // window that the channel received meanwhile, the rest from the channel.
-
-// A SubscribeCommand is what a client requests when it subscribes.
-type SubscribeCommand struct {
-	Recover   bool
-	Since     bus.Position
-	Complete  bool              // refuse the subscription if not everything can be recovered
-	Delta     bool              // the client can apply deltas
-	Filter    *policy.TagFilter // selects publications; nil: all
-	JoinLeave bool
-	server    bool   // the server makes the subscription, which needs no token
-	Token     string // for the subscription; usually ""
-	Data      []byte // for a hook
-
-	pushed       bool // notices, also where the rules have none
-	unpositioned bool // the client gets no position, also where the rules have recovery
-
-	grant *memberGrant // what the token grants; nil without one
-	ttl   uint32       // seconds until the token ends
-	// answer is data for the reply, from a hook.
-	answer []byte
-}
-
-// ShowInfo makes others see info, which is JSON, of the client in the channel.
-func (w *SubscribeCommand) ShowInfo(info []byte) { w.grant = &memberGrant{info: info} }
-
-// A Welcome is the content of the reply to a new member.
-type Welcome struct {
-	Recoverable   bool
-	At            bus.Position // the member gets the publications after it
-	WasRecovering bool
-	Recovered     bool
-	Publications  []bus.Publication
-	Delta         bool // publications may be deltas
-	Data          []byte
-
-	Expires bool   // the subscription ends in TTL seconds unless the client brings a new token
-	TTL     uint32 // in seconds; 0 unless Expires
-}
-
-// addMember makes s a member.
-func (ch *channel) addMember(s *Session, w SubscribeCommand, announce func(Welcome)) (*member, error) {
-	if err := ch.connect(); err != nil {
-		return nil, err
-	}
-	w.Delta = ch.grantsDelta(s, &w)
-	m := &member{s: s, ch: ch, grant: w.grant, server: w.server,
-		notices: ch.rules.JoinLeave && (w.JoinLeave || ch.rules.PushJoinLeave) || w.pushed}
-	if ch.rules.Recovery && !w.unpositioned {
-		return m, ch.addAfterHistory(m, w, announce)
-	}
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	ch.enter(m)
-	ch.enterSpecial(m, &w)
-	announce(Welcome{WasRecovering: w.Recover, Delta: w.Delta})
-	return m, nil
-}
-
-func (ch *channel) enter(m *member) {
-	ch.add(m)
-	ch.count(m)
-	if m.notices {
-		ch.notified++
-	}
-}
-
-// addAfterHistory makes m a member that continues where the history ends.
-func (ch *channel) addAfterHistory(m *member, w SubscribeCommand, announce func(Welcome)) error {
-	ch.mu.Lock()
-	ch.window.Open()
-	ch.mu.Unlock()
-	q := bus.Query{}
-	if w.Recover {
-		q = bus.Query{Since: &w.Since, Limit: ch.hub.limits.Recovered + 1}
-	}
-	n := ch.hub
-	ctx, cancel := n.deadline(context.Background())
-	defer cancel()
-	past, err := n.bus.History(ctx, n.Topic(ch.name), q)
-
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	rest, missed := ch.window.Close()
-	if err = errors.Join(err, missed); err != nil {
-		return err
-	}
-	from := NewJoinPoint(past, rest)
-	hello := from.welcome(w, n.limits)
-	if w.Complete && w.Recover && !hello.Recovered {
-		return answer.ErrUnrecoverable
-	}
-	ch.enter(m)
-	ch.enterSpecial(m, &w)
-	hello.Delta = w.Delta
-	hello.Publications = w.Filter.Select(hello.Publications)
-	announce(hello)
-	return nil
-}
 
 // A JoinPoint joins a history and the window that was received while it was read.
 type JoinPoint struct {
@@ -153,56 +51,6 @@ func (from *JoinPoint) welcome(w SubscribeCommand, limits Limits) Welcome {
 	hello.Recovered = true
 	hello.Publications = append(from.past.Publications, from.Rest...)
 	return hello
-}
-
-// Lost makes the members recover, because they may have missed publications, or because offsets
-// begin again. The bus calls it.
-func (ch *channel) Lost(string) {
-	if !ch.rules.Recovery {
-		return
-	}
-	ch.mu.Lock()
-	ch.window.Lose()
-	told, others := ch.evictMembers()
-	ch.mu.Unlock()
-	for _, m := range others {
-		m.s.Disconnect(answer.DisconnectInsufficientState)
-	}
-	ch.releaseLater(told)
-}
-
-// evictMembers removes all members from the channel, because they have missed publications. It
-// tells clients to subscribe again, and returns their number. It returns as others the members that
-// cannot do that: the caller disconnects them, and they reconnect with their position. The caller
-// holds ch.mu.
-func (ch *channel) evictMembers() (told int, others []*member) {
-	gone := ch.members
-	ch.members, ch.notified, ch.outboxes = nil, 0, nil
-	ch.specials, ch.deltas, ch.base = nil, 0, nil
-	for _, m := range gone {
-		m.at = nowhere
-		ch.uncount(m)
-		push := m.s.form().Unsubscribed(ch.name, answer.UnsubscribedInsufficient)
-		if push == nil || m.server {
-			others = append(others, m)
-		} else if m.s.evict(m) {
-			m.s.Tell(ch.name, &Message{Payload: push})
-			told++
-		}
-	}
-	ch.hub.log.Warn("push: the bus lost publications; subscribers have to recover", "channel",
-		ch.name, "subscribers", len(gone))
-	return told, others
-}
-
-// releaseLater removes users from within Lost. It closes the channel on another goroutine, because
-// a receiver must not call the bus.
-func (ch *channel) releaseLater(users int) {
-	for range users {
-		if ch.hub.channels.forget(ch) {
-			ch.hub.clock.AfterFunc(0, ch.close)
-		}
-	}
 }
 
 // A Window keeps what a receiver receives while its joining clients read the history: it joins the

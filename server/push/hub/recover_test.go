@@ -16,9 +16,9 @@ import (
 )
 
 // keeping gives all channels recovery and a history of size publications.
-func keeping(t *testing.T, size int) func(*Hub) {
-	return func(n *Hub) {
-		n.rules = mustRules(t, policy.Namespace{HistorySize: size, HistoryAge: time.Minute, Recovery: true})
+func keeping(t *testing.T, size int) func(*Config) {
+	return func(c *Config) {
+		c.Rules = mustRules(t, policy.Namespace{HistorySize: size, HistoryAge: time.Minute, Recovery: true})
 	}
 }
 
@@ -48,7 +48,7 @@ type saidPublication struct {
 // said returns the lines that the peer has received since the last call.
 func (f *fakeTransport) said(t *testing.T) (list []said) {
 	t.Helper()
-	for _, message := range f.take() {
+	for _, message := range f.Take() {
 		for line := range strings.Lines(message) {
 			var s said
 			if err := json.Unmarshal([]byte(line), &s); err != nil {
@@ -82,7 +82,7 @@ func (f *fakeTransport) recovers(t *testing.T, at bus.Position) said {
 }
 
 func TestRecovery(t *testing.T) {
-	n := newTestNode(t, keeping(t, 10), func(n *Hub) { n.limits.Recovered = 6 })
+	n := newTestNode(t, keeping(t, 10), func(c *Config) { c.Limits.Recovered = 6 })
 	c := n.dial()
 	c.frame([]byte(connectAndSubscribe))
 	first := c.said(t)[1].Subscribe
@@ -131,7 +131,7 @@ func TestRecovery(t *testing.T) {
 	check("as many as a reply may hold", at(6), true, "7", "8", "9", "10", "11", "12")
 	check("more than a reply may hold", at(5), false)
 	check("more than is kept", at(1), false)
-	n.clock.advance(2 * time.Minute)
+	n.clock.Advance(2 * time.Minute)
 	check("too old", at(11), false)
 	check("nothing missed", at(12), true)
 }
@@ -147,7 +147,7 @@ func (n *testNode) top(t *testing.T, channel string) uint64 {
 }
 
 func TestRecoveryInBytes(t *testing.T) {
-	n := newTestNode(t, keeping(t, 100), func(n *Hub) { n.limits.Queue = 2000 })
+	n := newTestNode(t, keeping(t, 100), func(c *Config) { c.Limits.Queue = 2000 })
 	first := n.mustPublish("news", "1")
 	for range 20 {
 		n.mustPublish("news", `"`+strings.Repeat("x", 100)+`"`)
@@ -229,7 +229,7 @@ func (f *follower) subscribe(c *fakeTransport) {
 // Clients that lose their connections while several goroutines publish get every publication once
 // and in order. The publishers number the publications under a lock.
 func TestRecoveryUnderLoad(t *testing.T) {
-	n := newTestNode(t, keeping(t, 5000), func(n *Hub) { n.limits.Recovered = 5000 })
+	n := newTestNode(t, keeping(t, 5000), func(c *Config) { c.Limits.Recovered = 5000 })
 	const publications, followers = 3000, 6
 	n.mustPublish("news", "1")
 	var wg, publishing sync.WaitGroup
@@ -278,7 +278,7 @@ func TestHistoryCommand(t *testing.T) {
 	c.frame([]byte(connectAndSubscribe))
 	at := n.mustPublish("news", "1")
 	n.mustPublish("news", `{"a":2}`)
-	c.take()
+	c.Take()
 	for _, tt := range []struct{ name, ask, want string }{
 		{"all", `{"channel":"news","limit":-1}`,
 			`{"id":3,"history":{"publications":[{"data":1,"offset":1},{"data":{"a":2},"offset":2}],"epoch":"E",` +
@@ -294,7 +294,7 @@ func TestHistoryCommand(t *testing.T) {
 			`{"id":3,"error":{"code":103,"message":"permission denied"}}`},
 	} {
 		c.frame([]byte(`{"id":3,"history":` + strings.ReplaceAll(tt.ask, `"E"`, `"`+at.Epoch+`"`) + `}`))
-		c.want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
+		c.Want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
 	}
 }
 

@@ -43,6 +43,9 @@ const (
 
 // refusals counts refusals, and bounds their lines in the log. Any goroutine may call it.
 type refusals struct {
+	*node
+	console bool // there is a console, which shows the latest
+
 	counts [refusalReasons]atomic.Uint64
 
 	mu      sync.Mutex
@@ -51,6 +54,49 @@ type refusals struct {
 	omitted int       // since the last line
 	last    uint64    // the number of the latest
 	kept    []ShownRefusal
+}
+
+// HasConsole reports whether the server has a console.
+func (r *refusals) HasConsole() bool { return r.console }
+
+// CountRefusal counts a refusal, and logs it with details, which are names and values in turn.
+func (r *refusals) CountRefusal(why Refusal, remote string, details ...any) {
+	now := r.clock.Now()
+	log, omitted := r.add(why, now)
+	if !log {
+		return
+	}
+	if r.console {
+		r.keep(ShownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
+	}
+	line := append([]any{"reason", why.String(), "remote", remote}, details...)
+	if omitted > 0 {
+		line = append(line, "omitted", omitted)
+	}
+	r.log.Info("push: refused", line...)
+}
+
+// CountRequestRefusal is CountRefusal for a request that gets an error response.
+func (r *refusals) CountRequestRefusal(why Refusal, request *http.Request, details ...any) {
+	r.CountRefusal(why, request.RemoteAddr, append([]any{"path", request.URL.Path}, details...)...)
+}
+
+// add counts a refusal. It reports whether the log has room for it, and how many lines it had no
+// room for before.
+func (r *refusals) add(why Refusal, now time.Time) (log bool, omitted int) {
+	r.counts[why].Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if since := now.Sub(r.begin); since < 0 || since >= refusalPeriod {
+		r.begin, r.lines = now, 0
+	}
+	if r.lines == maxRefusalLines {
+		r.omitted++
+		return false, 0
+	}
+	r.lines++
+	omitted, r.omitted = r.omitted, 0
+	return true, omitted
 }
 
 const (
@@ -93,6 +139,17 @@ func (r *refusals) keep(one ShownRefusal, details []any) {
 	r.kept = append(r.kept, one)
 }
 
+// Refusals returns how many refusals there have been by their reason. latest are those with a
+// number above after, the newest first; last is the number of the last one.
+func (r *refusals) Refusals(after uint64) (counts map[string]uint64, latest []ShownRefusal, last uint64) {
+	counts = make(map[string]uint64, refusalReasons)
+	for why := range refusalReasons {
+		counts[why.String()] = r.counts[why].Load()
+	}
+	latest, last = r.since(after)
+	return counts, latest, last
+}
+
 // since returns the refusals that are newer than the one with that number, the newest first, and
 // the number of the latest.
 func (r *refusals) since(number uint64) (list []ShownRefusal, last uint64) {
@@ -105,46 +162,6 @@ func (r *refusals) since(number uint64) (list []ShownRefusal, last uint64) {
 		}
 	}
 	return list, r.last
-}
-
-// add counts a refusal. It reports whether the log has room for it, and how many lines it had no
-// room for before.
-func (r *refusals) add(why Refusal, now time.Time) (log bool, omitted int) {
-	r.counts[why].Add(1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if since := now.Sub(r.begin); since < 0 || since >= refusalPeriod {
-		r.begin, r.lines = now, 0
-	}
-	if r.lines == maxRefusalLines {
-		r.omitted++
-		return false, 0
-	}
-	r.lines++
-	omitted, r.omitted = r.omitted, 0
-	return true, omitted
-}
-
-// refused counts a refusal and logs it. details are further attributes of the line.
-func (h *Hub) refused(why Refusal, remote string, details ...any) {
-	now := h.clock.Now()
-	log, omitted := h.refusals.add(why, now)
-	if !log {
-		return
-	}
-	if h.console {
-		h.refusals.keep(ShownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
-	}
-	line := append([]any{"reason", why.String(), "remote", remote}, details...)
-	if omitted > 0 {
-		line = append(line, "omitted", omitted)
-	}
-	h.log.Info("push: refused", line...)
-}
-
-// refusedRequest is refused for a request that gets an error response.
-func (h *Hub) refusedRequest(why Refusal, r *http.Request, details ...any) {
-	h.refused(why, r.RemoteAddr, append([]any{"path", r.URL.Path}, details...)...)
 }
 
 // OneLine returns the text of err without the line breaks of errors.Join.

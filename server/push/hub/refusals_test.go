@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad/server/push/answer"
-
-	"github.com/myriad-go/myriad/server/push/token"
 )
 
 func TestRefusalsOfCommands(t *testing.T) {
@@ -20,7 +18,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 		{RefusedFrame, `{"id":1`},
 		{RefusedFrame, `{"id":1,"subscribe":{"channel":"news"}}`},
 	} {
-		n := newTestNode(t, func(n *Hub) { n.tokens = verifierOf(token.Config{Secret: testSecret}, n.clock) })
+		n := newTestNode(t, withTokens)
 		f := n.dial()
 		f.frame([]byte(tt.frame))
 		if got := n.refusals.counts[tt.reason].Load(); got != 1 {
@@ -35,7 +33,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 
 // A command that is not permitted is counted, and the client stays.
 func TestRefusalOfAPublish(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.rules.DenyClientPublish = true })
+	n := newTestNode(t, func(c *Config) { c.Rules.DenyClientPublish = true })
 	f := n.connected()
 	f.frame([]byte(`{"id":2,"publish":{"channel":"news","data":1}}`))
 	if got := n.refusals.counts[RefusedPermission].Load(); got != 1 {
@@ -45,7 +43,7 @@ func TestRefusalOfAPublish(t *testing.T) {
 		answer.ErrPermissionDenied.Error()+": --deny-client-publish\"") {
 		t.Errorf("logged %q", log)
 	}
-	f.wantOpen(t, "refused")
+	f.WantOpen(t, "refused")
 }
 
 // An attacker who is refused ten thousand times in a second gets ten lines. The next line has the
@@ -53,13 +51,13 @@ func TestRefusalOfAPublish(t *testing.T) {
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	n := newTestNode(t)
 	for range 10_000 {
-		n.refused(RefusedKey, "192.0.2.1:1234")
+		n.CountRefusal(RefusedKey, "192.0.2.1:1234")
 	}
 	if lines := strings.Count(n.log.String(), "\n"); lines != maxRefusalLines {
 		t.Errorf("%d lines, want %d", lines, maxRefusalLines)
 	}
-	n.clock.advance(refusalPeriod)
-	n.refused(RefusedOrigin, "192.0.2.1:1234")
+	n.clock.Advance(refusalPeriod)
+	n.CountRefusal(RefusedOrigin, "192.0.2.1:1234")
 	if want := fmt.Sprintf("reason=origin remote=192.0.2.1:1234 omitted=%d\n", 10_000-maxRefusalLines); !strings.
 		HasSuffix(n.log.String(), want) {
 		t.Errorf("the last line is not %q: %s", want, n.log)

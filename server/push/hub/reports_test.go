@@ -34,7 +34,7 @@ func TestRecoveryFromTheBeginning(t *testing.T) {
 				Publications []struct{ Offset uint64 }
 			}
 		}
-		got := c.take()
+		got := c.Take()
 		if len(got) != 1 || json.Unmarshal([]byte(got[0]), &reply) != nil {
 			t.Fatalf("round %d: %q", round, got)
 		}
@@ -76,9 +76,9 @@ func TestHookEndsOtherConnections(t *testing.T) {
 	}
 	last := n.dial()
 	last.frame([]byte(`{"id":1,"connect":{}}`))
-	last.wantOpen(t, "the last one")
+	last.WantOpen(t, "the last one")
 	for i, c := range clients {
-		if !c.isClosed() {
+		if !c.IsClosed() {
 			t.Errorf("connection %d is still open", i)
 		}
 	}

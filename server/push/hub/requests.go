@@ -2,74 +2,134 @@ package hub
 
 import (
 	"errors"
-	"fmt"
+	"math"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/myriad-go/myriad/server/push/answer"
+	"github.com/myriad-go/myriad/server/push/guard"
+	"github.com/myriad-go/myriad/server/push/token"
 )
 
-// This file serves clients that say all that they want in one HTTP request, and then read one long
-// response.
-
-// AdmitRequest returns what the token of a request grants, or Hooks.Connect, which is asked about
-// the channels that the client wants. If the client is refused, or has connected too often,
-// AdmitRequest answers the request and returns false. f is the form of the client's session.
-func (h *Hub) AdmitRequest(w http.ResponseWriter, r *http.Request, f Form, token string, channels []string) (
-	g Grant, ok bool) {
-	g, err := h.AuthenticateRequest(r, f, token, channels)
-	switch {
-	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
-		answer.Refuse(w, err)
-		return g, false
-	case err != nil:
-		h.RefuseToken(w, r, err)
-		return g, false
-	}
-	if wait := h.ConnectWait(g); wait > 0 {
-		h.RefuseRate(w, r, wait)
-		return g, false
-	}
-	return g, true
+// A requestGuard says what HTTP requests may do: by their addresses' rates, their keys and the
+// pages that they come from. It answers those that may not.
+type requestGuard struct {
+	*node
+	refusals *refusals
+	keys     *guard.Keys
+	origins  guard.Origins
 }
 
-// ServeStream answers r with a response that outlives its handler, for a client with g. It starts a
-// session and calls join, which makes the subscriptions. Then it sends the head, first, and what
-// has been sent to the session meanwhile: so a client that has the head gets all that is published
-// from then on. If join returns an error, the session ends, and the door answers r.
-//
-// ended is called when the stream has ended, and has to call Session.Ended; nil: that alone is
-// called. It is not called after an error of join.
-func (h *Hub) ServeStream(w http.ResponseWriter, r *http.Request, f Form, g Grant, first []byte,
-	join func(s *Session) error, ended func(s *Session)) error {
-	t := NewStreamTransport(r.RemoteAddr, nil)
-	s := h.StartConnected(t, f, g, h.RequestInfo(r))
-	joined := false
-	defer func() {
-		if !joined { // a hook may also have ended the goroutine
-			s.Ended()
+// MayOpen reports whether a client of that address may open another connection now. The attempt is
+// counted.
+func (g *requestGuard) MayOpen(remote string) bool {
+	return g.rates.Open(remote, g.clock.Now()) == 0
+}
+
+// LimitConnections answers 429 to addresses that open connections too often.
+func (g *requestGuard) LimitConnections(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodOptions {
+			if wait := g.rates.Open(r.RemoteAddr, g.clock.Now()); wait > 0 {
+				g.RefuseRate(w, r, wait)
+				return
+			}
 		}
-	}()
-	if err := join(s); err != nil {
-		return err
+		next(w, r)
 	}
-	joined = true
-	end := s.Ended
-	if ended != nil {
-		end = func() { ended(s) }
-	}
-	stream, err := h.Detach(w)
-	if err != nil {
-		end()
-		h.NotDetached(w, r, err)
-		return nil
-	}
-	if t.Open(stream, first) == ErrQueueFull { // any other error has ended the stream
-		s.TooSlow("", len(first))
-	}
-	stream.OnClose(end)
-	return nil
 }
 
-// FirstEvent returns how a stream of Server-Sent Events begins: with the time after which a client
-// that has lost it connects again, a random one between 2 and 4 s.
-func (h *Hub) FirstEvent() []byte { return fmt.Appendf(nil, "retry: %d\n\n", h.retry().Milliseconds()) }
+// MayCallNow reports whether the address may call the API, or answers 429.
+func (g *requestGuard) MayCallNow(w http.ResponseWriter, r *http.Request) bool {
+	wait := g.CountCall(r)
+	if wait > 0 {
+		g.RefuseRate(w, r, wait)
+	}
+	return wait == 0
+}
+
+// CountCall counts a call of the API, and returns how long the address has to wait. 0: it may call
+// now.
+func (g *requestGuard) CountCall(r *http.Request) (wait time.Duration) {
+	return g.rates.Call(r.RemoteAddr, g.clock.Now())
+}
+
+// RefuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
+func (g *requestGuard) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
+	g.refusals.CountRequestRefusal(RefusedRate, r)
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	answer.WriteError(w, http.StatusTooManyRequests, answer.ErrTooManyRequests.Code, answer.ErrTooManyRequests.Message)
+}
+
+// Keys returns the keys of the API and of operators.
+func (g *requestGuard) Keys() *guard.Keys { return g.keys }
+
+// ForOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
+// channels and clients, and what is published.
+func (g *requestGuard) ForOperator(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		switch {
+		case g.keys.IsOperator(r):
+			next(w, r)
+		case !g.keys.HasOperators():
+			answer.WriteError(w, http.StatusForbidden, answer.ErrPermissionDenied.Code,
+				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
+					"--api-key")
+		default:
+			g.refusals.CountRequestRefusal(RefusedKey, r)
+			answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
+				"the header X-API-Key is missing or wrong")
+		}
+	}
+}
+
+// ComesFromAllowedPage reports whether Origin, or else Referer, says that an allowed page sent r.
+func (g *requestGuard) ComesFromAllowedPage(r *http.Request) bool { return g.origins.Vouch(r) }
+
+// Bearer returns the token of r, from the query or from Authorization. An EventSource cannot set
+// headers.
+func Bearer(r *http.Request) string {
+	if token := r.URL.Query().Get("token"); token != "" {
+		return token
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// RefuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not
+// known yet.
+func (g *requestGuard) RefuseToken(w http.ResponseWriter, r *http.Request, err error) {
+	var claim claimError
+	why := RefusedToken
+	if errors.Is(err, errKeyNotYetKnown) {
+		g.refusals.CountRequestRefusal(RefusedUnknownKey, r, "error", OneLine(err))
+		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
+		answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code,
+			strings.TrimPrefix(errKeyNotYetKnown.Error(),
+				"push: "))
+		return
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	switch {
+	case errors.Is(err, errTokenExpired):
+		why = RefusedExpired
+		answer.WriteError(w, http.StatusUnauthorized, answer.ErrTokenExpired.Code, answer.ErrTokenExpired.Message)
+	case errors.Is(err, ErrNoToken):
+		why = RefusedNoToken
+		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
+			"a token is needed: ?token=… or Authorization: Bearer …")
+	case errors.As(err, &claim):
+		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
+			answer.DisconnectInvalidToken.Reason+": "+claim.Error())
+	default:
+		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
+			answer.DisconnectInvalidToken.Reason)
+	}
+	g.refusals.CountRequestRefusal(why, r, "error", OneLine(err))
+}

@@ -42,7 +42,7 @@ func (h *slowHook) during(c *fakeTransport, answer error, f func()) []string {
 	f()
 	h.answers <- answer
 	<-done
-	return c.take()
+	return c.Take()
 }
 
 const (
@@ -97,11 +97,11 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 			all.Go(func() { d.s.SubscribeByServer("a", SubscribeCommand{}) })
 		}
 		all.Wait()
-		d.take()
+		d.Take()
 		if _, err := n.publish(context.Background(), "a", bus.Publication{Data: json.RawMessage("1")}); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.take(); len(got) != 1 {
+		if got := d.Take(); len(got) != 1 {
 			t.Errorf("one publication is received as %q", got)
 		}
 		d.hangUp()
@@ -112,7 +112,7 @@ func TestSubscriptionsAtTheSameTime(t *testing.T) {
 func TestRightIsLostDuringASubscription(t *testing.T) {
 	bus := &waitingBus{Bus: membus.New(membus.Config{}), asked: make(chan struct{}), goOn: make(chan struct{})}
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{Name: "own", SubscribeToken: true}),
-		func(n *Hub) { n.bus = bus })
+		func(c *Config) { c.Bus = bus })
 	caps := func(list string) jwt.MapClaims {
 		return jwt.MapClaims{"sub": "ann", "caps": json.RawMessage(list)}
 	}
@@ -128,7 +128,7 @@ func TestRightIsLostDuringASubscription(t *testing.T) {
 	}
 	close(bus.goOn)
 	<-done
-	if got := c.take(); len(got) != 2 || !strings.Contains(got[1], `"unsubscribe":{"code":2000`) {
+	if got := c.Take(); len(got) != 2 || !strings.Contains(got[1], `"unsubscribe":{"code":2000`) {
 		t.Errorf("received %q", got)
 	}
 	if left := n.channels.subscriptions(); left != 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/myriad-go/myriad/internal/outbox/outboxtest"
 )
 
-func withRules(t *testing.T, list ...policy.Namespace) func(*Hub) {
-	return func(n *Hub) { n.rules = mustRules(t, list...) }
+func withRules(t *testing.T, list ...policy.Namespace) func(*Config) {
+	return func(c *Config) { c.Rules = mustRules(t, list...) }
 }
 
 // signed returns a token with these claims besides exp, a minute from now.
@@ -49,7 +49,7 @@ func (n *testNode) as(c jwt.MapClaims) *fakeTransport {
 	n.t.Helper()
 	f := n.dial()
 	f.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(c) + `"}}`))
-	if got := f.take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
+	if got := f.Take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
 		n.t.Fatalf("connecting was answered with %q", got)
 	}
 	return f
@@ -58,7 +58,7 @@ func (n *testNode) as(c jwt.MapClaims) *fakeTransport {
 func (f *fakeTransport) asks(t *testing.T, what, command, answer string) {
 	t.Helper()
 	f.frame([]byte(command))
-	f.want(t, what, answer)
+	f.Want(t, what, answer)
 }
 
 const (
@@ -79,7 +79,7 @@ func TestWhoMayPublish(t *testing.T) {
 	c.asks(t, "not subscribed", to("s:1"), `{"id":4,`+denied)
 	c.asks(t, "subscribes", `{"id":2,"subscribe":{"channel":"s:1"}}`, `{"id":2,"subscribe":{}}`)
 	c.frame([]byte(to("s:1")))
-	if got := c.take(); len(got) != 2 || got[1] != published {
+	if got := c.Take(); len(got) != 2 || got[1] != published {
 		t.Errorf("a subscriber that publishes was answered with %q", got)
 	}
 	c.asks(t, "subscribes without a token", `{"id":2,"subscribe":{"channel":"t:1"}}`, `{"id":2,"subscribe":{}}`)
@@ -87,9 +87,9 @@ func TestWhoMayPublish(t *testing.T) {
 	for channel, allow := range map[string][]string{"t:2": {"pub"}, "t:3": {"sub"}} {
 		token := n.signed(jwt.MapClaims{"sub": "ann", "channel": channel, "allow": allow})
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + channel + `","token":"` + token + `"}}`))
-		c.take()
+		c.Take()
 		c.frame([]byte(to(channel)))
-		if got := c.take(); (got[len(got)-1] == published) != slices.Contains(allow, "pub") {
+		if got := c.Take(); (got[len(got)-1] == published) != slices.Contains(allow, "pub") {
 			t.Errorf("with %v: %q", allow, got)
 		}
 	}
@@ -129,7 +129,7 @@ func TestSubscriptionTokens(t *testing.T) {
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
 	d.frame([]byte(`{"id":6,"sub_refresh":{"channel":"p:1","token":"` + old + `"}}`))
 	// its client comes back
-	d.wantClosed(t, "refreshed by an expired token", answer.Disconnect{Code: 3006, Reason: "subscription expired"})
+	d.WantClosed(t, "refreshed by an expired token", answer.Disconnect{Code: 3006, Reason: "subscription expired"})
 	later := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(2 * time.Minute).Unix()})
 	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`,
 		`{"id":6,"sub_refresh":{"expires":true,"ttl":120}}`)
@@ -140,11 +140,11 @@ func TestSubscriptionTokens(t *testing.T) {
 	c.s.mu.Lock()
 	c.s.endAt, c.s.pingAt = 0, 0 // only the subscription ends
 	c.s.mu.Unlock()
-	n.clock.advance(2 * time.Minute)
-	c.want(t, "the token has expired, but there is time to renew it")
-	n.clock.advance(n.timing.Refresh + time.Second)
-	c.want(t, "not renewed", `{"push":{"channel":"p:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
-	c.wantOpen(t, "a subscription has expired")
+	n.clock.Advance(2 * time.Minute)
+	c.Want(t, "the token has expired, but there is time to renew it")
+	n.clock.Advance(n.timing.Refresh + time.Second)
+	c.Want(t, "not renewed", `{"push":{"channel":"p:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
+	c.WantOpen(t, "a subscription has expired")
 	if c.s.member("p:1") != nil || c.s.member("p:mine") == nil {
 		t.Error("the wrong subscription has ended")
 	}
@@ -152,7 +152,7 @@ func TestSubscriptionTokens(t *testing.T) {
 
 func TestPresenceAndNotices(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, policy.Namespace{Presence: true, JoinLeave: true}),
-		func(n *Hub) { n.limits.Present = 2 })
+		func(c *Config) { c.Limits.Present = 2 })
 	a := n.as(jwt.MapClaims{"sub": "ann", "info": "x"})
 	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	info := func(f *fakeTransport, user, more string) string {
@@ -161,27 +161,27 @@ func TestPresenceAndNotices(t *testing.T) {
 	notice := func(kind, info string) string {
 		return `{"push":{"channel":"news","` + kind + `":{"info":` + info + `}}}`
 	}
-	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", info(a, "ann", `,"conn_info":"x"`)))
+	a.Want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", info(a, "ann", `,"conn_info":"x"`)))
 	b := n.as(jwt.MapClaims{"sub": "bob"})
 	b.asks(t, "not subscribed", `{"id":5,"presence":{"channel":"news"}}`,
 		`{"id":5,"presence":{"presence":{"`+a.s.ID()+`":`+info(a, "ann", `,"conn_info":"x"`)+`}}}`)
 	b.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	b.want(t, "a client that did not ask for notices", `{"id":2,"subscribe":{}}`)
-	a.want(t, "another client has joined", notice("join", info(b, "bob", "")))
+	b.Want(t, "a client that did not ask for notices", `{"id":2,"subscribe":{}}`)
+	a.Want(t, "another client has joined", notice("join", info(b, "bob", "")))
 	a.asks(t, "presence", `{"id":5,"presence":{"channel":"news"}}`,
 		fmt.Sprintf(`{"id":5,"presence":{"presence":{"%s":%s,"%s":%s}}}`, a.s.id, info(a, "ann", `,"conn_info":"x"`),
 			b.s.id, info(b, "bob", "")))
 	c := n.as(jwt.MapClaims{"sub": "bob"})
 	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	a.take()
+	a.Take()
 	a.asks(t, "too many", `{"id":5,"presence":{"channel":"news"}}`,
 		`{"id":5,"error":{"code":106,"message":"limit exceeded"}}`)
 	a.asks(t, "stats", `{"id":5,"presence_stats":{"channel":"news"}}`,
 		`{"id":5,"presence_stats":{"num_clients":3,"num_users":2}}`)
 	c.hangUp()
-	a.want(t, "a client has disconnected", notice("leave", info(c, "bob", "")))
+	a.Want(t, "a client has disconnected", notice("leave", info(c, "bob", "")))
 	b.frame([]byte(`{"id":3,"unsubscribe":{"channel":"news"}}`))
-	a.want(t, "a client has unsubscribed", notice("leave", info(b, "bob", "")))
+	a.Want(t, "a client has unsubscribed", notice("leave", info(b, "bob", "")))
 }
 
 // Under push-join-leave also a client that did not ask is told who joins and leaves.
@@ -192,11 +192,11 @@ func TestNoticesForAll(t *testing.T) {
 		return `{"push":{"channel":"news","` + kind + `":{"info":{"user":"","client":"` + of.s.ID() + `"}}}}`
 	}
 	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", a))
+	a.Want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", a))
 	b.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	a.want(t, "another client has joined", notice("join", b))
+	a.Want(t, "another client has joined", notice("join", b))
 	b.hangUp()
-	a.want(t, "it has left", notice("leave", b))
+	a.Want(t, "it has left", notice("leave", b))
 }
 
 // Under a policy that drops, a client that does not read stays connected and misses the oldest
@@ -212,35 +212,34 @@ func TestSlowPolicies(t *testing.T) {
 			}
 			n := newTestNode(t, withRules(t, ns))
 			slow, quick := n.connected("news"), n.connected("news")
-			slow.stuck = true
+			slow.Stuck = true
 			for i := range publications {
 				n.mustPublish("news", data(i))
-				if got := quick.take(); len(got) != 1 {
+				if got := quick.Take(); len(got) != 1 {
 					t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
 				}
 			}
-			slow.wantOpen(t, "not reading")
+			slow.WantOpen(t, "not reading")
 			most, kept := handed, 20
 			if rule == policy.SlowLatestOnly {
 				most, kept = handedLatest, 1
 			}
-			if slow.max > handed+2048 {
-				t.Errorf("its transport was given %d bytes, want about %d", slow.max, most)
+			if slow.Max > handed+2048 {
+				t.Errorf("its transport was given %d bytes, want about %d", slow.Max, most)
 			}
 			ch := slow.s.members[0].ch
 			waiting := ch.outboxes[slow.s.members[0]].Len()
 			if waiting < kept*9/10 || waiting > kept {
 				t.Errorf("%d wait for it, want about %d", waiting, kept)
 			}
-			dropped := n.count.overflow.Dropped.Load()
-			if got := int(dropped) + waiting + slow.max/1000; got < publications-5 || got > publications+5 {
-				t.Errorf("%d dropped, %d wait, %d bytes handed over", dropped, waiting, slow.max)
+			dropped := n.figures.overflow.Dropped.Load()
+			if got := int(dropped) + waiting + slow.Max/1000; got < publications-5 || got > publications+5 {
+				t.Errorf("%d dropped, %d wait, %d bytes handed over", dropped, waiting, slow.Max)
 			}
-			slow.mu.Lock()
-			slow.stuck, slow.bytes = false, 0
-			slow.mu.Unlock()
-			n.clock.advance(2 * wheelSlot)
-			got := slow.take()
+			slow.ReadOn()
+			slow.Take() // what its transport was given
+			n.clock.Advance(2 * wheelSlot)
+			got := slow.Take()
 			if len(got) != waiting || !strings.Contains(got[len(got)-1], data(publications-1)) {
 				t.Fatalf("reading again it received %d messages, %d waited", len(got), waiting)
 			}
@@ -250,7 +249,7 @@ func TestSlowPolicies(t *testing.T) {
 				}
 			}
 			n.mustPublish("news", "1")
-			slow.want(t, "it keeps up again", `{"push":{"channel":"news","pub":{"data":1}}}`)
+			slow.Want(t, "it keeps up again", `{"push":{"channel":"news","pub":{"data":1}}}`)
 			if len(ch.outboxes) > 0 {
 				t.Error("it still lags")
 			}
@@ -262,8 +261,8 @@ func TestSlowPolicies(t *testing.T) {
 				t.Errorf("log %q", log)
 			}
 			if list := n.droppers.newestFirst(); len(list) != 1 || list[0].Client != slow.s.ID() ||
-				list[0].Queued < slow.max+kept*900 || list[0].Queued > slow.max+kept*1100 {
-				t.Errorf("remembered are %+v; %d bytes were handed over", list, slow.max)
+				list[0].Queued < slow.Max+kept*900 || list[0].Queued > slow.Max+kept*1100 {
+				t.Errorf("remembered are %+v; %d bytes were handed over", list, slow.Max)
 			}
 		})
 	}
@@ -279,9 +278,9 @@ func TestSlowPoliciesConform(t *testing.T) {
 	outboxtest.Run(t, outboxtest.Config{
 		Policies: slices.Sorted(maps.Keys(rules)),
 		New: func(t *testing.T, p outbox.Policy) outboxtest.Receiver {
-			n := newTestNode(t, withRules(t, rules[p]), func(n *Hub) { n.timing.Ping = time.Hour })
+			n := newTestNode(t, withRules(t, rules[p]), func(c *Config) { c.Timing.Ping = time.Hour })
 			r := &slowMember{n, n.connected("news")}
-			r.stuck = true
+			r.Stuck = true
 			return r
 		},
 		Many: 1200, // of 1000 bytes; Limits.Queue is less than all of them
@@ -296,47 +295,45 @@ type slowMember struct {
 
 func (r *slowMember) Offer(n int) outboxtest.Answer {
 	r.n.mustPublish("news", fmt.Sprintf(`"%d %s"`, n, strings.Repeat("x", 1000)))
-	if r.isClosed() {
+	if r.IsClosed() {
 		return outboxtest.Ended
 	}
 	return outboxtest.Taken
 }
 
 func (r *slowMember) Drain() (got []int) {
-	r.readOn()
-	r.n.clock.advance(2 * wheelSlot)
-	for _, message := range r.take() {
+	r.ReadOn()
+	r.n.clock.Advance(2 * wheelSlot)
+	for _, message := range r.Take() {
 		var number int
 		if _, err := fmt.Sscanf(message, `{"push":{"channel":"news","pub":{"data":"%d `, &number); err != nil {
 			r.n.t.Errorf("%.80s: %v", message, err)
 		}
 		got = append(got, number)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stuck = true
+	r.Stick()
 	return got
 }
 
-func (r *slowMember) Missed() uint64 { return r.n.count.overflow.Dropped.Load() }
-func (r *slowMember) Closed() bool   { return r.isClosed() }
+func (r *slowMember) Missed() uint64 { return r.n.figures.overflow.Dropped.Load() }
+func (r *slowMember) Closed() bool   { return r.IsClosed() }
 
 // Slow clients of one form wait for the same bytes. The log does not name those that miss nothing.
 func TestSlowClientsShare(t *testing.T) {
 	n := newTestNode(t, withRules(t, policy.Namespace{Slow: policy.SlowLatestOnly}))
 	a, b := n.connected("news"), n.connected("news")
-	a.stuck, a.bytes, b.stuck, b.bytes = true, 1<<20, true, 1<<20
+	a.Stuck, a.Bytes, b.Stuck, b.Bytes = true, 1<<20, true, 1<<20
 	n.mustPublish("news", "1")
 	ch := a.s.members[0].ch
 	first, second := ch.outboxes[a.s.members[0]].First(), ch.outboxes[b.s.members[0]].First()
 	if &first[0] != &second[0] {
 		t.Error("each has a copy")
 	}
-	a.readOn()
-	b.readOn()
-	n.clock.advance(2 * wheelSlot)
+	a.ReadOn()
+	b.ReadOn()
+	n.clock.Advance(2 * wheelSlot)
 	for _, c := range []*fakeTransport{a, b} {
-		c.want(t, "reading again", `{"push":{"channel":"news","pub":{"data":1}}}`)
+		c.Want(t, "reading again", `{"push":{"channel":"news","pub":{"data":1}}}`)
 	}
 	if log := n.log.String(); strings.Contains(log, "slow") || len(n.droppers.newestFirst()) > 0 {
 		t.Errorf("log %q", log)
@@ -347,7 +344,7 @@ func TestSlowClientsShare(t *testing.T) {
 func TestSlowClientLeaves(t *testing.T) {
 	n := newTestNode(t, withRules(t, policy.Namespace{Slow: policy.SlowLatestOnly}))
 	c, other := n.connected("news"), n.connected("news")
-	c.stuck, c.bytes = true, 1<<20
+	c.Stuck, c.Bytes = true, 1<<20
 	n.mustPublish("news", "1")
 	ch := other.s.members[0].ch
 	if len(ch.outboxes) != 1 {
@@ -357,7 +354,7 @@ func TestSlowClientLeaves(t *testing.T) {
 	if len(ch.outboxes) != 0 {
 		t.Error("its outbox is still there")
 	}
-	n.clock.advance(time.Second)
+	n.clock.Advance(time.Second)
 }
 
 func TestAPIEndsSubscriptions(t *testing.T) {
@@ -366,7 +363,7 @@ func TestAPIEndsSubscriptions(t *testing.T) {
 	if !c.s.end("news", answer.UnsubscribedByServer) || c.s.end("news", answer.UnsubscribedByServer) {
 		t.Error("a subscription can be ended once")
 	}
-	c.want(t, "ended", `{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
+	c.Want(t, "ended", `{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
 	n.mustPublish("news", "1")
-	c.want(t, "after that")
+	c.Want(t, "after that")
 }

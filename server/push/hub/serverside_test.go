@@ -43,7 +43,7 @@ func TestServerSideSubscriptions(t *testing.T) {
 	token := n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"h:1", "a", "b", "a"}})
 	c.frame(fmt.Appendf(nil, `{"id":1,"connect":{"token":%q,"subs":{"h:1":{"recover":true,"offset":1,"epoch":%q}}}}`,
 		token, at.Epoch))
-	got := c.take()
+	got := c.Take()
 	subs := fmt.Sprintf(`"subs":{"a":{},"b":{},"h:1":{"recoverable":true,"epoch":%q,"publications":[{"data":2,`+
 		`"offset":2}],"recovered":true,"offset":2,"positioned":true,"was_recovering":true}}`, at.Epoch)
 	if len(got) != 3 || !strings.HasPrefix(got[0], `{"id":1,"connect":{`) || !strings.Contains(got[0], subs) {
@@ -56,7 +56,7 @@ func TestServerSideSubscriptions(t *testing.T) {
 	}
 	n.bus = memory
 	n.publish(context.Background(), "b", bus.Publication{Data: []byte("3")})
-	c.want(t, "afterwards", `{"push":{"channel":"b","pub":{"data":3}}}`)
+	c.Want(t, "afterwards", `{"push":{"channel":"b","pub":{"data":3}}}`)
 	if len(n.held.list) != 0 {
 		t.Errorf("%d sessions still hold messages", len(n.held.list))
 	}
@@ -70,7 +70,7 @@ func TestServerSideSubscriptionFails(t *testing.T) {
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "channels": []string{"a"}}) +
 		`"}}`))
-	c.wantClosed(t, "the bus does not subscribe", answer.DisconnectServerError)
+	c.WantClosed(t, "the bus does not subscribe", answer.DisconnectServerError)
 	n.bus = memory
 }
 
@@ -82,20 +82,20 @@ func (failingBus) Subscribe(context.Context, bus.Topic, bus.Receiver) error {
 
 // A session that has been told nothing yet keeps at most Limits.Queue bytes.
 func TestHeldMessagesAreBounded(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1000 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 1000 })
 	c := n.connected("news")
 	c.s.Hold()
 	long := &Message{Payload: []byte(strings.Repeat("x", 600))}
 	if c.s.Offer(long) != OfferTaken || c.s.Offer(long) != OfferFull {
 		t.Error("the limit does not hold")
 	}
-	c.want(t, "held")
+	c.Want(t, "held")
 	if got := c.s.ReleaseHeld([]byte("first")); got != OfferTaken {
 		t.Errorf("letGo: %v", got)
 	}
-	c.want(t, "let go", "first", string(long.Payload))
+	c.Want(t, "let go", "first", string(long.Payload))
 	c.s.Offer(&Message{Payload: []byte("x")})
-	c.want(t, "afterwards", "x")
+	c.Want(t, "afterwards", "x")
 	c.s.Hold()
 	c.hangUp()
 	if c.s.ReleaseHeld(nil) != OfferGone || len(n.held.list) != 0 {
@@ -110,22 +110,22 @@ func TestSubscribeByServer(t *testing.T) {
 	if told, err := c.s.SubscribeByServer("p:1", SubscribeCommand{}); !told || err != nil {
 		t.Fatal(told, err)
 	}
-	c.want(t, "subscribed", `{"push":{"channel":"p:1","subscribe":{}}}`)
+	c.Want(t, "subscribed", `{"push":{"channel":"p:1","subscribe":{}}}`)
 	if told, err := c.s.SubscribeByServer("p:1", SubscribeCommand{}); told || !errors.Is(err,
 		answer.ErrAlreadySubscribed) {
 		t.Error("subscribed twice:", told, err)
 	}
 	n.publish(context.Background(), "p:1", bus.Publication{Data: []byte("1")})
-	c.want(t, "publication", `{"push":{"channel":"p:1","pub":{"data":1}}}`)
+	c.Want(t, "publication", `{"push":{"channel":"p:1","pub":{"data":1}}}`)
 	c.s.end("p:1", answer.UnsubscribedByServer)
-	c.want(t, "ended", `{"push":{"channel":"p:1","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
+	c.Want(t, "ended", `{"push":{"channel":"p:1","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
 }
 
 // rpc and send reach the server's program.
 func TestRPCAndMessage(t *testing.T) {
 	var sent []string
-	n := newTestNode(t, func(n *Hub) {
-		n.onRPC = func(_ context.Context, c Caller, method string, data []byte) ([]byte, error) {
+	n := newTestNode(t, func(c *Config) {
+		c.RPC = func(_ context.Context, c Caller, method string, data []byte) ([]byte, error) {
 			switch method {
 			case "echo":
 				return append([]byte("[ "), append(data, " \n]"...)...), nil
@@ -138,7 +138,7 @@ func TestRPCAndMessage(t *testing.T) {
 			}
 			return nil, errors.New("a secret")
 		}
-		n.onMessage = func(_ context.Context, _ Caller, data []byte) { sent = append(sent, string(data)) }
+		c.Message = func(_ context.Context, _ Caller, data []byte) { sent = append(sent, string(data)) }
 	})
 	c := n.connected()
 	c.asks(t, "rpc", `{"id":2,"rpc":{"method":"echo","data":{"a": 1}}}`, `{"id":2,"rpc":{"data":[{"a":1}]}}`)
@@ -148,7 +148,7 @@ func TestRPCAndMessage(t *testing.T) {
 	c.asks(t, "failed", `{"id":2,"rpc":{"method":"?"}}`, internal)
 	c.asks(t, "not JSON", `{"id":2,"rpc":{"method":"bytes"}}`, internal)
 	c.frame([]byte(`{"send":{"data":{"b":2}}}`))
-	c.wantOpen(t, "send")
+	c.WantOpen(t, "send")
 	if len(sent) != 1 || sent[0] != `{"b":2}` {
 		t.Errorf("sent %q", sent)
 	}

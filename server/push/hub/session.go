@@ -2,8 +2,6 @@ package hub
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -30,11 +28,9 @@ type Session struct {
 
 	formID formID // of its node's table of forms
 
-	slot  int16 // slot and place belong to the wheel
-	place int32
-
-	watcher bool          // an operator's subscription in the console, which clients do not see
-	flags   atomic.Uint32 // isClosing and isHolding
+	watcher bool // an operator's subscription in the console, which clients do not see
+	wheelPlace
+	flags atomic.Uint32 // isClosing and isHolding
 
 	mu       sync.Mutex
 	stage    stage
@@ -42,9 +38,20 @@ type Session struct {
 	lagging  bool      // a channel has queued publications for it: see slow.go
 	identity *identity // of its token, nil without one; constant once the session is connected
 	members  []*member
-	pingAt   int64 // when to ping next, in nanoseconds since the epoch; 0: never
-	pongBy   int64 // when the answer to the last ping is due; 0: none is due
-	endAt    int64 // the end of its stage, or of its token plus the time to renew it; 0: never
+	deadlines
+}
+
+// A wheelPlace is where the wheel has a session. The wheel's lock guards it.
+type wheelPlace struct {
+	slot  int16
+	place int32
+}
+
+// deadlines are those of a session, in nanoseconds since 1970; 0: there is none.
+type deadlines struct {
+	pingAt int64 // when to ping next
+	pongBy int64 // when the answer to the last ping is due
+	endAt  int64 // the end of its stage, or of its token plus the time to renew it
 }
 
 // An identity is the content of a connection's token.
@@ -99,49 +106,40 @@ const (
 // what it does for the client.
 func (s *Session) IsClosing() bool { return s.flags.Load()&isClosing != 0 }
 
-// QueueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
-// framing of messages.
-const QueueSlack = 64 << 10
-
-// start adds a client whose connection has just opened. Its first operation must be connect.
-func (h *Hub) start(t Transport, f Form, from *RequestInfo) *Session {
-	s := &Session{hub: h, t: t, id: h.random.newClientID(), formID: h.idOf(f), slot: notInWheel}
-	if h.remember {
-		h.callers.add(s, from.caller(f))
+// Start begins a session of a client whose connection has just opened. Its first operation must be
+// connect. from is what RequestInfo has returned, or nil for a client that has sent no HTTP
+// request: hooks then learn the client's transport and protocol alone.
+func (h *Hub) Start(t Transport, f Form, from *RequestInfo) *Session {
+	id := h.random.newClientID()
+	if h.callers.wanted {
+		h.callers.add(id, from.caller(f))
 	}
-	return h.begin(s)
+	return h.begin(t, f, id, false)
 }
 
-// startConnected adds a client that has shown its token already.
-func (h *Hub) startConnected(t Transport, f Form, g Grant, from *RequestInfo) *Session {
+// StartConnected begins a session of a client that has shown who it is. from is that of Start.
+func (h *Hub) StartConnected(t Transport, f Form, g Grant, from *RequestInfo) *Session {
 	id := g.id
 	if id == (clientID{}) {
 		id = h.random.newClientID()
 	}
-	s := &Session{hub: h, t: t, id: id, formID: h.idOf(f), slot: notInWheel, watcher: g.watcher}
-	if h.remember {
+	if h.callers.wanted {
 		c := from.caller(f)
 		c.Meta, c.values = g.meta, nil // which are for Connect
-		h.callers.add(s, c)
+		h.callers.add(id, c)
 	}
-	h.begin(s)
+	s := h.begin(t, f, id, g.watcher)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setConnected(g)
 	return s
 }
 
-// begin starts a session that the caller has made, and of which hooks know.
-func (h *Hub) begin(s *Session) *Session {
-	h.sessions.Add(1)
-	h.count.connections.Add(s.counted())
-	s.mu.Lock()
-	s.endAt = h.clock.Now().Add(h.timing.Connect).UnixNano()
-	h.wheel.set(s, s.endAt)
-	s.mu.Unlock()
-	if h.isDraining() {
-		s.Disconnect(answer.DisconnectShutdown)
-	}
+// begin starts a session with that id, which hooks know.
+func (h *Hub) begin(t Transport, f Form, id clientID, watcher bool) *Session {
+	s := &Session{hub: h, t: t, id: id, formID: h.forms.idOf(f), watcher: watcher,
+		wheelPlace: wheelPlace{slot: notInWheel}}
+	h.sessions.add(s)
 	return s
 }
 
@@ -221,8 +219,8 @@ func (s *Session) TooSlow(channel string, size int) {
 	if !s.Disconnect(answer.DisconnectSlow) {
 		return
 	}
-	s.hub.count.slow.Add(1)
-	s.hub.slowest.add(SlowClient{At: s.hub.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
+	s.hub.figures.slow.Add(1)
+	s.hub.figures.slowest.add(SlowClient{At: s.hub.clock.Now(), Client: s.id.String(), User: s.User(), Channel: channel,
 		Queued: queued})
 	s.hub.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.User(), "channel", channel,
 		"remote", s.t.Remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.hub.limits.Queue)
@@ -343,18 +341,6 @@ func (s *Session) Disconnect(why answer.Disconnect) bool {
 	return true
 }
 
-// sendable returns why, or what is sent instead of a Disconnect that no close frame can carry.
-func (h *Hub) sendable(why answer.Disconnect) answer.Disconnect {
-	switch {
-	case why == answer.Disconnect{}:
-		return answer.DisconnectForced
-	case why.IsValid():
-		return why
-	}
-	h.log.Error("push: a door's "+answer.BadDisconnect, "code", why.Code, "reason bytes", len(why.Reason))
-	return answer.DisconnectServerError
-}
-
 // Ended removes the session from the wheel and its channels. The door calls it exactly once, after
 // the connection has ended for any reason, and never from within a method of its Transport.
 func (s *Session) Ended() {
@@ -365,7 +351,7 @@ func (s *Session) Ended() {
 	s.stage, s.members = stageEnded, nil
 	s.hub.wheel.remove(s)
 	s.mu.Unlock()
-	s.hub.callers.drop(s)
+	s.hub.callers.drop(s.id)
 	for _, m := range members {
 		s.hub.channels.leave(m)
 	}
@@ -391,13 +377,7 @@ func (s *Session) SessionID() string {
 	if f, ok := s.form().Form.(OneWayForm); !ok || !f.OneWay() {
 		return ""
 	}
-	n := s.hub
-	n.sessionKey.once.Do(func() { n.random.fill(n.sessionKey.key[:]) })
-	mac := hmac.New(sha256.New, n.sessionKey.key[:])
-	mac.Write(s.id[:])
-	id := clientID(mac.Sum(nil)[:len(clientID{})])
-	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8 (RFC 9562 §5.8)
-	return id.String()
+	return s.hub.secret.of(s.id, s.hub.random).String()
 }
 
 // held keeps messages for sessions whose reply to connect is not complete. That reply also says
@@ -547,7 +527,7 @@ func (s *Session) refreshed(a RefreshAnswer) {
 		s.identity.show(strict.Compact(a.Info))
 	}
 	if len(a.Meta) > 0 && json.Valid(a.Meta) {
-		s.hub.callers.setMeta(s, a.Meta)
+		s.hub.callers.setMeta(s.id, a.Meta)
 	}
 	s.expireFrom(endOf(a.ExpireAt))
 }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 
 	"github.com/myriad-go/myriad/server/push/answer"
 )
@@ -20,13 +22,13 @@ func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 	c.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2," +
 		"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":3,\"ping\":{}}\n"))
 	id := c.s.ID()
-	c.want(t, "one frame",
+	c.Want(t, "one frame",
 		`{"id":1,"connect":{"client":"`+id+`","version":"test","ping":25,"pong":true}}`+"\n"+`{"id":2,"subscribe":{}}`,
 		`{"id":3,"ping":{}}`)
 	if len(id) != 36 || id[14] != '4' || !strings.ContainsRune("89ab", rune(id[19])) {
 		t.Errorf("client id %q is not a random UUID", id)
 	}
-	c.wantOpen(t, "connected")
+	c.WantOpen(t, "connected")
 }
 
 // A client of a newer version offers what the server does not do, and goes without it. The members
@@ -45,11 +47,11 @@ func TestOffersAreReadPast(t *testing.T) {
 		f.s = n.Start(f, form, nil)
 		f.frame([]byte(connect))
 		f.frame([]byte(subscribe))
-		got := f.take()
+		got := f.Take()
 		if len(got) != 2 || !strings.Contains(got[0], f.s.ID()) || strings.Contains(got[0]+got[1], "flag") {
 			t.Errorf("%v: %q", form, got)
 		}
-		f.wantOpen(t, "after offers")
+		f.WantOpen(t, "after offers")
 	}
 }
 
@@ -97,8 +99,8 @@ func TestCommands(t *testing.T) {
 			"{\"id\":17,\"ping\":{}}\n{\"id\":18,\"error\":{\"code\":108,\"message\":\"not available\"}}"},
 	} {
 		c.frame([]byte(tt.command))
-		c.want(t, tt.name, tt.reply)
-		c.wantOpen(t, tt.name)
+		c.Want(t, tt.name, tt.reply)
+		c.WantOpen(t, tt.name)
 	}
 }
 
@@ -137,10 +139,10 @@ func TestFramesThatDisconnect(t *testing.T) {
 				c = n.connected("news")
 			}
 			c.frame([]byte(tt.frame))
-			c.wantClosed(t, "after the frame", tt.want)
-			c.take()
+			c.WantClosed(t, "after the frame", tt.want)
+			c.Take()
 			c.frame([]byte(`{"id":9,"ping":{}}`))
-			c.want(t, "after the disconnect")
+			c.Want(t, "after the disconnect")
 		})
 	}
 }
@@ -151,60 +153,71 @@ func TestPublish(t *testing.T) {
 	a.frame([]byte(`{"id":3,"publish":{"channel":"news","data":{"text": "hi"}}}`))
 	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.ID() +
 		`"}}}}`
-	a.want(t, "the publisher", pub, `{"id":3,"publish":{}}`)
-	b.want(t, "another subscriber", pub)
-	other.want(t, "a subscriber of another channel")
+	a.Want(t, "the publisher", pub, `{"id":3,"publish":{}}`)
+	b.Want(t, "another subscriber", pub)
+	other.Want(t, "a subscriber of another channel")
 
 	if _, err := n.publish(context.Background(), "news", bus.Publication{Data: []byte("[1,\r\n 2]\n")}); err != nil {
 		t.Fatal(err)
 	}
-	b.want(t, "from the server", `{"push":{"channel":"news","pub":{"data":[1,2]}}}`)
+	b.Want(t, "from the server", `{"push":{"channel":"news","pub":{"data":[1,2]}}}`)
 	b.frame([]byte(`{"id":4,"unsubscribe":{"channel":"news"}}`))
-	b.take()
+	b.Take()
 	n.publish(context.Background(), "news", bus.Publication{Data: []byte("3")})
-	b.want(t, "after unsubscribing")
-	if got := n.count.publishes.Load(); got != 3 {
+	b.Want(t, "after unsubscribing")
+	if got := n.figures.publishes.Load(); got != 3 {
 		t.Errorf("%d publishes counted", got)
 	}
-	if got := n.count.messages.Load(); got != 5 {
+	if got := n.figures.messages.Load(); got != 5 {
 		t.Errorf("%d messages counted", got)
 	}
 }
 
 func TestPublishDenied(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.rules.DenyClientPublish = true })
+	n := newTestNode(t, func(c *Config) { c.Rules.DenyClientPublish = true })
 	c := n.connected()
 	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
-	c.want(t, "publish", `{"id":3,"error":{"code":103,"message":"permission denied"}}`)
+	c.Want(t, "publish", `{"id":3,"error":{"code":103,"message":"permission denied"}}`)
 }
 
 func TestChannelLimit(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Channels = 3 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Channels = 3 })
 	c := n.connected("a", "b", "c")
 	c.frame([]byte(`{"id":9,"subscribe":{"channel":"d"}}`))
-	c.want(t, "one too many", `{"id":9,"error":{"code":106,"message":"limit exceeded"}}`)
+	c.Want(t, "one too many", `{"id":9,"error":{"code":106,"message":"limit exceeded"}}`)
 	c.frame([]byte("{\"id\":10,\"unsubscribe\":{\"channel\":\"a\"}}\n{\"id\":11,\"subscribe\":{\"channel\":\"d\"}}"))
-	c.want(t, "after an unsubscribe", "{\"id\":10,\"unsubscribe\":{}}\n{\"id\":11,\"subscribe\":{}}")
+	c.Want(t, "after an unsubscribe", "{\"id\":10,\"unsubscribe\":{}}\n{\"id\":11,\"subscribe\":{}}")
 }
 
 func TestPing(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected()
+	untilPing := func(what string) { // a ping comes at most two slots of the wheel after its time
+		t.Helper()
+		for range n.timing.Ping/wheelSlot + 2 {
+			n.clock.Advance(wheelSlot)
+			if got := c.Take(); len(got) > 0 {
+				if !slices.Equal(got, []string{`{}`}) {
+					t.Errorf("%s: received %q", what, got)
+				}
+				return
+			}
+		}
+		t.Errorf("%s: it did not come", what)
+	}
 	for i := range 5 {
-		n.clock.advance(n.timing.Ping)
-		c.want(t, fmt.Sprintf("ping %d", i), `{}`)
+		untilPing(fmt.Sprintf("ping %d", i))
 		c.frame([]byte(`{}`))
 	}
-	c.wantOpen(t, "answering pings")
-	n.clock.advance(n.timing.Ping)
-	c.want(t, "the last ping", `{}`)
-	n.clock.advance(n.timing.Pong / 2)
-	c.wantOpen(t, "half of the time to answer has passed")
-	n.clock.advance(n.timing.Pong)
-	c.wantClosed(t, "no answer", answer.DisconnectNoPong)
+	c.WantOpen(t, "answering pings")
+	untilPing("the last ping")
+	n.clock.Advance(n.timing.Pong / 2)
+	c.WantOpen(t, "half of the time to answer has passed")
+	n.clock.Advance(n.timing.Pong)
+	c.WantClosed(t, "no answer", answer.DisconnectNoPong)
 	c.hangUp()
-	n.clock.advance(10 * n.timing.Ping)
-	c.want(t, "after the end")
+	n.clock.Advance(10 * n.timing.Ping)
+	c.Want(t, "after the end")
 }
 
 func TestFirstPingsAreSpread(t *testing.T) {
@@ -213,13 +226,13 @@ func TestFirstPingsAreSpread(t *testing.T) {
 	for i := range clients {
 		clients[i] = n.connected()
 	}
-	n.clock.advance(n.timing.Ping/2 - wheelSlot)
+	n.clock.Advance(n.timing.Ping/2 - wheelSlot)
 	pinged := 0
 	for range 4 {
 		for _, c := range clients {
-			pinged += len(c.take())
+			pinged += len(c.Take())
 		}
-		n.clock.advance(n.timing.Ping / 8)
+		n.clock.Advance(n.timing.Ping / 8)
 	}
 	if pinged < 100 || pinged > 190 {
 		t.Errorf("%d of 200 pinged three quarters into the spread", pinged)
@@ -230,41 +243,41 @@ func TestStale(t *testing.T) {
 	n := newTestNode(t)
 	silent, expired := n.dial(), n.dial()
 	expired.s.refuseConnect()
-	n.clock.advance(n.timing.Connect - time.Second)
-	silent.wantOpen(t, "there is time left")
-	n.clock.advance(2 * time.Second)
-	silent.wantClosed(t, "nothing was sent", answer.DisconnectStale)
-	expired.wantClosed(t, "connect was refused", answer.DisconnectStale)
+	n.clock.Advance(n.timing.Connect - time.Second)
+	silent.WantOpen(t, "there is time left")
+	n.clock.Advance(2 * time.Second)
+	silent.WantClosed(t, "nothing was sent", answer.DisconnectStale)
+	expired.WantClosed(t, "connect was refused", answer.DisconnectStale)
 }
 
 func TestSlowConsumer(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 4096 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 4096 })
 	slow, quick := n.connected("news", "more"), n.connected("news")
-	slow.stuck = true
+	slow.Stuck = true
 	data := []byte(`"` + strings.Repeat("x", 200) + `"`)
 	for i := range 50 {
 		if _, err := n.publish(context.Background(), "news", bus.Publication{Data: data}); err != nil {
 			t.Fatal(err)
 		}
-		if got := quick.take(); len(got) != 1 {
+		if got := quick.Take(); len(got) != 1 {
 			t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
 		}
 	}
-	slow.wantClosed(t, "not reading", answer.DisconnectSlow)
-	quick.wantOpen(t, "reading")
-	if slow.max > 4096 || slow.max < 3000 {
-		t.Errorf("%d bytes were queued, the limit is 4096", slow.max)
+	slow.WantClosed(t, "not reading", answer.DisconnectSlow)
+	quick.WantOpen(t, "reading")
+	if slow.Max > 4096 || slow.Max < 3000 {
+		t.Errorf("%d bytes were queued, the limit is 4096", slow.Max)
 	}
-	if got := n.count.slow.Load(); got != 1 {
+	if got := n.figures.slow.Load(); got != 1 {
 		t.Errorf("%d slow disconnects counted, want 1", got)
 	}
 	want := fmt.Sprintf("client=%s user=\"\" channel=news remote=192.0.2.1:1234 queued_bytes=%d "+
-		"message_bytes=%d limit_bytes=4096", slow.s.id, slow.max, len(data))
+		"message_bytes=%d limit_bytes=4096", slow.s.id, slow.Max, len(data))
 	if log := n.log.String(); strings.Count(log, "slow client") != 1 || !strings.Contains(log, want) {
 		t.Errorf("log %q, want once %q", log, want)
 	}
 	n.publish(context.Background(), "more", bus.Publication{Data: data})
-	if slow.Queued() > slow.max {
+	if slow.Queued() > slow.Max {
 		t.Error("a client that was disconnected got more")
 	}
 }
@@ -272,33 +285,33 @@ func TestSlowConsumer(t *testing.T) {
 func TestSlowByTheTransportsLimit(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected("news")
-	c.full = true
+	c.Full = true
 	n.publish(context.Background(), "news", bus.Publication{Data: []byte("1")})
-	c.wantClosed(t, "the transport is full", answer.DisconnectSlow)
+	c.WantClosed(t, "the transport is full", answer.DisconnectSlow)
 }
 
 // The queue of a client that sends many commands and reads no replies is bounded.
 func TestSlowReader(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 1000 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 1000 })
 	c := n.connected()
-	c.stuck = true
+	c.Stuck = true
 	for range 100 {
 		c.frame([]byte(`{"id":3,"ping":{}}`))
 	}
-	c.wantClosed(t, "not reading replies", answer.DisconnectSlow)
-	if c.max > 1000 {
-		t.Errorf("%d bytes queued", c.max)
+	c.WantClosed(t, "not reading replies", answer.DisconnectSlow)
+	if c.Max > 1000 {
+		t.Errorf("%d bytes queued", c.Max)
 	}
 }
 
 func TestOneMessageAboveTheQueueLimit(t *testing.T) {
-	n := newTestNode(t, func(n *Hub) { n.limits.Queue = 100 })
+	n := newTestNode(t, func(c *Config) { c.Limits.Queue = 100 })
 	c := n.connected("news")
 	n.publish(context.Background(), "news", bus.Publication{Data: []byte(`"` + strings.Repeat("x", 500) + `"`)})
-	if got := c.take(); len(got) != 1 {
+	if got := c.Take(); len(got) != 1 {
 		t.Errorf("received %d messages", len(got))
 	}
-	c.wantOpen(t, "it reads")
+	c.WantOpen(t, "it reads")
 }
 
 func TestDrain(t *testing.T) {
@@ -310,16 +323,18 @@ func TestDrain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.drain(ctx) }()
-	waitFor(t, "both to be disconnected", func() bool { return n.isDraining() && a.isClosed() && b.isClosed() })
-	a.want(t, "accepted before", `{"push":{"channel":"news","pub":{"data":1}}}`)
+	pushtest.WaitFor(t, "both to be disconnected", func() bool {
+		return n.IsDraining() && a.IsClosed() && b.IsClosed()
+	})
+	a.Want(t, "accepted before", `{"push":{"channel":"news","pub":{"data":1}}}`)
 	if _, err := n.publish(context.Background(), "news",
 		bus.Publication{Data: []byte("2")}); err != answer.ErrDraining {
 		t.Errorf("publish: %v", err)
 	}
 	late := n.dial()
 	for i, c := range []*fakeTransport{a, b, late} {
-		waitFor(t, "a client to be disconnected", c.isClosed)
-		c.wantClosed(t, fmt.Sprint("client ", i), answer.DisconnectShutdown)
+		pushtest.WaitFor(t, "a client to be disconnected", c.IsClosed)
+		c.WantClosed(t, fmt.Sprint("client ", i), answer.DisconnectShutdown)
 		c.hangUp()
 	}
 	if err := <-done; err != nil {
@@ -335,7 +350,7 @@ func TestPublishWhileDraining(t *testing.T) {
 	c := n.connected("news")
 	n.gate.shut()
 	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
-	c.want(t, "refused", `{"id":3,"error":{"code":100,"message":"the server is shutting down","temporary":true}}`)
+	c.Want(t, "refused", `{"id":3,"error":{"code":100,"message":"the server is shutting down","temporary":true}}`)
 	if text := n.log.String(); strings.Contains(text, "ERROR") {
 		t.Error(text)
 	}
@@ -360,24 +375,24 @@ func FuzzFrame(f *testing.F) {
 		"\"unsubscribe\":{\"channel\":\"x\"}}"), []byte("{}"))
 	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"send\":{}}"), []byte("\n"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		n := newTestNode(t, func(n *Hub) { n.limits.Publication = 1000 })
+		n := newTestNode(t, func(c *Config) { c.Limits.Publication = 1000 })
 		bystander := n.connected("news")
 		c := n.dial()
 		c.frame(first)
-		n.clock.advance(n.timing.Ping / 2)
+		n.clock.Advance(n.timing.Ping / 2)
 		c.frame(second)
-		for _, message := range c.take() {
+		for _, message := range c.Take() {
 			for line := range strings.Lines(message) {
 				if !json.Valid([]byte(line)) {
 					t.Errorf("answered with %q", line)
 				}
 			}
 		}
-		if closed := c.s.IsClosing(); closed != (c.closed != nil) {
-			t.Errorf("leaving %v, closed with %v", closed, c.closed)
+		if closed := c.s.IsClosing(); closed != (c.Closed != nil) {
+			t.Errorf("leaving %v, closed with %v", closed, c.Closed)
 		}
 		c.hangUp()
-		bystander.wantOpen(t, "a client that did nothing")
+		bystander.WantOpen(t, "a client that did nothing")
 	})
 }
 
@@ -396,7 +411,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Errorf("the node's end: %v", err)
 	}
 	late, q := NewStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
-	opened := n.startConnected(late, eventForm, Grant{}, nil)
+	opened := n.StartConnected(late, eventForm, Grant{}, nil)
 	if !opened.IsClosing() { // else the door would subscribe it
 		t.Error("a late session is not closing")
 	}
@@ -404,7 +419,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 	q.OnClose(opened.Ended)
-	q.wantClosed(t, "a late stream", answer.DisconnectShutdown)
+	q.WantClosed(t, "a late stream", answer.DisconnectShutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {
 		t.Errorf("the log says:\n%s", n.log)

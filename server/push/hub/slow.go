@@ -65,7 +65,7 @@ func (ch *channel) offer(m *member, e *Message) int64 {
 		m.s.catchUpSoon()
 	}
 	before := o.Dropped()
-	o.Put(e.Payload, outboxRules(ch.rules, &ch.hub.count.overflow))
+	o.Put(e.Payload, outboxRules(ch.rules, &ch.all.figures.overflow))
 	if before == 0 && o.Dropped() > 0 {
 		ch.reportMissing(m, o)
 	}
@@ -75,10 +75,10 @@ func (ch *channel) offer(m *member, e *Message) int64 {
 
 // reportMissing tells operators that m misses publications from now on.
 func (ch *channel) reportMissing(m *member, o *outbox.Outbox[payload]) {
-	n, queued := ch.hub, m.s.t.Queued()+o.Bytes()
-	n.droppers.add(SlowClient{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.User(), Channel: ch.name,
-		Queued: queued})
-	n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
+	all, queued := ch.all, m.s.t.Queued()+o.Bytes()
+	all.figures.droppers.add(SlowClient{At: all.clock.Now(), Client: m.s.id.String(), User: m.s.User(),
+		Channel: ch.name, Queued: queued})
+	all.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.User(),
 		"channel", ch.name, "remote", m.s.t.Remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)
 }
 
@@ -98,13 +98,13 @@ func (ch *channel) catchUp(m *member) (left bool) {
 			return false
 		}
 		o.Sent()
-		ch.hub.count.messages.Add(uint64(m.s.counted()))
+		ch.all.figures.messages.Add(uint64(m.s.counted()))
 	}
 	if o.Waits() {
 		return true
 	}
 	if o.Relieved() {
-		ch.hub.log.Info("push: a slow client has caught up", "client", m.s.id.String(), "channel", ch.name,
+		ch.all.log.Info("push: a slow client has caught up", "client", m.s.id.String(), "channel", ch.name,
 			"dropped", o.Dropped())
 	}
 	delete(ch.outboxes, m)

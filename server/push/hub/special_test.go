@@ -67,9 +67,9 @@ func TestDeltas(t *testing.T) {
 		join()
 		data := fmt.Sprintf(`{"n":%d,"text":"%sé"}`, i, strings.Repeat("a long text ", 20))
 		n.publish(context.Background(), "news", bus.Publication{Data: []byte(data)})
-		plain.want(t, "data", `{"push":{"channel":"news","pub":{"data":`+data+`}}}`)
+		plain.Want(t, "data", `{"push":{"channel":"news","pub":{"data":`+data+`}}}`)
 		for j, c := range clients {
-			got := c.take()
+			got := c.Take()
 			if len(got) != 1 || decoders[j].take(t, got[0]) != data {
 				t.Fatalf("client %d, publication %d: received %q", j, i, got)
 			}
@@ -84,8 +84,9 @@ func TestDeltas(t *testing.T) {
 		c.s.Unsubscribe("news")
 	}
 	ch := plain.s.member("news").ch
-	if ch.deltas != 0 || ch.base != nil || len(ch.specials) != 0 {
-		t.Errorf("after the last one left: %d, %v, %v", ch.deltas, ch.base, ch.specials)
+	if ch.specials.deltas != 0 || ch.specials.base != nil || len(ch.specials.list) != 0 {
+		t.Errorf("after the last one left: %d, %v, %v", ch.specials.deltas, ch.specials.base,
+			ch.specials.list)
 	}
 }
 
@@ -94,12 +95,12 @@ func TestDeltasOfOneDelivery(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected()
 	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"fossil"}}`))
-	c.take()
+	c.Take()
 	text := strings.Repeat("the same ", 30)
 	list := []bus.Publication{{Data: []byte(`"` + text + `1"`)}, {Data: []byte(`"` + text + `2"`)}, {Data: []byte(`3`)}}
 	c.s.member("news").ch.Receive("news", list)
 	var d decoder
-	got := c.take()
+	got := c.Take()
 	if len(got) != 1 || d.take(t, got[0]) != "3" || d.deltas != 1 {
 		t.Errorf("received %q", got)
 	}
@@ -113,7 +114,7 @@ func TestRecoveryWithDeltas(t *testing.T) {
 	c := n.connected()
 	c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","delta":"fossil","recover":true,"epoch":%q}}`,
 		at.Epoch))
-	if got := c.take(); len(got) != 1 ||
+	if got := c.Take(); len(got) != 1 ||
 		!strings.Contains(got[0], `"publications":[{"data":"{\"a\":1}","offset":1}]`) ||
 		!strings.Contains(got[0], `"delta":true`) {
 		t.Errorf("received %q", got)
@@ -142,7 +143,7 @@ func TestNoDeltas(t *testing.T) {
 	c.asks(t, "flags of today", `{"id":3,"subscribe":{"channel":"a","flag":3}}`, `{"id":3,"subscribe":{}}`)
 	d := n.dial()
 	d.frame([]byte(`{"id":1,"connect":{"subs":{"a":{"delta":"xdelta"}}}}`)) // in case the server subscribes it
-	if got := d.take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
+	if got := d.Take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
 		t.Errorf("connecting: %q", got)
 	}
 }
@@ -163,16 +164,16 @@ func TestFilter(t *testing.T) {
 	c := n.connected()
 	c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"epoch":%q,"tf":{"key":"team",`+
 		`"cmp":"eq","val":"b"}}}`, at.Epoch))
-	if got := c.take(); len(got) != 1 || !strings.Contains(got[0],
+	if got := c.Take(); len(got) != 1 || !strings.Contains(got[0],
 		`"publications":[{"data":2,"offset":2,"tags":{"team":"b"}}],"recovered":true,"offset":2`) {
 		t.Errorf("received %q", got)
 	}
 	publish("3", "a")
 	publish("4", "b")
-	c.want(t, "filtered", `{"push":{"channel":"news","pub":{"data":4,"offset":4,"tags":{"team":"b"}}}}`)
+	c.Want(t, "filtered", `{"push":{"channel":"news","pub":{"data":4,"offset":4,"tags":{"team":"b"}}}}`)
 	b := bus.Publication{Data: []byte("5"), Tags: map[string]string{"team": "b"}}
 	c.s.member("news").ch.Receive("news", []bus.Publication{{Data: []byte("6")}, b})
-	c.want(t, "one of two", `{"push":{"channel":"news","pub":{"data":5,"tags":{"team":"b"}}}}`)
+	c.Want(t, "one of two", `{"push":{"channel":"news","pub":{"data":5,"tags":{"team":"b"}}}}`)
 }
 
 // A client that asks for everything that it has missed, or for nothing, gets error 112.
@@ -185,7 +186,7 @@ func TestRejectUnrecovered(t *testing.T) {
 	c := n.connected()
 	c.asks(t, "with the flag", ask+`2}}`, `{"id":2,"error":{"code":112,"message":"unrecoverable position"}}`)
 	c.frame([]byte(ask + `1}}`))
-	if got := c.take(); len(got) != 1 || !strings.Contains(got[0], `"was_recovering":true`) {
+	if got := c.Take(); len(got) != 1 || !strings.Contains(got[0], `"was_recovering":true`) {
 		t.Errorf("without the flag: %q", got)
 	}
 }

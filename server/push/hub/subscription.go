@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/server/push/policy"
@@ -100,7 +99,7 @@ func (s *Session) Join(r *Reservation, announce func(Welcome)) error {
 		r.Cancel()
 		return err
 	}
-	s.hub.announce(m, true) // before settle, after which a leave may be announced
+	s.hub.channels.announce(m, true) // before settle, after which a leave may be announced
 	s.settle(m)
 	if r.settle() || s.hasLostRight(m) {
 		s.end(m.ch.name, answer.UnsubscribedByServer)
@@ -152,7 +151,7 @@ func (s *Session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 		return g, 0, nil
 	}
 	g.expires = sinceEpoch(t.Ends.Add(n.timing.Refresh))
-	return g, n.ttl(t.Ends), nil
+	return g, n.TTL(t.Ends), nil
 }
 
 // RefreshSubscription replaces the token of a subscription, and returns the seconds until it ends.
@@ -428,12 +427,6 @@ func (s *Session) SubscribeByServer(name string, w SubscribeCommand) (told bool,
 	return err == nil, err
 }
 
-// A SubRefreshAnswer says whether a subscription goes on.
-type SubRefreshAnswer struct {
-	Expired  bool  // the subscription ends, as without the hook
-	ExpireAt int64 // seconds since 1970; 0: never; a time that has passed is as Expired
-}
-
 // refreshedByHook reports whether a hook says what happens to m when it expires.
 func (m *member) refreshedByHook() bool {
 	return m.grant.hooked && m.ch.rules.SubRefreshHook && m.s.hub.hooks.SubRefresh != nil
@@ -472,42 +465,6 @@ func (s *Session) expireSubscriptionAt(m *member, at int64) {
 	if s.stage == stageConnected {
 		s.expireSubscription(m)
 	}
-}
-
-// Override are rules for some subscriptions that differ from those of the namespace. nil: as the
-// namespace says.
-type Override struct {
-	Presence           *bool // the clients are in the channel's presence
-	JoinLeave          *bool // others are told when they join and leave
-	ForceRecovery      *bool // the clients recover what they miss
-	ForcePositioning   *bool // the clients are told when they have missed something
-	ForcePushJoinLeave *bool // the clients are told when others join and leave
-}
-
-// or returns the value of a rule in an Override, or that of the namespace if it has none.
-func or(value *bool, rule bool) bool {
-	if value == nil {
-		return rule
-	}
-	return *value
-}
-
-// GrantByServer sets what a subscription has that the server makes: info is JSON that others see,
-// data is for the client, and the subscription ends at expireAt, in seconds since 1970; 0: never.
-// nil: as the rules say.
-func (w *SubscribeCommand) GrantByServer(info, data []byte, expireAt int64, o *Override) {
-	w.answer = data
-	if info == nil && expireAt == 0 && o == nil {
-		return
-	}
-	w.grant = &memberGrant{info: info, expires: expireAt * int64(time.Second)}
-	if o == nil {
-		return
-	}
-	w.grant.absent = !or(o.Presence, true)
-	w.grant.announced = o.JoinLeave
-	w.pushed = or(o.ForcePushJoinLeave, false)
-	w.unpositioned = !or(o.ForceRecovery, true) && !or(o.ForcePositioning, false)
 }
 
 // announced reports whether the channel's subscribers are told when m joins and leaves.

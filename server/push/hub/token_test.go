@@ -15,6 +15,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
@@ -34,12 +35,12 @@ func TestTokenWithoutExpiry(t *testing.T) {
 	subscription := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
 		"channel": "more"})
 	c.frame([]byte(`{"id":3,"subscribe":{"channel":"more","token":"` + subscription + `"}}`))
-	if got := strings.Join(c.take(), "\n"); strings.Contains(got, "expires") || strings.Contains(got, "error") {
+	if got := strings.Join(c.Take(), "\n"); strings.Contains(got, "expires") || strings.Contains(got, "error") {
 		t.Errorf("received %s", got)
 	}
-	n.clock.advance(100 * time.Hour)
-	c.wantOpen(t, "after a long time")
-	c.want(t, "after a long time")
+	n.clock.Advance(100 * time.Hour)
+	c.WantOpen(t, "after a long time")
+	c.Want(t, "after a long time")
 	for _, claims := range []jwt.MapClaims{{"sub": "ann", "exp": nil}, {"sub": "ann", "exp": 0}, {"sub": "ann",
 		"exp": ""}} {
 		_, err := n.tokens.Connection(sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims))
@@ -59,7 +60,7 @@ func verifierOf(c token.Config, clock Clock) *token.Verifier {
 	return v
 }
 
-func withTokens(n *Hub) { n.tokens = verifierOf(token.Config{Secret: testSecret}, n.clock) }
+func withTokens(c *Config) { c.Tokens = verifierOf(token.Config{Secret: testSecret}, c.Clock) }
 
 func (f *fakeTransport) connect(token string) {
 	f.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +
@@ -73,26 +74,26 @@ func TestConnectWithToken(t *testing.T) {
 		c.connect(token)
 		switch {
 		case tokentest.IsValid(name):
-			c.want(t, name, `{"id":1,"connect":{"client":"`+c.s.ID()+`","version":"test","expires":true,`+
+			c.Want(t, name, `{"id":1,"connect":{"client":"`+c.s.ID()+`","version":"test","expires":true,`+
 				`"ttl":60,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
-			c.wantOpen(t, name)
+			c.WantOpen(t, name)
 		case tokentest.IsExpired(name):
 			// A client library disconnects, fetches a new token and reconnects. The server drops
 			// the subscribe after the connect.
-			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
-			c.wantOpen(t, name)
+			c.Want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
+			c.WantOpen(t, name)
 			c.connect(token)
-			c.wantClosed(t, name+", and the client goes on", answer.DisconnectBadRequest)
+			c.WantClosed(t, name+", and the client goes on", answer.DisconnectBadRequest)
 		default:
-			c.want(t, name)
-			c.wantClosed(t, name, answer.DisconnectInvalidToken)
+			c.Want(t, name)
+			c.WantClosed(t, name, answer.DisconnectInvalidToken)
 		}
 		c.hangUp()
 	}
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{}}`))
-	c.wantClosed(t, "missing", answer.DisconnectBadRequest)
+	c.WantClosed(t, "missing", answer.DisconnectBadRequest)
 	if n.channels.held() != 0 {
 		t.Error("a client without a valid token was accepted")
 	}
@@ -103,34 +104,34 @@ func TestTokenEnds(t *testing.T) {
 	c := n.dial()
 	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
 		"exp": n.clock.Now().Add(20 * time.Second).Unix()}))
-	c.take()
+	c.Take()
 	advance := func(d time.Duration) { // advances the clock and answers pings meanwhile
 		for ; d > 0; d -= time.Second {
-			n.clock.advance(time.Second)
-			for range c.take() {
+			n.clock.Advance(time.Second)
+			for range c.Take() {
 				c.frame([]byte("{}"))
 			}
 		}
 	}
 	advance(30 * time.Second)
-	c.wantOpen(t, "there is time left to refresh")
+	c.WantOpen(t, "there is time left to refresh")
 	refresh := func(user string, d time.Duration) string {
 		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": user,
 			"exp": n.clock.Now().Add(d).Unix()})
 		return `{"id":7,"refresh":{"token":"` + token + `"}}`
 	}
 	c.frame([]byte(refresh("ann", 40*time.Second)))
-	c.want(t, "refreshed", `{"id":7,"refresh":{"client":"`+c.s.ID()+`","expires":true,"ttl":40}}`)
+	c.Want(t, "refreshed", `{"id":7,"refresh":{"client":"`+c.s.ID()+`","expires":true,"ttl":40}}`)
 	advance(64 * time.Second)
-	c.wantOpen(t, "refreshed")
+	c.WantOpen(t, "refreshed")
 	advance(2 * time.Second)
-	c.wantClosed(t, "not refreshed again", answer.DisconnectExpired)
+	c.WantClosed(t, "not refreshed again", answer.DisconnectExpired)
 }
 
 // A token's exp may be beyond the times that the server can represent. Such a token never expires.
 func TestTokenOfManyYears(t *testing.T) {
 	const year = 365 * 24 * 3600
-	clock := newFakeClock()
+	clock := pushtest.NewClock()
 	for name, exp := range map[string]int64{
 		"ten years": clock.Now().Unix() + 10*year, "2262": 9223372036, "2262, plus": 9223372037, "2286": 9999999999,
 		"9999": 253402300799, "a float's last integer": 1 << 53,
@@ -140,18 +141,18 @@ func TestTokenOfManyYears(t *testing.T) {
 			n := newTestNode(t, withTokens)
 			c := n.dial()
 			c.connect(token)
-			c.want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.ID()+`","version":"test",`+
+			c.Want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.ID()+`","version":"test",`+
 				`"expires":true,"ttl":31536000,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
 			c.frame([]byte(`{"id":7,"refresh":{"token":"` + token + `"}}`))
-			c.want(t, "refresh", `{"id":7,"refresh":{"client":"`+c.s.ID()+`","expires":true,"ttl":31536000}}`)
+			c.Want(t, "refresh", `{"id":7,"refresh":{"client":"`+c.s.ID()+`","expires":true,"ttl":31536000}}`)
 			for range 100 {
-				n.clock.advance(time.Second)
-				for range c.take() {
+				n.clock.Advance(time.Second)
+				for range c.Take() {
 					c.frame([]byte("{}"))
 				}
 			}
-			c.wantOpen(t, "later")
+			c.WantOpen(t, "later")
 		})
 	}
 }
@@ -173,7 +174,7 @@ func TestRefreshRefused(t *testing.T) {
 		c := n.dial()
 		c.connect(all["good"])
 		c.frame([]byte(`{"id":7,"refresh":{"token":"` + all[tt.token] + `"}}`))
-		c.wantClosed(t, tt.name, tt.want)
+		c.WantClosed(t, tt.name, tt.want)
 	}
 }
 
@@ -181,9 +182,9 @@ func TestPublishedByUser(t *testing.T) {
 	n := newTestNode(t, withTokens)
 	c := n.dial()
 	c.connect(tokens(t, n.clock.Now())["good"])
-	c.take()
+	c.Take()
 	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
-	c.want(t, "own publication",
+	c.Want(t, "own publication",
 		`{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.ID()+`"}}}}`,
 		`{"id":3,"publish":{}}`)
 }
@@ -200,7 +201,7 @@ func TestSubscriptionsForKeysThatAreNotKnownYet(t *testing.T) {
 	sub := tokentest.SignNamed(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann", "channel": "a"})
 	c.asks(t, "subscribe", `{"id":2,"subscribe":{"channel":"a","token":"`+sub+`"}}`, `{"id":2,`+again+`}`)
 	c.asks(t, "refresh", `{"id":2,"refresh":{"token":"`+signed+`"}}`, `{"id":2,`+again+`}`)
-	c.wantOpen(t, "after them")
+	c.WantOpen(t, "after them")
 }
 
 var manyChannels = strings.Split(strings.Trim(fmt.Sprint(rand.Perm(129)), "[]"), " ")
@@ -208,7 +209,7 @@ var manyChannels = strings.Split(strings.Trim(fmt.Sprint(rand.Perm(129)), "[]"),
 // A claim that the server does not implement is refused by name, because its issuer relies on it.
 func TestClaimsAreRefusedByName(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *Hub) { n.rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
+		func(c *Config) { c.Rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
 	for _, tt := range []struct {
 		claim string
 		value any
@@ -239,10 +240,10 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 		c.frame([]byte(`{"id":1,"connect":{"token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) +
 			`"}}`))
 		if tt.want == "" {
-			c.wantOpen(t, tt.claim)
+			c.WantOpen(t, tt.claim)
 			continue
 		}
-		c.wantClosed(t, tt.claim, answer.DisconnectInvalidToken)
+		c.WantClosed(t, tt.claim, answer.DisconnectInvalidToken)
 		if !strings.Contains(n.log.String(), tt.want) {
 			t.Errorf("%s %v: the log says\n%s, want %s", tt.claim, tt.value, n.log, tt.want)
 		}
@@ -253,10 +254,10 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 // connection only.
 func TestSubscriptionClaims(t *testing.T) {
 	n := newTestNode(t, withTokens,
-		func(n *Hub) { n.rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
+		func(c *Config) { c.Rules = mustRules(t, policy.Namespace{Name: "p", SubscribeToken: true}) })
 	c := n.dial()
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
-	c.take()
+	c.Take()
 	for _, tt := range []struct {
 		claim string
 		value any
@@ -273,7 +274,7 @@ func TestSubscriptionClaims(t *testing.T) {
 			tt.claim: tt.value}
 		c.frame([]byte(`{"id":2,"subscribe":{"channel":"p:1","token":"` +
 			sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
-		got := strings.Join(c.take(), "")
+		got := strings.Join(c.Take(), "")
 		if tt.want == "" {
 			if !strings.HasPrefix(got, `{"id":2,"subscribe":{`) {
 				t.Errorf("%s %v: %s", tt.claim, tt.value, got)
@@ -294,13 +295,13 @@ func TestClaimsOfSubscriptions(t *testing.T) {
 	c.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "info": 1, "expire_at": 0,
 		"channels": []string{"b"}, "subs": map[string]any{"a": map[string]any{"info": map[string]int{"x": 1}},
 			"c": map[string]any{"b64info": "WzFd"}}}) + `"}}`))
-	if got := c.take(); len(got) != 1 ||
+	if got := c.Take(); len(got) != 1 ||
 		!strings.Contains(got[0], `"version":"test","subs":{"a":{},"b":{},"c":{}},"ping"`) {
 		t.Errorf("received %q", got)
 	}
 	for channel, want := range map[string]string{"a": `,"chan_info":{"x":1}`, "b": "", "c": `,"chan_info":[1]`} {
 		c.frame([]byte(`{"id":2,"presence":{"channel":"` + channel + `"}}`))
-		if got := c.take(); len(got) != 1 || !strings.HasSuffix(got[0], `"conn_info":1`+want+`}}}}`) {
+		if got := c.Take(); len(got) != 1 || !strings.HasSuffix(got[0], `"conn_info":1`+want+`}}}}`) {
 			t.Errorf("%s: %q", channel, got)
 		}
 	}
@@ -308,5 +309,5 @@ func TestClaimsOfSubscriptions(t *testing.T) {
 	expired := n.dial()
 	expired.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(jwt.MapClaims{"sub": "ann", "expire_at": late}) +
 		`"}}`))
-	expired.want(t, "expired", `{"id":1,"error":{"code":109,"message":"token expired"}}`)
+	expired.Want(t, "expired", `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 }

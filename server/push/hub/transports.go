@@ -3,22 +3,84 @@ package hub
 import (
 	"errors"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/server/push/token"
+	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
+	"github.com/myriad-go/myriad/workers"
 )
 
-// This file has the transports that several doors use: a response that does not end, a stream of
+// transports open those that several doors use: a response that does not end, a stream of
 // Server-Sent Events in it, and a WebSocket.
+type transports struct {
+	*node
+	pool       *workers.Pool // for commands
+	openStream func(w http.ResponseWriter) (ResponseStream, error)
+}
+
+// newTransports returns the transports of a node, whose hooks block so many goroutines of the pool.
+// openStream is Config.OpenStream.
+func newTransports(n *node, hooks int, openStream func(w http.ResponseWriter) (ResponseStream, error)) *transports {
+	t := &transports{node: n, openStream: openStream}
+	t.pool = workers.New(workers.Config{Workers: commandWorkers + max(hooks, 0), Queue: commandQueue, Logger: n.log})
+	if t.openStream == nil {
+		t.openStream = t.detach
+	}
+	return t
+}
+
+// Quick commands, which nearly all are, run on the loop. Others run on a pool: a publish to many
+// subscribers takes long, and connections of the loop would wait. Commands do not block otherwise,
+// so a few goroutines are enough for any number of clients.
+const (
+	commandWorkers = 16
+	commandQueue   = 1 << 20 // connections with pending commands, each once; above it they wait for room
+)
+
+// Workers returns the pool that runs slow commands.
+func (t *transports) Workers() *workers.Pool { return t.pool }
+
+// WebSocketOptions returns the options of a door's WebSockets, without callbacks.
+func (t *transports) WebSocketOptions(subprotocols ...string) *websocket.Options {
+	return &websocket.Options{
+		Dispatch:     web.DispatchAuto,
+		Workers:      t.pool,
+		Logger:       t.log,
+		Subprotocols: subprotocols,
+		CheckOrigin:  func(*http.Request) bool { return true }, // origins.guard has looked already
+		MaxMessage:   t.limits.Frame,
+		WriteLimit:   t.limits.Queue + QueueSlack,
+		Overflow:     websocket.OverflowFail, // push has its own policy for slow clients
+		PingInterval: -1,                     // doors have their own pings
+		CloseTimeout: t.timing.Close,
+	}
+}
+
+// Detach begins a response that outlives its handler. For an error see NotDetached.
+func (t *transports) Detach(w http.ResponseWriter) (ResponseStream, error) { return t.openStream(w) }
+
+func (t *transports) detach(w http.ResponseWriter) (ResponseStream, error) {
+	stream, err := web.Detached(w)
+	if err != nil {
+		return nil, err
+	}
+	stream.SetWriteLimit(t.limits.Queue + QueueSlack)
+	return webStream{stream}, nil
+}
+
+// NotDetached handles a stream that could not be opened: the client has disconnected, or the
+// server's program does not use web.Server.
+func (t *transports) NotDetached(w http.ResponseWriter, r *http.Request, err error) {
+	if !errors.Is(err, web.ErrNotMyriad) {
+		t.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
+		return
+	}
+	t.log.Error("push: events need a web.Server: serve push.Server with one", "error", err)
+	answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, "events cannot be served here")
+}
 
 // A StreamTransport is the transport of a client that reads one long response. Its channels may
 // send before the head of the response has been sent; it queues that until it is open.
@@ -137,15 +199,6 @@ type ResponseStream interface {
 // A webStream writes to a detached response.
 type webStream struct{ *web.Stream }
 
-func (h *Hub) detach(w http.ResponseWriter) (ResponseStream, error) {
-	stream, err := web.Detached(w)
-	if err != nil {
-		return nil, err
-	}
-	stream.SetWriteLimit(h.limits.Queue + QueueSlack)
-	return webStream{stream}, nil
-}
-
 func (t webStream) Send(m *Message) error {
 	if chunk, ok := m.Shared.(*web.Chunk); ok {
 		return QueueError(t.Stream.WriteChunk(chunk))
@@ -175,30 +228,6 @@ func QueueError(err error) error {
 		return ErrQueueFull
 	}
 	return err
-}
-
-// Quick commands, which nearly all are, run on the loop. Others run on a pool: a publish to many
-// subscribers takes long, and connections of the loop would wait. Commands do not block otherwise,
-// so a few goroutines are enough for any number of clients.
-const (
-	commandWorkers = 16
-	commandQueue   = 1 << 20 // connections with pending commands, each once; above it they wait for room
-)
-
-// WebSocketOptions returns the options of a door's WebSockets, without callbacks.
-func (h *Hub) WebSocketOptions(subprotocols ...string) *websocket.Options {
-	return &websocket.Options{
-		Dispatch:     web.DispatchAuto,
-		Workers:      h.pool,
-		Logger:       h.log,
-		Subprotocols: subprotocols,
-		CheckOrigin:  func(*http.Request) bool { return true }, // origins.guard has looked already
-		MaxMessage:   h.limits.Frame,
-		WriteLimit:   h.limits.Queue + QueueSlack,
-		Overflow:     websocket.OverflowFail, // push has its own policy for slow clients
-		PingInterval: -1,                     // doors have their own pings
-		CloseTimeout: h.timing.Close,
-	}
 }
 
 // A TextSocket is the transport of a client by WebSocket whose messages are text.
@@ -239,66 +268,4 @@ func PrepareMessage(op websocket.Op, payload []byte) Shared {
 		panic("push: a message is larger than every limit allows: " + err.Error())
 	}
 	return m
-}
-
-// retryAfter is the shortest time that an EventSource is told to wait before it reconnects; the
-// longest is twice that. The spread keeps clients from reconnecting all at once after a restart.
-const retryAfter = 2 * time.Second
-
-func (h *Hub) retry() time.Duration { return retryAfter + h.random.upTo(retryAfter) }
-
-// NotDetached handles a stream that could not be opened: the client has disconnected, or the
-// server's program does not use web.Server.
-func (h *Hub) NotDetached(w http.ResponseWriter, r *http.Request, err error) {
-	if !errors.Is(err, web.ErrNotMyriad) {
-		h.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
-		return
-	}
-	h.log.Error("push: events need a web.Server: serve push.Server with one", "error", err)
-	answer.WriteError(w, http.StatusInternalServerError, answer.ErrInternal.Code, "events cannot be served here")
-}
-
-// Bearer returns the token of r, from the query or from Authorization. An EventSource cannot set
-// headers.
-func Bearer(r *http.Request) string {
-	if token := r.URL.Query().Get("token"); token != "" {
-		return token
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
-
-// RefuseToken answers 401, which makes an EventSource give up; or 503 if the token's key is not
-// known yet.
-func (h *Hub) RefuseToken(w http.ResponseWriter, r *http.Request, err error) {
-	var claim claimError
-	why := RefusedToken
-	if errors.Is(err, errKeyNotYetKnown) {
-		h.refusedRequest(RefusedUnknownKey, r, "error", OneLine(err))
-		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
-		answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code,
-			strings.TrimPrefix(errKeyNotYetKnown.Error(),
-				"push: "))
-		return
-	}
-	w.Header().Set("WWW-Authenticate", "Bearer")
-	switch {
-	case errors.Is(err, errTokenExpired):
-		why = RefusedExpired
-		answer.WriteError(w, http.StatusUnauthorized, answer.ErrTokenExpired.Code, answer.ErrTokenExpired.Message)
-	case errors.Is(err, ErrNoToken):
-		why = RefusedNoToken
-		answer.WriteError(w, http.StatusUnauthorized, answer.ErrUnauthorized.Code,
-			"a token is needed: ?token=… or Authorization: Bearer …")
-	case errors.As(err, &claim):
-		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
-			answer.DisconnectInvalidToken.Reason+": "+claim.Error())
-	default:
-		answer.WriteError(w, http.StatusUnauthorized, uint32(answer.DisconnectInvalidToken.Code),
-			answer.DisconnectInvalidToken.Reason)
-	}
-	h.refusedRequest(why, r, "error", OneLine(err))
 }

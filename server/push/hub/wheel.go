@@ -118,20 +118,3 @@ func shrunk[T any](list []T) []T {
 	}
 	return append(make([]T, 0, cap(list)/2), list...)
 }
-
-// A Clock is a server's source of time. A simulation replaces it.
-type Clock interface {
-	Now() time.Time
-	// AfterFunc calls f once after d, on a new goroutine or on the simulator's. stop prevents the
-	// call unless it has begun, and reports whether it did.
-	AfterFunc(d time.Duration, f func()) (stop func() bool)
-}
-
-// SystemClock is the system's.
-type SystemClock struct{}
-
-// Now implements Clock.
-func (SystemClock) Now() time.Time { return time.Now() }
-
-// AfterFunc implements Clock.
-func (SystemClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }

@@ -25,7 +25,7 @@ func TestWheelMeetsDeadlines(t *testing.T) {
 		all = append(all, waiting{c, at})
 	}
 	for range int(6 * time.Minute / wheelSlot) {
-		n.clock.advance(wheelSlot)
+		n.clock.Advance(wheelSlot)
 		now := n.clock.Now()
 		for _, w := range all {
 			closed := w.c.s.IsClosing()
@@ -42,9 +42,9 @@ func TestWheelMeetsDeadlines(t *testing.T) {
 // After a pause longer than a round of the wheel, one sweep ticks all due sessions.
 func TestWheelAfterAPause(t *testing.T) {
 	n := newTestNode(t)
-	n.stopTimer()
+	n.timer.stop()
 	c := n.dial()
-	n.clock.advance(time.Hour)
+	n.clock.Advance(time.Hour)
 	n.wheel.sweep(n.clock.Now())
 	if !c.s.IsClosing() {
 		t.Error("a client that has been stale for an hour is still connected")

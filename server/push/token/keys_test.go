@@ -1,7 +1,6 @@
 package token
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -24,26 +23,9 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
-
-// A syncBuffer takes a log that is written on other goroutines.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
 
 // Each kind of key checks the algorithms of its kind, and no others.
 func TestTokenKeys(t *testing.T) {
@@ -255,7 +237,7 @@ func TestKeyThatIsNotKnownYet(t *testing.T) {
 func TestAnswerWithoutKeys(t *testing.T) {
 	keys, clock, server := tokentest.NewSigners(), newClock(), tokentest.NewKeyServer(t)
 	server.Set(200, keys.JWKs()...)
-	log := new(syncBuffer)
+	log := new(pushtest.Log)
 	v := verifierOf(Config{KeysURL: server.URL, Log: slog.New(slog.NewTextHandler(log, nil))}, clock)
 	token := named(t, jwt.SigningMethodES256, keys.P256, "e", jwt.MapClaims{"sub": "ann"})
 	if _, err := v.Connection(token); err != nil {

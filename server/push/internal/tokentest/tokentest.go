@@ -181,3 +181,11 @@ func (k *KeyServer) SetRaw(body string) {
 	defer k.mu.Unlock()
 	k.status, k.raw = 200, body
 }
+
+// Caps returns a value of the claim caps.
+func Caps(list ...any) []any { return list }
+
+// Cap returns one capability. match is "" for exact names, "wildcard" or "regex".
+func Cap(match string, allow []string, channels ...string) any {
+	return map[string]any{"channels": channels, "match": match, "allow": allow}
+}

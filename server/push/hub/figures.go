@@ -9,16 +9,19 @@ import (
 	"github.com/myriad-go/myriad/internal/outbox"
 )
 
-// This file counts what a hub does, and keeps its latest slow clients, for operators.
-
-// counters are what the metrics and the console show.
-type counters struct {
+// figures are what a node counts, and its latest slow clients, for the metrics and the console. Any
+// goroutine may call them.
+type figures struct {
 	connections atomic.Int64  // clients without watchers
+	occupied    atomic.Int64  // channels with members other than watchers
 	publishes   atomic.Uint64 // publications accepted
 	messages    atomic.Uint64 // publications queued, counted once for each subscriber
 	slow        atomic.Uint64 // clients disconnected as slow
 	latency     latencies     // of publications
 	overflow    outbox.Counts // publications that a policy dropped for slow subscribers
+
+	slowest  slowLog // disconnected clients
+	droppers slowLog // clients that missed publications under a policy that drops
 }
 
 // Counts are what a hub has now, and has done since its start.
@@ -32,32 +35,24 @@ type Counts struct {
 }
 
 // Counts returns the counts of this node.
-func (h *Hub) Counts() Counts {
-	c := h.count
-	return Counts{c.connections.Load(), h.channels.channels(), c.publishes.Load(), c.messages.Load(), c.slow.Load(),
-		c.overflow.Dropped.Load()}
+func (f *figures) Counts() Counts {
+	return Counts{f.connections.Load(), int(f.occupied.Load()), f.publishes.Load(), f.messages.Load(), f.slow.Load(),
+		f.overflow.Dropped.Load()}
 }
 
+// CountMessages adds to the number of messages that were queued for subscribers. A door calls it
+// that delivers publications by itself.
+func (f *figures) CountMessages(n int) { f.messages.Add(uint64(n)) }
+
 // Latencies returns the durations of publications, and their sum.
-func (h *Hub) Latencies() (counts LatencyCounts, sum time.Duration) {
-	return h.count.latency.counts(), time.Duration(h.count.latency.nanos.Load())
+func (f *figures) Latencies() (counts LatencyCounts, sum time.Duration) {
+	return f.latency.counts(), time.Duration(f.latency.nanos.Load())
 }
 
 // SlowClients returns the latest slow clients, the newest first: those that were disconnected, and
 // those of whom publications were dropped.
-func (h *Hub) SlowClients() (disconnected, dropped []SlowClient) {
-	return h.slowest.newestFirst(), h.droppers.newestFirst()
-}
-
-// Refusals returns how many refusals there have been by their reason, the latest with a number
-// above after, the newest first, and the number of the last one.
-func (h *Hub) Refusals(after uint64) (counts map[string]uint64, latest []ShownRefusal, last uint64) {
-	counts = make(map[string]uint64, refusalReasons)
-	for why := range refusalReasons {
-		counts[why.String()] = h.refusals.counts[why].Load()
-	}
-	latest, last = h.refusals.since(after)
-	return counts, latest, last
+func (f *figures) SlowClients() (disconnected, dropped []SlowClient) {
+	return f.slowest.newestFirst(), f.droppers.newestFirst()
 }
 
 // A SlowClient describes one slow client for the console. The log line has the same values.

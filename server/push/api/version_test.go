@@ -1,4 +1,4 @@
-package push
+package api_test
 
 import (
 	"fmt"
@@ -7,14 +7,17 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // A publication whose version is not above the channel's latest is dropped, and answered with the
 // position of the latest. Versions of another epoch are not compared.
 func TestAPIVersions(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "h", HistorySize: 9}}})
-	stream := ts.subscribe("channel=h:1")
-	stream.take()
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{Name: "h", HistorySize: 9}}})
+	stream := ts.Events("channel=h:1")
+	stream.Take()
 	for _, tt := range []struct {
 		body   string
 		offset int // in the answer
@@ -23,19 +26,19 @@ func TestAPIVersions(t *testing.T) {
 		{`"data":4,"version":6,"version_epoch":"a"`, 2}, {`"data":5,"version":6,"version_epoch":"a"`, 2},
 		{`"data":6,"version":1,"version_epoch":"b"`, 3}, {`"data":7`, 4}, {`"data":8,"version":1`, 5},
 	} {
-		if got, want := ts.call("publish", `{"channel":"h:1",`+tt.body+`}`),
+		if got, want := ts.Call("publish", `{"channel":"h:1",`+tt.body+`}`),
 			fmt.Sprintf(`"offset":%d,`, tt.offset); !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", tt.body, got, want)
 		}
 	}
-	if got, want := stream.take(), "data: 1\n\ndata: 4\n\ndata: 6\n\ndata: 7\n\ndata: 8\n\n"; got != want {
+	if got, want := stream.Take(), "data: 1\n\ndata: 4\n\ndata: 6\n\ndata: 7\n\ndata: 8\n\n"; got != want {
 		t.Errorf("received %q, want %q", got, want)
 	}
-	if got := ts.call("broadcast", `{"channels":["h:1","h:2","x"],"data":9,"version":1}`); strings.Count(got,
+	if got := ts.Call("broadcast", `{"channels":["h:1","h:2","x"],"data":9,"version":1}`); strings.Count(got,
 		`"result"`) != 3 || !strings.Contains(got, `"code":108,"message":"version needs a channel whose namespace`) {
 		t.Errorf("broadcast: %s", got)
 	}
-	if got := stream.take(); got != "" {
+	if got := stream.Take(); got != "" {
 		t.Errorf("a version that is not newer was delivered: %q", got)
 	}
 	for body, want := range map[string]string{
@@ -44,7 +47,7 @@ func TestAPIVersions(t *testing.T) {
 		`"channel":"h:1","version":1,"version_epoch":"` + strings.Repeat("x", 256+1) +
 			`"`: "version_epoch has more",
 	} {
-		if got := ts.call("publish", `{"data":1,`+body+`}`); !strings.Contains(got, `"code":107`) ||
+		if got := ts.Call("publish", `{"data":1,`+body+`}`); !strings.Contains(got, `"code":107`) ||
 			!strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", body, got, want)
 		}
@@ -53,44 +56,44 @@ func TestAPIVersions(t *testing.T) {
 
 // The API says more of a subscription: what others learn of the client, data for it, and its end.
 func TestSubscribeAPIFields(t *testing.T) {
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{Presence: true}},
-		Timing: Timing{Ping: time.Hour}})
-	ann := ts.client(jwt.MapClaims{"sub": "ann"})
-	ends := ts.clock.Now().Add(time.Minute).Unix()
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Namespaces: []push.Namespace{{Presence: true}},
+		Timing: push.Timing{Ping: time.Hour}})
+	ann := ts.Client(jwt.MapClaims{"sub": "ann"})
+	ends := ts.Clock.Now().Add(time.Minute).Unix()
 	for _, tt := range []struct{ fields, told, info string }{
 		{`"info":{"a": 1},"data":{"hello": 1},"expire_at":` + fmt.Sprint(ends), `"data":{"hello":1}`, `{"a":1}`},
 		{`"b64info":"eyJhIjoyfQ==","b64data":"eyJiIjozfQ=="`, `"data":{"b":3}`, `{"a":2}`},
 	} {
-		ts.call("unsubscribe", `{"user":"ann","channel":"news"}`)
-		ann.take()
-		if got := ts.call("subscribe", `{"user":"ann","channel":"news",`+tt.fields+`}`); got !=
+		ts.Call("unsubscribe", `{"user":"ann","channel":"news"}`)
+		ann.Take()
+		if got := ts.Call("subscribe", `{"user":"ann","channel":"news",`+tt.fields+`}`); got !=
 			`{"result":{"num_clients":1}}` {
 			t.Fatalf("%s: %s", tt.fields, got)
 		}
-		if got := strings.Join(ann.take(), ""); !strings.Contains(got, tt.told) {
+		if got := strings.Join(ann.Take(), ""); !strings.Contains(got, tt.told) {
 			t.Errorf("%s: the client is told %s", tt.fields, got)
 		}
-		if got := ts.call("presence", `{"channel":"news"}`); !strings.Contains(got, `"chan_info":`+tt.info) {
+		if got := ts.Call("presence", `{"channel":"news"}`); !strings.Contains(got, `"chan_info":`+tt.info) {
 			t.Errorf("%s: %s", tt.fields, got)
 		}
 	}
-	ts.call("unsubscribe", `{"user":"ann","channel":"news"}`)
-	ts.call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`)
-	ann.take()
-	ts.clock.advance(59 * time.Second)
-	ann.want(t, "before the end")
-	ts.clock.advance(2 * time.Second)
-	ann.want(t, "at the end",
+	ts.Call("unsubscribe", `{"user":"ann","channel":"news"}`)
+	ts.Call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`)
+	ann.Take()
+	ts.Clock.Advance(59 * time.Second)
+	ann.Want(t, "before the end")
+	ts.Clock.Advance(2 * time.Second)
+	ann.Want(t, "at the end",
 		`{"push":{"channel":"news","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	for _, fields := range []string{`"expire_at":1`, `"expire_at":9000000000000`, `"b64info":"/w=="`,
 		`"info":1,"b64info":"MQ=="`, `"override":{"force_recovery":{"value":true}}`, `"all_users":true`} {
-		if got := ts.call("subscribe", `{"user":"ann","channel":"news",`+fields+`}`); !strings.Contains(got,
+		if got := ts.Call("subscribe", `{"user":"ann","channel":"news",`+fields+`}`); !strings.Contains(got,
 			`"code":107`) {
 			t.Errorf("%s: %s", fields, got)
 		}
 	}
-	open := newTestServer(t, Config{})
-	if got := open.call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`); !strings.
+	open := servertest.New(t, push.Config{})
+	if got := open.Call("subscribe", `{"user":"ann","channel":"news","expire_at":`+fmt.Sprint(ends)+`}`); !strings.
 		Contains(got, "expire_at needs clients with tokens") {
 		t.Errorf("clients without tokens: %s", got)
 	}

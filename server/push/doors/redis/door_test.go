@@ -1,4 +1,4 @@
-package push
+package redis_test
 
 import (
 	"context"
@@ -12,14 +12,18 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/doors/redis"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/workers"
 )
 
 // redis gives a live server its door for Redis, and returns the address.
-func (s *liveServer) redis(t *testing.T) string {
+func listenRedis(s *servertest.Live, t *testing.T) string {
 	t.Helper()
-	door := redisListener(s.Server, s.engine)
+	door := redis.Listener(s.Server, s.Engine)
 	pool := workers.New(workers.Config{Queue: 1 << 10})
 	door.Workers = pool // so that no command runs any more when the test has ended
 	ln, err := door.Listen("tcp", "127.0.0.1:0")
@@ -64,13 +68,14 @@ func (p *redisPeer) ask(line, want string) {
 	}
 }
 
-const errorBadRedisChannelLine = "-" + errorBadRedisChannel + "\r\n"
+const errorBadRedisChannelLine = "-ERR the name of a channel is empty, too long, not UTF-8, " +
+	"or has control characters\r\n"
 
 func TestRedisDoor(t *testing.T) {
-	s := newLiveServer(t, Config{})
-	addr := s.redis(t)
+	s := servertest.NewLive(t, push.Config{})
+	addr := listenRedis(s, t)
 	p, q := dialRedis(t, addr), dialRedis(t, addr)
-	web := s.subscribe() // to "news"
+	web := s.SubscribeNews() // to "news"
 	p.ask("SUBSCRIBE news other",
 		"*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:2\r\n")
 	p.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:2\r\n")
@@ -90,10 +95,10 @@ func TestRedisDoor(t *testing.T) {
 			t.Errorf("%q lacks %q", got, want)
 		}
 	}
-	if _, message := web.frame(); !strings.Contains(message, `"data":{"a":1}`) {
+	if _, message := web.Frame(); !strings.Contains(message, `"data":{"a":1}`) {
 		t.Errorf("a browser got %q", message)
 	}
-	s.publish(`"from the API"`)
+	s.PublishNews(`"from the API"`)
 	p.ask("", "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$14\r\n\"from the API\"\r\n")
 	q.ask("PUBSUB NUMSUB news none", "*4\r\n$4\r\nnews\r\n:3\r\n$4\r\nnone\r\n:0\r\n")
 	q.ask("PUBSUB CHANNELS o*", "*1\r\n$5\r\nother\r\n")
@@ -107,8 +112,8 @@ func TestRedisDoor(t *testing.T) {
 }
 
 func TestRedisDoorRESP3AndReset(t *testing.T) {
-	s := newLiveServer(t, Config{})
-	addr := s.redis(t)
+	s := servertest.NewLive(t, push.Config{})
+	addr := listenRedis(s, t)
 	p, q := dialRedis(t, addr), dialRedis(t, addr)
 	p.ask("HELLO 3", "%7\r\n")
 	p.ask("PING x",
@@ -127,17 +132,17 @@ func TestRedisDoorRESP3AndReset(t *testing.T) {
 
 // Who may what: the API key publishes everywhere, a token has its rights, and a stranger none.
 func TestRedisDoorRights(t *testing.T) {
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret,
-		Namespaces: []Namespace{{Name: "", Publish: PublishToken}, {Name: "open"}, {Name: "own",
+	s := servertest.NewLive(t, push.Config{APIKey: "key", TokenSecret: tokentest.Secret,
+		Namespaces: []push.Namespace{{Name: "", Publish: push.PublishToken}, {Name: "open"}, {Name: "own",
 			SubscribeToken: true}}})
-	addr := s.redis(t)
+	addr := listenRedis(s, t)
 	p := dialRedis(t, addr)
 	p.ask("SUBSCRIBE news", "-NOAUTH Authentication required.\r\n")
 	p.ask("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n")
 	p.ask("AUTH key", "+OK\r\n")
 	p.ask("PUBLISH news x", ":0\r\n")
 	q := dialRedis(t, addr)
-	q.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")
+	q.ask("AUTH "+tokentest.Tokens(t, time.Now())["good"], "+OK\r\n")
 	q.ask("PUBLISH news x", "-NOPERM permission denied\r\n")
 	q.ask("PUBLISH open:a x", ":0\r\n")
 	q.ask("PUBSUB CHANNELS", "-NOPERM permission denied\r\n")
@@ -151,16 +156,17 @@ func TestRedisDoorRights(t *testing.T) {
 // A client that authenticates again with a newer token of its user keeps its subscriptions until
 // that one expires, and has its rights. As another user it has nothing of the former one.
 func TestRedisAuthenticatesAgain(t *testing.T) {
-	clock := newFakeClock()
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Clock: clock, Namespaces: []Namespace{{},
-		{Name: "mine", SubscribeToken: true, Publish: PublishToken}}})
-	addr := s.redis(t)
+	clock := pushtest.NewClock()
+	s := servertest.NewLive(t, push.Config{APIKey: "key", TokenSecret: tokentest.Secret, Clock: clock,
+		Namespaces: []push.Namespace{{},
+			{Name: "mine", SubscribeToken: true, Publish: push.PublishToken}}})
+	addr := listenRedis(s, t)
 	token := func(user string, left time.Duration, caps string) string {
 		claims := jwt.MapClaims{"sub": user, "caps": json.RawMessage(caps)}
 		if left != 0 {
 			claims["exp"] = clock.Now().Add(left).Unix()
 		}
-		signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(testSecret))
+		signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(tokentest.Secret))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,14 +177,17 @@ func TestRedisAuthenticatesAgain(t *testing.T) {
 	const expired = "-NOAUTH the token has expired: authenticate again with a new one\r\n"
 	p, q, r := dialRedis(t, addr), dialRedis(t, addr), dialRedis(t, addr)
 	r.ask("AUTH "+token("cy", 2*time.Second, all)+"\r\nPUBLISH mine:z x", "+OK\r\n:0\r\n")
-	s.cluster.refreshHere(operation{User: "cy", ExpireAt: clock.Now().Add(time.Hour).Unix()})
+	if count, err := s.Refresh(t.Context(), push.Target{User: "cy"}, push.RefreshOptions{
+		ExpireAt: clock.Now().Add(time.Hour).Unix()}); count != 1 || err != nil {
+		t.Errorf("%d were refreshed, %v", count, err)
+	}
 	p.ask("HELLO 3 AUTH x "+token("ann", 2*time.Second, all), "%7\r\n")
 	readUntil(t, p, "*0\r\n")
 	q.ask("AUTH "+token("ann", 2*time.Second, all), "+OK\r\n") // has no session, so that nothing ends it
 	p.ask("SUBSCRIBE mine:a", ">3\r\n$9\r\nsubscribe\r\n$6\r\nmine:a\r\n:1\r\n")
 	p.ask("AUTH "+token("ann", time.Hour, all), "+OK\r\n")
 	p.ask("MULTI", "+OK\r\n")
-	clock.advance(3 * time.Second)
+	clock.Advance(3 * time.Second)
 	q.ask("PUBLISH mine:a x", expired)
 	r.ask("PUBLISH mine:z x", ":0\r\n") // the API has prolonged it
 	q.ask("MULTI\r\nPING", expired+"+PONG\r\n")
@@ -211,18 +220,19 @@ func readUntil(t *testing.T, r io.Reader, end string) {
 // what it has after an error.
 func TestRedisSubscribesToAllOrNone(t *testing.T) {
 	asked := make(chan string, 10)
-	s := newLiveServer(t, Config{TokenSecret: testSecret, Limits: Limits{Channels: 5},
-		Namespaces: []Namespace{{}, {Name: "own", SubscribeToken: true}, {Name: "hook", SubscribeHook: true}},
-		Hooks: Hooks{Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
+	s := servertest.NewLive(t, push.Config{TokenSecret: tokentest.Secret, Limits: push.Limits{Channels: 5},
+		Namespaces: []push.Namespace{{}, {Name: "own", SubscribeToken: true}, {Name: "hook", SubscribeHook: true}},
+		Hooks: push.Hooks{Subscribe: func(_ context.Context, _ push.Caller,
+			r push.SubscribeRequest) (push.SubscribeAnswer, error) {
 			asked <- r.Channel
 			if r.Channel == "hook:no" {
-				return SubscribeAnswer{}, Error{Code: 1000, Message: "no"}
+				return push.SubscribeAnswer{}, push.Error{Code: 1000, Message: "no"}
 			}
-			return SubscribeAnswer{}, nil
+			return push.SubscribeAnswer{}, nil
 		}}})
-	addr := s.redis(t)
+	addr := listenRedis(s, t)
 	p := dialRedis(t, addr)
-	p.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")
+	p.ask("AUTH "+tokentest.Tokens(t, time.Now())["good"], "+OK\r\n")
 	for _, tt := range []struct{ names, want string }{
 		{"a own:x b", "-NOPERM permission denied\r\n"}, {"a hook:yes hook:no b", "-ERR no\r\n"},
 		{"a b c d e f", "-ERR limit exceeded\r\n"}, {`a ""`, errorBadRedisChannelLine},
@@ -254,10 +264,11 @@ func TestRedisSubscribesToAllOrNone(t *testing.T) {
 // Transactions are those of Redis: what is wrong is refused when it comes, and then none of the
 // commands runs. The answers are those of redis-server 7.0.
 func TestRedisTransactions(t *testing.T) {
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret, Limits: Limits{Publication: 250_000, Batch: 1},
-		Namespaces: []Namespace{{}, {Name: "shut", Publish: PublishNobody}}})
-	addr := s.redis(t)
-	token := tokens(t, time.Now())["good"]
+	s := servertest.NewLive(t, push.Config{APIKey: "key", TokenSecret: tokentest.Secret,
+		Limits:     push.Limits{Publication: 250_000, Batch: 1},
+		Namespaces: []push.Namespace{{}, {Name: "shut", Publish: push.PublishNobody}}})
+	addr := listenRedis(s, t)
+	token := tokentest.Tokens(t, time.Now())["good"]
 	watcher, p := dialRedis(t, addr), dialRedis(t, addr)
 	for _, one := range []*redisPeer{watcher, p} {
 		one.ask("AUTH "+token, "+OK\r\n")
@@ -344,8 +355,8 @@ func inBulks(lines string) string {
 func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
 	server := tokentest.NewKeyServer(t)
 	server.Set(500)
-	s := newLiveServer(t, Config{TokenKeysURL: server.URL})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{TokenKeysURL: server.URL})
+	p := dialRedis(t, listenRedis(s, t))
 	io.WriteString(p, "AUTH "+tokentest.SignNamed(t, jwt.SigningMethodEdDSA, tokentest.NewSigners().Ed25519, "o",
 		jwt.MapClaims{"sub": "a"})+"\r\n")
 	if got, err := io.ReadAll(p); len(got) > 0 {
@@ -356,10 +367,11 @@ func TestRedisDoorForAKeyThatIsNotKnownYet(t *testing.T) {
 // The rate of a user's connections counts those of Redis, too. A new token of the same user is
 // none.
 func TestRedisDoorCountsUsers(t *testing.T) {
-	s := newLiveServer(t, Config{TokenSecret: testSecret, Rates: Rates{UserConnections: Rate{Count: 2,
-		Per: time.Hour}}})
-	addr := s.redis(t)
-	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann"})
+	s := servertest.NewLive(t, push.Config{TokenSecret: tokentest.Secret,
+		Rates: push.Rates{UserConnections: push.Rate{Count: 2,
+			Per: time.Hour}}})
+	addr := listenRedis(s, t)
+	token := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), jwt.MapClaims{"sub": "ann"})
 	p := dialRedis(t, addr)
 	for range 5 {
 		p.ask("AUTH "+token, "+OK\r\n")
@@ -371,15 +383,15 @@ func TestRedisDoorCountsUsers(t *testing.T) {
 		t.Errorf("the third connection got %q, %v", got, err)
 	}
 	p.ask("PING", "+PONG\r\n")
-	if log := s.log.String(); !strings.Contains(log, "reason=rate") {
+	if log := s.Log.String(); !strings.Contains(log, "reason=rate") {
 		t.Errorf("the log does not have the refusal:\n%s", log)
 	}
 }
 
 // Patterns are bounded, and so are the subscriptions of one client.
 func TestRedisDoorLimits(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Channels: 3}})
-	addr := s.redis(t)
+	s := servertest.NewLive(t, push.Config{Limits: push.Limits{Channels: 3}})
+	addr := listenRedis(s, t)
 	p := dialRedis(t, addr)
 	p.ask("SUBSCRIBE a b c", strings.Join([]string{"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n",
 		"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n",
@@ -390,11 +402,11 @@ func TestRedisDoorLimits(t *testing.T) {
 
 // A client of Redis that does not read is disconnected, as all others are.
 func TestRedisDoorSlow(t *testing.T) {
-	s := newLiveServer(t, Config{Limits: Limits{Queue: 256 << 10}})
-	addr := s.redis(t)
+	s := servertest.NewLive(t, push.Config{Limits: push.Limits{Queue: 256 << 10}})
+	addr := listenRedis(s, t)
 	p := dialRedis(t, addr)
 	p.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n")
-	c := &resp.Client{Addr: addr, Engine: s.engine}
+	c := &resp.Client{Addr: addr, Engine: s.Engine}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -408,24 +420,25 @@ func TestRedisDoorSlow(t *testing.T) {
 			break
 		}
 	}
-	if !strings.Contains(s.log.String(), "disconnected a slow client") {
+	if !strings.Contains(s.Log.String(), "disconnected a slow client") {
 		t.Error("the log does not say that it was slow")
 	}
 }
 
 // A hook's Disconnect is the answer to a command, and the end of the connection.
 func TestRedisDisconnectByHook(t *testing.T) {
-	ban := Disconnect{Code: 4501, Reason: "banned"}
-	s := newLiveServer(t, Config{APIKey: "key", Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}},
-		Hooks: Hooks{
-			Subscribe: func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
-				return SubscribeAnswer{}, ban
+	ban := push.Disconnect{Code: 4501, Reason: "banned"}
+	s := servertest.NewLive(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{{SubscribeHook: true,
+		PublishHook: true}},
+		Hooks: push.Hooks{
+			Subscribe: func(context.Context, push.Caller, push.SubscribeRequest) (push.SubscribeAnswer, error) {
+				return push.SubscribeAnswer{}, ban
 			},
-			Publish: func(context.Context, Caller, PublishRequest) (PublishAnswer, error) {
-				return PublishAnswer{}, ban
+			Publish: func(context.Context, push.Caller, push.PublishRequest) (push.PublishAnswer, error) {
+				return push.PublishAnswer{}, ban
 			},
 		}})
-	addr := s.redis(t)
+	addr := listenRedis(s, t)
 	for _, command := range []string{"SUBSCRIBE a", "PUBLISH a 1"} {
 		c := dialRedis(t, addr)
 		c.ask(command, "-ERR banned\r\n")
@@ -441,13 +454,39 @@ func TestRedisDisconnectByHook(t *testing.T) {
 
 // A channel that the token names is the client's, and no hook is asked about it.
 func TestRedisChannelsOfTheToken(t *testing.T) {
-	s := newLiveServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{SubscribeHook: true}},
-		Hooks: Hooks{Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
-			return SubscribeAnswer{}, ErrPermissionDenied
+	s := servertest.NewLive(t, push.Config{TokenSecret: tokentest.Secret,
+		Namespaces: []push.Namespace{{SubscribeHook: true}},
+		Hooks: push.Hooks{Subscribe: func(_ context.Context, _ push.Caller,
+			r push.SubscribeRequest) (push.SubscribeAnswer, error) {
+			return push.SubscribeAnswer{}, push.ErrPermissionDenied
 		}}})
-	c := dialRedis(t, s.redis(t))
-	c.ask("AUTH "+sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
+	c := dialRedis(t, listenRedis(s, t))
+	c.ask("AUTH "+tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), jwt.MapClaims{"sub": "ann",
 		"exp": time.Now().Unix() + 600, "channels": []string{"mine"}}), "+OK\r\n")
 	c.ask("SUBSCRIBE mine other", "-NOPERM permission denied\r\n")
 	c.ask("SUBSCRIBE mine", "*3\r\n$9\r\nsubscribe\r\n$4\r\nmine\r\n:1\r\n")
+}
+
+// In RESP3 messages come between replies, never inside of one: not inside of EXEC's, which has the
+// replies of the publications that cause them. CLIENT REPLY OFF does not stop them.
+func TestRedisMessagesBesideReplies(t *testing.T) {
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
+	p.ask("HELLO 3", "%7\r\n")
+	readUntil(t, p, "*0\r\n")
+	p.ask("SUBSCRIBE a", ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+	message := func(text string) string { return ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n" + text + "\r\n" }
+	p.ask("MULTI\r\nPUBLISH a 1\r\nECHO x\r\nPUBLISH a 2\r\nEXEC", "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n"+
+		message("1")+message("2")+"*3\r\n:1\r\n$1\r\nx\r\n:1\r\n")
+	p.ask("CLIENT REPLY OFF\r\nPUBLISH a 3\r\nPING\r\nCLIENT REPLY ON\r\nPING", message("3")+"+OK\r\n+PONG\r\n")
+}
+
+// A pattern that costs as much as all names together is refused, where there is no other bound.
+func TestRedisPatternsAreBounded(t *testing.T) {
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
+	long := "*[" + strings.Repeat("z", 20_000) + "]"
+	p.ask("PUBSUB CHANNELS "+long, "-ERR the pattern is longer than the name of a channel may be\r\n")
+	p.ask("PSUBSCRIBE "+long, "-ERR limit exceeded\r\n")
+	p.ask("PUBSUB NUMPAT", ":0\r\n")
 }

@@ -1,4 +1,4 @@
-package push
+package api_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 )
 
 // A replayed is a request of Centrifugo's documentation, with the answer of Centrifugo 6.9.1 to the
@@ -180,23 +183,23 @@ const (
 
 // A replayServer has two clients, ANN and BOB.
 type replayServer struct {
-	*testServer
-	clients map[string]*fakeTransport
+	*servertest.Server
+	clients map[string]*servertest.Transport
 	shown   *strings.Replacer // puts the names of clients and server in place of their ids
 }
 
 func newReplayServer(t *testing.T) *replayServer {
 	t.Helper()
-	ts := newTestServer(t, Config{TokenSecret: testSecret, Version: "v", Namespaces: []Namespace{
+	ts := servertest.New(t, push.Config{TokenSecret: tokentest.Secret, Version: "v", Namespaces: []push.Namespace{
 		{HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true}, {Name: "bare"},
 	}})
-	clients := map[string]*fakeTransport{
-		"ANN": ts.client(jwt.MapClaims{"sub": "ann", "info": map[string]int{"n": 1}}),
-		"BOB": ts.client(jwt.MapClaims{"sub": "bob"}),
+	clients := map[string]*servertest.Transport{
+		"ANN": ts.Client(jwt.MapClaims{"sub": "ann", "info": map[string]int{"n": 1}}),
+		"BOB": ts.Client(jwt.MapClaims{"sub": "bob"}),
 	}
-	ids := []string{ts.hub.NodeID(), "U"}
+	ids := []string{ts.Hub.NodeID(), "U"}
 	for name, c := range clients {
-		ids = append(ids, c.s.ID(), name)
+		ids = append(ids, c.Session.ID(), name)
 	}
 	return &replayServer{ts, clients, strings.NewReplacer(ids...)}
 }
@@ -205,7 +208,7 @@ func newReplayServer(t *testing.T) *replayServer {
 func (rs *replayServer) body(r replayed) string {
 	body := r.body
 	for name, c := range rs.clients {
-		body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.s.ID()+`"`)
+		body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.Session.ID()+`"`)
 	}
 	return body
 }
@@ -214,10 +217,10 @@ func (rs *replayServer) body(r replayed) string {
 func (rs *replayServer) told() string {
 	var told []string
 	for _, name := range []string{"ANN", "BOB"} {
-		for _, message := range rs.clients[name].take() {
+		for _, message := range rs.clients[name].Take() {
 			told = append(told, name+" "+epochs.ReplaceAllString(rs.shown.Replace(message), `"epoch":"E"`))
 		}
-		if end := rs.clients[name].takeEnd(); end != "" {
+		if end := endOf(rs.clients[name]); end != "" {
 			told = append(told, name+" closed "+end)
 		}
 	}
@@ -230,7 +233,7 @@ func (rs *replayServer) told() string {
 func TestAPIReplaysCentrifugo(t *testing.T) {
 	rs := newReplayServer(t)
 	for _, r := range replay {
-		w := rs.do("POST", "/api/"+r.method, rs.body(r))
+		w := rs.Do("POST", "/api/"+r.method, rs.body(r))
 		got := rs.shown.Replace(w.Body.String())
 		switch {
 		case r.ours != "" && !strings.Contains(got, r.ours):
@@ -270,14 +273,12 @@ func alike(t *testing.T, answer string) string {
 	return string(sorted)
 }
 
-// takeEnd hangs up when the server has closed the connection, and returns how.
-func (f *fakeTransport) takeEnd() string {
-	f.mu.Lock()
-	end, hung := f.closed, f.hung
-	f.mu.Unlock()
+// endOf hangs up when the server has closed the connection, and returns how.
+func endOf(f *servertest.Transport) string {
+	end, hung := f.End()
 	if end == nil || hung {
 		return ""
 	}
-	f.hangUp()
+	f.Leave()
 	return fmt.Sprintf("%d %s", end.Code, end.Reason)
 }

@@ -1,9 +1,15 @@
-package push
+package mercure_test
 
 import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/doors/mercure"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // These are the cases of the conformance tests of Mercure 0.x (conformance-tests/mercure.spec.ts in
@@ -17,8 +23,8 @@ const (
 )
 
 func conformanceHub(t *testing.T) mercureTest {
-	return mercureTest{newTestServer(t, Config{TokenSecret: conformanceSecret,
-		Doors: testDoors(MercureConfig{Anonymous: true, Subscriptions: true})})}
+	return mercureTest{servertest.New(t, push.Config{TokenSecret: conformanceSecret,
+		Doors: servertest.Doors(mercure.Config{Anonymous: true, Subscriptions: true})})}
 }
 
 func TestMercureConformance(t *testing.T) {
@@ -60,7 +66,7 @@ func TestMercureConformance(t *testing.T) {
 			if tt.received {
 				want = "id: " + id + "\ndata: data for\ndata: \ndata:         " + tt.name + "\n\n"
 			}
-			if got := stream.take(); got != want {
+			if got := stream.Take(); got != want {
 				t.Errorf("received %q, want %q", got, want)
 			}
 		})
@@ -72,7 +78,9 @@ func TestMercureRefusesUpdates(t *testing.T) {
 	m := conformanceHub(t)
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/{topic}/{subscriber}"), "Authorization",
 		"Bearer "+conformanceToken)
-	waitFor(t, "the watcher's own subscription", func() bool { return strings.Contains(watcher.take(), "data: ") })
+	pushtest.WaitFor(t, "the watcher's own subscription", func() bool {
+		return strings.Contains(watcher.Take(), "data: ")
+	})
 	for _, tt := range []struct {
 		topic, field, value string
 		status              int
@@ -92,7 +100,7 @@ func TestMercureRefusesUpdates(t *testing.T) {
 			t.Errorf("%s, %s %q: %d %s, want %d", tt.topic, tt.field, tt.value, w.Code, w.Body, tt.status)
 		}
 	}
-	if got := watcher.take(); got != "" {
+	if got := watcher.Take(); got != "" {
 		t.Errorf("the watcher received %q", got)
 	}
 	if w := m.post("", "Authorization", "Bearer "+conformanceToken, "Content-Type", "text/plain"); w.Code != 400 {
@@ -114,12 +122,12 @@ func TestMercureHidesPrivateIDs(t *testing.T) {
 		if got := header.Get("Last-Event-ID"); got == "b" || got == "" {
 			t.Errorf("%s: begins after %q", asked, got)
 		}
-		if got := stream.take(); strings.Contains(got, "secret") || strings.Contains(got, "id: b") {
+		if got := stream.Take(); strings.Contains(got, "secret") || strings.Contains(got, "id: b") {
 			t.Errorf("%s: received %q", asked, got)
 		}
 	}
 	stream, _ := m.subscribe("topic=foos/%7Bid%7D&lastEventID=a", bearer...)
-	if got := stream.take(); got != "id: b\ndata: secret\n\n" {
+	if got := stream.Take(); got != "id: b\ndata: secret\n\n" {
 		t.Errorf("with the right to it: %q", got)
 	}
 }
@@ -132,15 +140,15 @@ func TestMercureTokens(t *testing.T) {
 		if w := m.post("topic=a", "Authorization", header); w.Code != status {
 			t.Errorf("%.20s…: %d %s, want %d", header, w.Code, w.Body, status)
 		}
-		w := m.do("HEAD", mercurePath+"?topic=a", "", "Authorization", header)
+		w := m.Do("HEAD", mercurePath+"?topic=a", "", "Authorization", header)
 		if w.Code != status {
 			t.Errorf("subscribing with %.20s…: %d, want %d", header, w.Code, status)
 		}
 	}
-	if w := m.do("GET", subscriptionsPath, "", "Cookie", mercureCookie+"="+conformanceToken); w.Code != 200 {
+	if w := m.Do("GET", subscriptionsPath, "", "Cookie", mercureCookie+"="+conformanceToken); w.Code != 200 {
 		t.Errorf("the list of subscriptions by cookie: %d %s", w.Code, w.Body)
 	}
-	if w := m.do("GET", subscriptionsPath, ""); w.Code != 401 {
+	if w := m.Do("GET", subscriptionsPath, ""); w.Code != 401 {
 		t.Errorf("the list of subscriptions without a token: %d", w.Code)
 	}
 }

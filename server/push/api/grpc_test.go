@@ -1,4 +1,4 @@
-package push
+package api_test
 
 import (
 	"bytes"
@@ -11,12 +11,16 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/server/push/internal/prototest"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/membus"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -31,8 +35,8 @@ type rpcReply struct {
 }
 
 // rpc makes a call with the bytes of a request's body.
-func (ts *testServer) rpc(method string, body io.Reader, fields ...string) rpcReply {
-	ts.t.Helper()
+func callRPC(ts *servertest.Server, method string, body io.Reader, fields ...string) rpcReply {
+	ts.T.Helper()
 	r := httptest.NewRequest("POST", rpcService+method, body)
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
 	r.Header.Set("Content-Type", "application/grpc")
@@ -45,28 +49,28 @@ func (ts *testServer) rpc(method string, body io.Reader, fields ...string) rpcRe
 	message, err := url.PathUnescape(answer.Trailer.Get("Grpc-Message"))
 	reply := rpcReply{answer.Trailer.Get("Grpc-Status"), message, w.Body.Bytes(), answer.Header, answer.Trailer}
 	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/grpc" || err != nil {
-		ts.t.Errorf("%s: status %d, header %v, %v", method, answer.StatusCode, answer.Header, err)
+		ts.T.Errorf("%s: status %d, header %v, %v", method, answer.StatusCode, answer.Header, err)
 	}
 	if reply.status == "0" {
 		if len(reply.body) < rpcPrefix || reply.body[0] != 0 ||
 			int(binary.BigEndian.Uint32(reply.body[1:])) != len(reply.body)-rpcPrefix {
-			ts.t.Fatalf("%s: the body is %x", method, reply.body)
+			ts.T.Fatalf("%s: the body is %x", method, reply.body)
 		}
 		reply.body = reply.body[rpcPrefix:]
 	} else if len(reply.body) > 0 {
-		ts.t.Errorf("%s: a message %x with the status %s", method, reply.body, reply.status)
+		ts.T.Errorf("%s: a message %x with the status %s", method, reply.body, reply.status)
 	}
 	return reply
 }
 
 // An rpcClient speaks JSON to the gRPC API, by another implementation of Protobuf.
 type rpcClient struct {
-	*testServer
+	*servertest.Server
 	types protoreflect.MessageDescriptors
 }
 
-func newRPCClient(ts *testServer) rpcClient {
-	return rpcClient{ts, prototest.Messages(ts.t, centrifuge.APIDefinitions)}
+func newRPCClient(ts *servertest.Server) rpcClient {
+	return rpcClient{ts, prototest.Messages(ts.T, centrifuge.APIDefinitions)}
 }
 
 func (c rpcClient) messageOf(method, kind string) protoreflect.MessageDescriptor {
@@ -88,18 +92,18 @@ func (c rpcClient) encode(method, request string) ([]byte, error) {
 
 // call returns the reply to a request. If the status is another one than OK, it returns that.
 func (c rpcClient) call(method, request string, fields ...string) string {
-	c.t.Helper()
+	c.T.Helper()
 	p, err := c.encode(method, request)
 	if err != nil {
-		c.t.Fatalf("%s %s: %v", method, request, err)
+		c.T.Fatalf("%s %s: %v", method, request, err)
 	}
-	reply := c.rpc(method, bytes.NewReader(rpcFrame(p)), fields...)
+	reply := callRPC(c.Server, method, bytes.NewReader(rpcFrame(p)), fields...)
 	if reply.status != "0" {
 		return reply.status + " " + reply.message
 	}
 	m := dynamicpb.NewMessage(c.messageOf(method, "Response"))
 	if err := proto.Unmarshal(reply.body, m); err != nil || len(m.GetUnknown()) > 0 {
-		c.t.Fatalf("%s %s: %x, %v", method, request, reply.body, err)
+		c.T.Fatalf("%s %s: %x, %v", method, request, reply.body, err)
 	}
 	text, err := json.Marshal(prototest.Object(m, func(name string, p []byte) (string, any) {
 		if !json.Valid(p) {
@@ -108,7 +112,7 @@ func (c rpcClient) call(method, request string, fields ...string) string {
 		return name, json.RawMessage(p)
 	}))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return string(text)
 }
@@ -157,10 +161,10 @@ func withoutZeros(v any) any {
 // and errors, and the clients are told the same.
 func TestRPCReplaysCentrifugo(t *testing.T) {
 	overHTTP, overRPC := newReplayServer(t), newReplayServer(t)
-	c := newRPCClient(overRPC.testServer)
+	c := newRPCClient(overRPC.Server)
 	called, served := map[string]int{}, map[string]bool{"batch": true}
-	for _, m := range overRPC.apiMethods() {
-		served[m.name] = true
+	for _, m := range servertest.APIMethods(overRPC.Server) {
+		served[m.Name] = true
 	}
 	for _, name := range unservedMethods {
 		served[name] = true
@@ -174,7 +178,7 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 			continue // Protobuf has no such request
 		}
 		called[r.method]++
-		w := overHTTP.do("POST", "/api/"+r.method, overHTTP.body(r))
+		w := overHTTP.Do("POST", "/api/"+r.method, overHTTP.body(r))
 		got := overRPC.shown.Replace(c.call(method, overRPC.body(r)))
 		want := overHTTP.shown.Replace(w.Body.String())
 		if countedOnly.MatchString(want) {
@@ -188,9 +192,9 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 			t.Errorf("%s %s: the clients get\n%s\nwant\n%s", r.method, r.body, got, want)
 		}
 	}
-	for _, m := range overRPC.apiMethods() {
-		if called[m.name] == 0 && m.name != "connections" { // which is no method of Centrifugo without PRO
-			t.Errorf("%s was not called", m.name)
+	for _, m := range servertest.APIMethods(overRPC.Server) {
+		if called[m.Name] == 0 && m.Name != "connections" { // which is no method of Centrifugo without PRO
+			t.Errorf("%s was not called", m.Name)
 		}
 	}
 	if called["publish"] < 15 || called["subscribe"] < 12 || called["batch"] < 1 {
@@ -201,16 +205,16 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 // Every method of the table has its messages, and fields of a request that the method does not
 // serve are refused by name.
 func TestRPCHasEveryMethod(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := servertest.New(t, push.Config{})
 	c := newRPCClient(ts)
-	for _, m := range ts.apiMethods() {
-		name := rpcName(m.name)
+	for _, m := range servertest.APIMethods(ts) {
+		name := rpcName(m.Name)
 		request := c.types.ByName(protoreflect.Name(name + "Request"))
 		if request == nil || c.types.ByName(protoreflect.Name(name+"Response")) == nil {
 			t.Errorf("%s has no messages", name)
 			continue
 		}
-		for _, field := range m.fields {
+		for _, field := range m.Fields {
 			if request.Fields().ByName(protoreflect.Name(field)) == nil {
 				t.Errorf("%sRequest has no field %s", name, field)
 			}
@@ -222,7 +226,7 @@ func TestRPCHasEveryMethod(t *testing.T) {
 			}
 			got := c.call(name, `{"`+field+`":`+value+`}`)
 			if !strings.Contains(got, `"code":107`) ||
-				!strings.Contains(got, `field \"`+field+`\" of `+m.name+` is not`) {
+				!strings.Contains(got, `field \"`+field+`\" of `+m.Name+` is not`) {
 				t.Errorf("%s with %s: %s", name, field, got)
 			}
 		}
@@ -244,10 +248,10 @@ func TestRPCHasEveryMethod(t *testing.T) {
 
 // Data comes back as the bytes that were published, whatever they are.
 func TestRPCData(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9}}})
 	c := newRPCClient(ts)
-	stream := ts.subscribe("channel=news")
-	stream.take()
+	stream := ts.Events("channel=news")
+	stream.Take()
 	for _, data := range []string{`{"a": 1}`, `"é"`, "plain text", "\x00\xff", "1"} {
 		request := dynamicpb.NewMessage(c.types.ByName("PublishRequest"))
 		request.Set(request.Descriptor().Fields().ByName("channel"), protoreflect.ValueOfString("news"))
@@ -256,21 +260,21 @@ func TestRPCData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if reply := ts.rpc("Publish", bytes.NewReader(rpcFrame(p))); reply.status != "0" {
+		if reply := callRPC(ts, "Publish", bytes.NewReader(rpcFrame(p))); reply.status != "0" {
 			t.Errorf("%q: %v", data, reply)
 		}
 	}
 	want := "data: {\"a\": 1}\n\ndata: \"é\"\n\ndata: \"cGxhaW4gdGV4dA==\"\n\ndata: \"AP8=\"\n\ndata: 1\n\n"
-	if got := withoutIDs(stream.take()); got != want {
+	if got := withoutIDs(stream.Take()); got != want {
 		t.Errorf("subscribers get %q, want %q", got, want)
 	}
-	reply := ts.rpc("History", bytes.NewReader(rpcFrame([]byte("\x0a\x04news\x10\x09"))))
+	reply := callRPC(ts, "History", bytes.NewReader(rpcFrame([]byte("\x0a\x04news\x10\x09"))))
 	for _, data := range []string{`{"a": 1}`, `"é"`, "plain text", "\x00\xff", "1"} {
 		if !bytes.Contains(reply.body, append([]byte{2<<3 | 2, byte(len(data))}, data...)) {
 			t.Errorf("the history %q has no %q", reply.body, data)
 		}
 	}
-	byHTTP := ts.call("history", `{"channel":"news","limit":9}`)
+	byHTTP := ts.Call("history", `{"channel":"news","limit":9}`)
 	if !strings.Contains(byHTTP, `{"data":{"a": 1},"offset":1}`) {
 		t.Errorf("by HTTP the history is %s", byHTTP)
 	}
@@ -289,7 +293,8 @@ func withoutIDs(events string) string {
 
 // Errors of the API are in the reply, or become the status of the call, with the error as a detail.
 func TestRPCErrorModes(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9, KnownOnly: true}, {Name: "bare"}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 9, KnownOnly: true},
+		{Name: "bare"}}})
 	c := newRPCClient(ts)
 	for _, tt := range []struct{ method, request, inReply, asStatus string }{
 		{"Publish", `{"channel":"news"}`, `{"error":{"code":107,"message":"data is missing"}}`, "3 data is missing"},
@@ -314,7 +319,7 @@ func TestRPCErrorModes(t *testing.T) {
 	if got := c.call("Batch", many); got != "8 more than 256 commands in one request: send several" {
 		t.Errorf("a large batch: %s", got)
 	}
-	reply := ts.rpc("Publish", bytes.NewReader(rpcFrame([]byte("\x0a\x01a"))), errorModeHeader, "transport")
+	reply := callRPC(ts, "Publish", bytes.NewReader(rpcFrame([]byte("\x0a\x01a"))), errorModeHeader, "transport")
 	details, err := base64.RawStdEncoding.DecodeString(reply.trailer.Get("Grpc-Status-Details-Bin"))
 	if want := centrifuge.APIErrorDetails(3, 107, "data is missing"); err != nil || !bytes.Equal(details, want) {
 		t.Errorf("the details are %q, %v, want %q", details, err, want)
@@ -323,7 +328,7 @@ func TestRPCErrorModes(t *testing.T) {
 
 // Calls that do not reach the API have a status of their own.
 func TestRPCStatuses(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key", Namespaces: []Namespace{{HistorySize: 9}}})
+	ts := servertest.New(t, push.Config{APIKey: "key", Namespaces: []push.Namespace{{HistorySize: 9}}})
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	z.Write([]byte("\x0a\x04news\x12\x011"))
@@ -367,7 +372,7 @@ func TestRPCStatuses(t *testing.T) {
 		{"far too large", "Batch", "\x00\xff\xff\xff\xff", nil, "8", "the message is larger than 4194304 bytes"},
 	} {
 		fields := append([]string{"Authorization", "apikey key"}, tt.fields...)
-		reply := ts.rpc(tt.method, strings.NewReader(tt.body), fields...)
+		reply := callRPC(ts, tt.method, strings.NewReader(tt.body), fields...)
 		if reply.status != tt.status || !strings.Contains(reply.message, tt.message) {
 			t.Errorf("%s: %s %q, want %s %q", tt.name, reply.status, reply.message, tt.status, tt.message)
 		}
@@ -375,18 +380,18 @@ func TestRPCStatuses(t *testing.T) {
 			t.Errorf("%s: grpc-accept-encoding %q", tt.name, got)
 		}
 	}
-	late := ts.rpc("Info", lateBody{}, "Authorization", "apikey key")
+	late := callRPC(ts, "Info", lateBody{}, "Authorization", "apikey key")
 	if late.status != "4" {
 		t.Errorf("a message that is late: %v", late)
 	}
 	ts.Drain()
 	publish := string(rpcFrame([]byte("\x0a\x01a\x12\x011")))
-	if got := ts.rpc("Publish", strings.NewReader(publish), "Authorization", "apikey key"); got.status != "14" {
+	if got := callRPC(ts, "Publish", strings.NewReader(publish), "Authorization", "apikey key"); got.status != "14" {
 		t.Errorf("while the server shuts down: %v", got)
 	}
-	limited := newTestServer(t, Config{Rates: Rates{AddressCalls: Rate{Count: 1, Per: time.Minute}}})
+	limited := servertest.New(t, push.Config{Rates: push.Rates{AddressCalls: push.Rate{Count: 1, Per: time.Minute}}})
 	for _, want := range []string{"0", "8"} {
-		if got := limited.rpc("Info", strings.NewReader(info)); got.status != want {
+		if got := callRPC(limited, "Info", strings.NewReader(info)); got.status != want {
 			t.Errorf("above the rate: %v, want %s", got, want)
 		}
 	}
@@ -399,7 +404,7 @@ func (lateBody) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 
 // A request that is no call gets an HTTP status.
 func TestRPCNeedsHTTP2(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := servertest.New(t, push.Config{})
 	for _, tt := range []struct {
 		method string
 		major  int
@@ -424,8 +429,8 @@ func TestRPCNeedsHTTP2(t *testing.T) {
 
 // The client's time bounds what the server does for a call, and ends it with a status of its own.
 func TestRPCTimeout(t *testing.T) {
-	bus := waitsToPublish{membus.New(membus.Config{}), make(chan struct{})}
-	ts := newTestServer(t, Config{Bus: bus})
+	bus := pushtest.WaitingBus{Bus: membus.New(membus.Config{}), Waits: make(chan struct{})}
+	ts := servertest.New(t, push.Config{Bus: bus})
 	for _, tt := range []struct {
 		timeout string
 		advance time.Duration
@@ -434,12 +439,90 @@ func TestRPCTimeout(t *testing.T) {
 		replies := make(chan rpcReply)
 		go func() {
 			message := rpcFrame([]byte("\x0a\x01a\x12\x011"))
-			replies <- ts.rpc("Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
+			replies <- callRPC(ts, "Publish", bytes.NewReader(message), "Grpc-Timeout", tt.timeout)
 		}()
-		<-bus.waits
-		ts.clock.advance(tt.advance)
+		<-bus.Waits
+		ts.Clock.Advance(tt.advance)
 		if reply := <-replies; reply.status != tt.status {
 			t.Errorf("%s: %v, want %s", tt.timeout, reply, tt.status)
+		}
+	}
+}
+
+// What the tests of the API name of it.
+const (
+	rpcService      = "/centrifugal.centrifugo.api.CentrifugoApi/"
+	rpcPrefix       = 5
+	rpcCompressed   = 1
+	errorModeHeader = "X-Centrifugo-Error-Mode"
+)
+
+// rpcFrame returns a message of gRPC that is not compressed.
+func rpcFrame(message []byte) []byte {
+	dst := make([]byte, rpcPrefix, rpcPrefix+len(message))
+	binary.BigEndian.PutUint32(dst[1:], uint32(len(message)))
+	return append(dst, message...)
+}
+
+// rpcName returns the name in the gRPC API of a method: PresenceStats for presence_stats.
+func rpcName(method string) string {
+	if method == "rpc" {
+		return "RPC"
+	}
+	var name strings.Builder
+	for word := range strings.SplitSeq(method, "_") {
+		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return name.String()
+}
+
+// unservedMethods are those that only other servers of the protocol have.
+var unservedMethods = []string{"rpc", "map_publish", "map_remove", "map_read_state", "map_read_stream", "map_stats",
+	"map_clear", "shared_poll_publish"}
+
+// A call of the gRPC API is bounded: in bytes, compressed and decompressed, by Limits.Batch, or by
+// Limits.Publication for Publish; in depth by maxAPIDepth; in commands by Limits.Commands. What the
+// server allocates is bounded, too.
+func TestAttackRPC(t *testing.T) {
+	ts := servertest.New(t, push.Config{Limits: push.Limits{Batch: 1 << 20}})
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	for range 100 {
+		z.Write(make([]byte, 1<<20))
+	}
+	z.Close()
+	bomb := rpcFrame(zipped.Bytes())
+	bomb[0] = rpcCompressed
+	var deep []byte
+	for range 10_000 {
+		deep = append(binary.AppendUvarint([]byte{6<<3 | 2}, uint64(len(deep))), deep...)
+	}
+	deep = append(binary.AppendUvarint([]byte{5<<3 | 2}, uint64(len(deep))), deep...)
+	data := append(binary.AppendUvarint([]byte("\x0a\x01a\x12"), 60_002), strings.Repeat("[", 30_001)...)
+	for _, tt := range []struct {
+		name, method string
+		body         []byte
+		status       string
+		most         uint64 // allocated
+	}{
+		{"a length without bytes", "Batch", []byte("\x00\x00\x0f\xff\xffabc"), "13", 200 << 10},
+		{"a bomb of gzip", "Publish", bomb, "8", 4 << 20},
+		{"a deep filter", "Unsubscribe", rpcFrame(deep), "13", 1 << 20},
+		{"deep JSON as data", "Publish", rpcFrame(append(data, strings.Repeat("]", 30_001)...)), "0", 4 << 20},
+		{"many commands", "Batch", rpcFrame(bytes.Repeat([]byte("\x0a\x02\x6a\x00"), 1<<18-10)), "8", 48 << 20},
+		{"many empty commands", "Batch", rpcFrame(bytes.Repeat([]byte("\x0a\x00"), 1<<19-10)), "8", 24 << 20},
+		{"many channels", "Broadcast", rpcFrame(bytes.Repeat([]byte("\x0a\x00"), 1<<19-10)), "0", 150 << 20},
+		{"many messages", "Info", make([]byte, 10<<20), "13", 200 << 10},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		reply := callRPC(ts, tt.method, bytes.NewReader(tt.body), "Grpc-Encoding", "gzip")
+		runtime.ReadMemStats(&after)
+		if reply.status != tt.status {
+			t.Errorf("%s: %s %q, want %s", tt.name, reply.status, reply.message, tt.status)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > tt.most {
+			t.Errorf("%s: %d bytes were allocated, want at most %d", tt.name, n, tt.most)
 		}
 	}
 }

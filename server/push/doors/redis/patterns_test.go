@@ -1,4 +1,4 @@
-package push
+package redis_test
 
 import (
 	"bufio"
@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -48,15 +51,15 @@ const psubscribed = "*3\r\n$10\r\npsubscribe\r\n$2\r\na*\r\n:1\r\n"
 
 // A publication that comes again under its id reaches a pattern once, as it reaches a channel.
 func TestPatternsGetAPublicationOnce(t *testing.T) {
-	s := newLiveServer(t, Config{})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
 	p.ask("PSUBSCRIBE a*", psubscribed)
 	for _, text := range []string{`"1"`, `"again"`} {
-		if _, err := s.publishAs(context.Background(), "a", Publication{ID: "x", Data: []byte(text)}); err != nil {
+		if _, err := s.PublishAs(context.Background(), "a", push.Publication{ID: "x", Data: []byte(text)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.publishAs(context.Background(), "a", Publication{Data: []byte("2")}); err != nil {
+	if _, err := s.PublishAs(context.Background(), "a", push.Publication{Data: []byte("2")}); err != nil {
 		t.Fatal(err)
 	}
 	p.ask("", pmessage(`"1"`)+pmessage("2"))
@@ -65,9 +68,9 @@ func TestPatternsGetAPublicationOnce(t *testing.T) {
 // Clients publish at the same time. A subscriber of a pattern gets everything once, and in the
 // order of a subscriber of the channel.
 func TestPatternsKeepTheOrder(t *testing.T) {
-	for _, rules := range []Namespace{{}, {HistorySize: 10, HistoryAge: time.Minute}} {
-		s := newLiveServer(t, Config{Namespaces: []Namespace{rules}})
-		addr := s.redis(t)
+	for _, rules := range []push.Namespace{{}, {HistorySize: 10, HistoryAge: time.Minute}} {
+		s := servertest.NewLive(t, push.Config{Namespaces: []push.Namespace{rules}})
+		addr := listenRedis(s, t)
 		plain, pattern := dialRedis(t, addr), dialRedis(t, addr)
 		plain.ask("SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
 		pattern.ask("PSUBSCRIBE a*", psubscribed)
@@ -77,8 +80,8 @@ func TestPatternsKeepTheOrder(t *testing.T) {
 		for i := range publishers {
 			all.Go(func() {
 				for j := range each {
-					if _, err := s.publishAs(context.Background(), "a",
-						Publication{Data: fmt.Appendf(nil, "%d", i*each+j)}); err != nil {
+					if _, err := s.PublishAs(context.Background(), "a",
+						push.Publication{Data: fmt.Appendf(nil, "%d", i*each+j)}); err != nil {
 						t.Error(err)
 						return
 					}
@@ -101,15 +104,16 @@ func TestPatternsKeepTheOrder(t *testing.T) {
 // A client subscribes to a pattern and leaves it while others publish. The confirmation comes
 // before the first publication, and nothing comes after that of the end.
 func TestPatternsBeginAndEndInOrder(t *testing.T) {
-	s := newLiveServer(t, Config{})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{})
+	p := dialRedis(t, listenRedis(s, t))
 	r := bufio.NewReader(p)
 	for range 50 {
 		var all sync.WaitGroup
 		for range 2 {
 			all.Go(func() {
 				for range 300 { // so few that the client's queue has room for all
-					if _, err := s.publishAs(context.Background(), "a", Publication{Data: []byte("1")}); err != nil {
+					if _, err := s.PublishAs(context.Background(), "a",
+						push.Publication{Data: []byte("1")}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -135,7 +139,7 @@ type tappedBus struct {
 	taps atomic.Int32
 }
 
-func (b *tappedBus) Tap(f func(string, []Publication)) func() {
+func (b *tappedBus) Tap(f func(string, []push.Publication)) func() {
 	b.taps.Add(1)
 	stop := b.Bus.Tap(f)
 	return func() {
@@ -147,8 +151,8 @@ func (b *tappedBus) Tap(f func(string, []Publication)) func() {
 // A node taps its bus once while it has patterns, and not otherwise.
 func TestPatternsTapTheBus(t *testing.T) {
 	bus := &tappedBus{Bus: membus.New(membus.Config{})}
-	s := newLiveServer(t, Config{Bus: bus})
-	p := dialRedis(t, s.redis(t))
+	s := servertest.NewLive(t, push.Config{Bus: bus})
+	p := dialRedis(t, listenRedis(s, t))
 	p.ask("PSUBSCRIBE a*", psubscribed)
 	p.ask("PSUBSCRIBE b*", strings.NewReplacer("a*", "b*", ":1", ":2").Replace(psubscribed))
 	if got := bus.taps.Load(); got != 1 {
@@ -166,26 +170,27 @@ func TestPatternsTapTheBus(t *testing.T) {
 func TestRedisClientThatHangsUp(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	users := make(chan string, 3)
-	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret,
-		Namespaces: []Namespace{{}, {Name: "ask", PublishHook: true}},
-		Hooks: Hooks{Publish: func(_ context.Context, c Caller, _ PublishRequest) (PublishAnswer, error) {
+	s := servertest.NewLive(t, push.Config{APIKey: "key", TokenSecret: tokentest.Secret,
+		Namespaces: []push.Namespace{{}, {Name: "ask", PublishHook: true}},
+		Hooks: push.Hooks{Publish: func(_ context.Context, c push.Caller, _ push.PublishRequest) (push.PublishAnswer,
+			error) {
 			if users <- c.User; len(users) == 1 {
 				close(begun)
 				<-goOn
 			}
-			return PublishAnswer{}, nil
+			return push.PublishAnswer{}, nil
 		}}})
-	p := dialRedis(t, s.redis(t))
-	p.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")
+	p := dialRedis(t, listenRedis(s, t))
+	p.ask("AUTH "+tokentest.Tokens(t, time.Now())["good"], "+OK\r\n")
 	p.ask("MULTI\r\nPUBLISH ask:a 1\r\nPUBLISH ask:a 2\r\nPUBLISH ask:a 3\r\nEXEC", "+OK\r\n"+
 		strings.Repeat("+QUEUED\r\n", 3))
 	<-begun
-	before := len(s.hub.Sessions())
+	before := len(s.Hub.Sessions())
 	if err := p.Conn.(*net.TCPConn).SetLinger(0); err != nil { // a reset: behind a FIN all commands are answered
 		t.Fatal(err)
 	}
 	p.Close()
-	for len(s.hub.Sessions()) == before {
+	for len(s.Hub.Sessions()) == before {
 		time.Sleep(time.Millisecond) // until the server has noticed
 	}
 	close(goOn)
@@ -195,7 +200,7 @@ func TestRedisClientThatHangsUp(t *testing.T) {
 			t.Errorf("the user of another publication is %q, not %q", user, first)
 		}
 	}
-	if got := len(s.hub.Sessions()); got != 0 {
+	if got := len(s.Hub.Sessions()); got != 0 {
 		t.Errorf("%d sessions left", got)
 	}
 }

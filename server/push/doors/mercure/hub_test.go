@@ -1,4 +1,4 @@
-package push
+package mercure_test
 
 import (
 	"context"
@@ -12,14 +12,20 @@ import (
 	"testing"
 	"time"
 
+	mercuredoor "github.com/myriad-go/myriad/server/push/doors/mercure"
+
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
+	"github.com/myriad-go/myriad/server/push/internal/pushtest"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/tokentest"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
 // mercureTest is a server with a hub, whose subscribers are recorded.
-type mercureTest struct{ *testServer }
+type mercureTest struct{ *servertest.Server }
 
 // rights signs a token with the claim mercure.
 func rights(t *testing.T, publish, subscribe []string, more ...any) string {
@@ -28,48 +34,43 @@ func rights(t *testing.T, publish, subscribe []string, more ...any) string {
 	for i := 0; i < len(more); i += 2 {
 		c[more[i].(string)] = more[i+1]
 	}
-	return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c)
+	return tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret), c)
 }
 
 // subscribe opens a stream; fields are header names and values in turn.
-func (m mercureTest) subscribe(query string, fields ...string) (*fakeStream, http.Header) {
-	m.t.Helper()
-	w := m.do("GET", mercurePath+"?"+query, "", fields...)
+func (m mercureTest) subscribe(query string, fields ...string) (*servertest.Stream, http.Header) {
+	m.T.Helper()
+	w := m.Do("GET", mercurePath+"?"+query, "", fields...)
 	if w.Code != 200 {
-		m.t.Fatalf("%s: %d %s", query, w.Code, w.Body)
+		m.T.Fatalf("%s: %d %s", query, w.Code, w.Body)
 	}
 	stream := m.lastStream()
-	stream.mu.Lock() // updates may follow at once
-	defer stream.mu.Unlock()
-	first, rest, _ := strings.Cut(stream.out.String(), "\n\n")
-	if !strings.HasPrefix(first, "retry: ") {
-		m.t.Errorf("%s: the stream begins with %q", query, first)
+	if first := stream.TakeEvent(); !strings.HasPrefix(first, "retry: ") {
+		m.T.Errorf("%s: the stream begins with %q", query, first)
 	}
-	stream.out.Reset()
-	stream.out.WriteString(rest)
 	return stream, w.Header()
 }
 
-func (m mercureTest) lastStream() *fakeStream { return m.streams[len(m.streams)-1] }
+func (m mercureTest) lastStream() *servertest.Stream { return m.Streams[len(m.Streams)-1] }
 
 // post publishes a form, and returns the answer.
 func (m mercureTest) post(form string, fields ...string) *httptest.ResponseRecorder {
-	return m.do("POST", mercurePath, form,
+	return m.Do("POST", mercurePath, form,
 		append([]string{"Content-Type", "application/x-www-form-urlencoded"}, fields...)...)
 }
 
 // publish publishes a form, and returns the id.
 func (m mercureTest) publish(form string, fields ...string) string {
-	m.t.Helper()
+	m.T.Helper()
 	w := m.post(form, fields...)
 	if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
-		m.t.Fatalf("%s: %d %s", form, w.Code, w.Body)
+		m.T.Fatalf("%s: %d %s", form, w.Code, w.Body)
 	}
 	return w.Body.String()
 }
 
 func TestMercureUpdates(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{})}
+	m := mercureTest{servertest.New(t, push.Config{})}
 	exact, header := m.subscribe("topic=news")
 	if got := header.Get("Link"); got != `</.well-known/mercure>; rel="mercure"` {
 		t.Errorf("Link is %q", got)
@@ -81,8 +82,8 @@ func TestMercureUpdates(t *testing.T) {
 	id := m.publish("topic=" + books + "&topic=news&data=" + url.QueryEscape("one\ntwo\r\nthree") +
 		"&type=added&retry=5")
 	want := "event: added\nretry: 5\nid: " + id + "\ndata: one\ndata: two\ndata: three\n\n"
-	for name, stream := range map[string]*fakeStream{"exact": exact, "template": template, "all": all} {
-		if got := stream.take(); got != want {
+	for name, stream := range map[string]*servertest.Stream{"exact": exact, "template": template, "all": all} {
+		if got := stream.Take(); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
@@ -92,16 +93,16 @@ func TestMercureUpdates(t *testing.T) {
 	if got := m.publish("topic=other&data=x&id=chosen"); got != "chosen" {
 		t.Errorf("the id is %q", got)
 	}
-	if got := exact.take() + template.take(); got != "id: chosen\ndata: x\n\n" {
+	if got := exact.Take() + template.Take(); got != "id: chosen\ndata: x\n\n" {
 		t.Errorf("after an update of another topic: %q", got)
 	}
-	exact.Close(Disconnect{})
-	waitFor(t, "the subscriber to leave", func() bool { return m.Figures(0).Connections == 2 })
+	exact.Close(push.Disconnect{})
+	pushtest.WaitFor(t, "the subscriber to leave", func() bool { return m.Figures(0).Connections == 2 })
 }
 
 // Requests that are wrong are refused with a reason.
 func TestMercureBadRequests(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Channels: 3, Publication: 1000}})}
+	m := mercureTest{servertest.New(t, push.Config{Limits: push.Limits{Channels: 3, Publication: 1000}})}
 	for _, tt := range []struct {
 		query, want string
 	}{
@@ -115,7 +116,7 @@ func TestMercureBadRequests(t *testing.T) {
 		{"topic=a&MATCH=/b", `\"MATCH\" is of`}, {"topic=a&access_token=x", `\"access_token\" is of`},
 		{"match=a", `\"match\" is of Mercure 1.0`}, {"topic=a&match_urlpattern=b", `\"match_urlpattern\" is of`},
 	} {
-		if w := m.do("GET", mercurePath+"?"+tt.query, ""); w.Code != 400 || !strings.Contains(w.Body.String(),
+		if w := m.Do("GET", mercurePath+"?"+tt.query, ""); w.Code != 400 || !strings.Contains(w.Body.String(),
 			tt.want) {
 			t.Errorf("GET %.40s: %d %s", tt.query, w.Code, w.Body)
 		}
@@ -139,22 +140,22 @@ func TestMercureBadRequests(t *testing.T) {
 			t.Errorf("POST %.40s: %d %s", tt.form, w.Code, w.Body)
 		}
 	}
-	if w := m.do("PUT", mercurePath, ""); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD, POST" {
+	if w := m.Do("PUT", mercurePath, ""); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD, POST" {
 		t.Errorf("PUT: %d %v", w.Code, w.Header())
 	}
-	if w := m.do("HEAD", mercurePath+"?topic=a", ""); w.Code != 200 || w.Header().Get("Content-Type") !=
-		"text/event-stream" || len(m.streams) > 0 {
+	if w := m.Do("HEAD", mercurePath+"?topic=a", ""); w.Code != 200 || w.Header().Get("Content-Type") !=
+		"text/event-stream" || len(m.Streams) > 0 {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())
 	}
-	if w := m.do("GET", subscriptionsPath, ""); w.Code != 404 {
+	if w := m.Do("GET", subscriptionsPath, ""); w.Code != 404 {
 		t.Errorf("subscriptions without the option: %d", w.Code)
 	}
 }
 
 // Who may have and who may send what.
 func TestMercureRights(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key",
-		Doors: testDoors(MercureConfig{Anonymous: true})})}
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret, APIKey: "key",
+		Doors: servertest.Doors(mercuredoor.Config{Anonymous: true})})}
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
 	mine := rights(t, nil, []string{"https://example.com/users/7/{?topic}"})
 	anonymous, _ := m.subscribe("topic=*")
@@ -162,21 +163,22 @@ func TestMercureRights(t *testing.T) {
 	byQuery, _ := m.subscribe("topic=*&authorization=" + mine)
 	byCookie, _ := m.subscribe("topic=*", "Cookie", mercureCookie+"="+mine)
 	bob, _ := m.subscribe("topic=*", bearer(rights(t, nil, []string{"https://example.com/users/8/{?topic}"}))...)
-	none, _ := m.subscribe("topic=*", bearer(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{}))...)
+	none, _ := m.subscribe("topic=*", bearer(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
+		jwt.MapClaims{}))...)
 	all := rights(t, []string{"*"}, nil)
 	private := "private=on&data=secret&topic=" + url.QueryEscape("https://example.com/books/1") + "&topic=" +
 		url.QueryEscape("https://example.com/users/7/?topic=https%3A%2F%2Fexample.com%2Fbooks%2F1")
 	want := "id: " + m.publish(private, bearer(all)...) + "\ndata: secret\n\n"
-	for name, stream := range map[string]*fakeStream{"header": ann, "query": byQuery, "cookie": byCookie} {
-		if got := stream.take(); got != want {
+	for name, stream := range map[string]*servertest.Stream{"header": ann, "query": byQuery, "cookie": byCookie} {
+		if got := stream.Take(); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if got := anonymous.take() + bob.take() + none.take(); got != "" {
+	if got := anonymous.Take() + bob.Take() + none.Take(); got != "" {
 		t.Errorf("others got the private update: %q", got)
 	}
 	m.publish("topic=open&data=1", "X-API-Key", "key")
-	if got := anonymous.take(); !strings.HasSuffix(got, "data: 1\n\n") {
+	if got := anonymous.Take(); !strings.HasSuffix(got, "data: 1\n\n") {
 		t.Errorf("the public update: %q", got)
 	}
 	some := rights(t, []string{"https://example.com/books/{id}", "news"}, nil)
@@ -189,11 +191,11 @@ func TestMercureRights(t *testing.T) {
 		{"no token", 401, nil},
 		{"a key that is wrong", 401, []string{"X-API-Key", "wrong"}},
 		{"a token that is none", 401, bearer("x.y.z")},
-		{"expired", 401, bearer(rights(t, []string{"*"}, nil, "exp", m.clock.Now().Add(-time.Second).Unix()))},
-		{"another secret", 401, bearer(sign(t, jwt.SigningMethodHS256, []byte("another secret"),
+		{"expired", 401, bearer(rights(t, []string{"*"}, nil, "exp", m.Clock.Now().Add(-time.Second).Unix()))},
+		{"another secret", 401, bearer(tokentest.Sign(t, jwt.SigningMethodHS256, []byte("another secret"),
 			jwt.MapClaims{"mercure": map[string]any{"publish": []string{"*"}}}))},
 		{"the token of a subscription", 401, bearer(rights(t, []string{"*"}, nil, "channel", "x"))},
-		{"a malformed claim", 401, bearer(sign(t, jwt.SigningMethodHS256, []byte(testSecret),
+		{"a malformed claim", 401, bearer(tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
 			jwt.MapClaims{"mercure": map[string]any{"publish": "*"}}))},
 		{"too many selectors", 401, bearer(rights(t, slices.Repeat([]string{"a"}, 129), nil))},
 		{"without the claim", 403, bearer(mine)},
@@ -213,7 +215,7 @@ func TestMercureRights(t *testing.T) {
 			t.Errorf("a cookie with %v: %d %s", fields, w.Code, w.Body)
 		}
 	}
-	namespaced := sign(t, jwt.SigningMethodHS256, []byte(testSecret),
+	namespaced := tokentest.Sign(t, jwt.SigningMethodHS256, []byte(tokentest.Secret),
 		jwt.MapClaims{"https://mercure.rocks/": map[string]any{
 			"publish": []string{"a"}}})
 	m.publish("topic=a", bearer(namespaced)...)
@@ -222,10 +224,11 @@ func TestMercureRights(t *testing.T) {
 // A token whose only rights are those of Mercure 1.0 is refused by name, not taken for one without
 // rights.
 func TestMercureRightsOfVersionOne(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret})}
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret})}
 	details := func(of string, more jwt.MapClaims) []string {
 		more["authorization_details"] = []map[string]any{{"type": "payment"}, {"type": of}}
-		return []string{"Authorization", "Bearer " + sign(t, jwt.SigningMethodHS256, []byte(testSecret), more)}
+		return []string{"Authorization", "Bearer " + tokentest.Sign(t, jwt.SigningMethodHS256,
+			[]byte(tokentest.Secret), more)}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -238,7 +241,7 @@ func TestMercureRightsOfVersionOne(t *testing.T) {
 		{"of another service", details("other", jwt.MapClaims{}), 200},
 		{"of both versions", details(mercureDetail, jwt.MapClaims{"mercure": map[string]any{}}), 200},
 	} {
-		w := m.do("HEAD", mercurePath+"?topic=a", "", tt.fields...)
+		w := m.Do("HEAD", mercurePath+"?topic=a", "", tt.fields...)
 		if w.Code != tt.status {
 			t.Errorf("rights %s: %d, want %d", tt.name, w.Code, tt.status)
 		}
@@ -251,33 +254,34 @@ func TestMercureRightsOfVersionOne(t *testing.T) {
 
 // A stream ends when its token expires, and the hub can be closed to clients without tokens.
 func TestMercureTokenEnds(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Doors: testDoors(MercureConfig{PublisherSecret: "publisher's"})})}
-	if w := m.do("GET", mercurePath+"?topic=a", ""); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
+		Doors: servertest.Doors(mercuredoor.Config{PublisherSecret: "publisher's"})})}
+	if w := m.Do("GET", mercurePath+"?topic=a", ""); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("without a token: %d %s", w.Code, w.Body)
 	}
 	stream, _ := m.subscribe("topic=a", "Authorization", "Bearer "+rights(t, nil, nil, "exp",
-		m.clock.Now().Add(time.Minute).Unix()))
+		m.Clock.Now().Add(time.Minute).Unix()))
 	if w := m.post("topic=a", "Authorization", "Bearer "+rights(t, []string{"*"}, nil)); w.Code != 401 {
 		t.Errorf("a publisher with the subscribers' secret: %d", w.Code)
 	}
-	m.publish("topic=a&data=1", "Authorization", "Bearer "+sign(t, jwt.SigningMethodHS256, []byte("publisher's"),
+	m.publish("topic=a&data=1", "Authorization", "Bearer "+tokentest.Sign(t, jwt.SigningMethodHS256,
+		[]byte("publisher's"),
 		jwt.MapClaims{"mercure": map[string]any{"publish": []string{"a"}}}))
-	if got := stream.take(); !strings.HasSuffix(got, "data: 1\n\n") {
+	if got := stream.Take(); !strings.HasSuffix(got, "data: 1\n\n") {
 		t.Errorf("received %q", got)
 	}
-	m.clock.advance(62 * time.Second)
-	if !stream.isClosed() {
+	m.Clock.Advance(62 * time.Second)
+	if !stream.IsClosed() {
 		t.Error("the stream has outlived its token")
 	}
 }
 
 // A subscriber that comes back gets what it has missed, once, and is told where that begins.
 func TestMercureHistory(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Recovered: 3},
-		Doors: testDoors(MercureConfig{HistorySize: 6})})}
-	data := func(stream *fakeStream) (list []string) {
-		for line := range strings.SplitSeq(stream.take(), "\n") {
+	m := mercureTest{servertest.New(t, push.Config{Limits: push.Limits{Recovered: 3},
+		Doors: servertest.Doors(mercuredoor.Config{HistorySize: 6})})}
+	data := func(stream *servertest.Stream) (list []string) {
+		for line := range strings.SplitSeq(stream.Take(), "\n") {
 			if text, ok := strings.CutPrefix(line, "data: "); ok {
 				list = append(list, text)
 			}
@@ -333,7 +337,7 @@ func TestMercureHistory(t *testing.T) {
 	if _, header := m.subscribe("topic=a&lastEventID=" + last); header.Get("Last-Event-ID") != last {
 		t.Errorf("after 8: from %s, want %s", header.Get("Last-Event-ID"), last)
 	}
-	if got := m.hub.IsChannelName(mercureLog); got {
+	if got := m.Hub.IsChannelName(mercureLog); got {
 		t.Error("the log of updates is a channel that clients can subscribe to")
 	}
 }
@@ -342,17 +346,18 @@ func TestMercureHistory(t *testing.T) {
 // subscribers, by an id that they know: the hub's word for the whole history, one that the hub has
 // made or will make, or one that an update of another topic has.
 func TestAttackMercureIDs(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret, Doors: testDoors(MercureConfig{HistorySize: 6})})}
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
+		Doors: servertest.Doors(mercuredoor.Config{HistorySize: 6})})}
 	all := []string{"Authorization", "Bearer " + rights(t, []string{"*"}, []string{"*"})}
 	eve := []string{"Authorization", "Bearer " + rights(t, []string{"mine/x"}, nil)}
 	data := func(query string) (list []string, from string) {
 		stream, header := m.subscribe(query, all...)
-		for line := range strings.SplitSeq(stream.take(), "\n") {
+		for line := range strings.SplitSeq(stream.Take(), "\n") {
 			if text, ok := strings.CutPrefix(line, "data: "); ok && !strings.HasPrefix(text, "{") {
 				list = append(list, text)
 			}
 		}
-		stream.Close(Disconnect{})
+		stream.Close(push.Disconnect{})
 		return list, header.Get("Last-Event-ID")
 	}
 	want := func(query, from string, want ...string) {
@@ -381,12 +386,12 @@ func TestAttackMercureIDs(t *testing.T) {
 	}
 	want("topic=theirs/1&lastEventID=A", "earliest", "3", "4", "5", "6", "7")
 	// nor can the list of subscriptions be made to name an update of another topic
-	m = mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Doors: testDoors(MercureConfig{Subscriptions: true})})}
+	m = mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
+		Doors: servertest.Doors(mercuredoor.Config{Subscriptions: true})})}
 	m.publish("topic=theirs/1&data=1&id=A", all...)
 	m.publish("topic=mine/x&data=evil&id=A", eve...)
 	var list struct{ LastEventID string }
-	w := m.do("GET", subscriptionsPath, "", all...)
+	w := m.Do("GET", subscriptionsPath, "", all...)
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || list.LastEventID == "A" {
 		t.Errorf("the list of subscriptions: %s", w.Body)
 	}
@@ -397,7 +402,7 @@ func TestAttackMercureIDs(t *testing.T) {
 func (m mercureTest) topEpoch(t *testing.T) string {
 	t.Helper()
 	keep := bus.Retention{Size: 6, Age: mercureHistoryAge} // the size is that of the tests
-	h, err := m.Config().Bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, Query{})
+	h, err := m.Config().Bus.History(t.Context(), bus.Topic{Name: mercureLog, Keep: keep}, push.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,8 +411,8 @@ func (m mercureTest) topEpoch(t *testing.T) string {
 
 // Subscribers that come back under a continuous load get every update once and in order.
 func TestMercureResumesUnderLoad(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Doors: testDoors(MercureConfig{HistorySize: 10_000}),
-		Limits: Limits{Recovered: 10_000}})}
+	m := mercureTest{servertest.New(t, push.Config{Doors: servertest.Doors(mercuredoor.Config{HistorySize: 10_000}),
+		Limits: push.Limits{Recovered: 10_000}})}
 	const updates = 1000
 	first := m.publish("topic=a&data=0")
 	done := make(chan struct{})
@@ -417,7 +422,7 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 			m.publish(fmt.Sprintf("topic=a&data=%d", i+1))
 		}
 	}()
-	var streams []*fakeStream
+	var streams []*servertest.Stream
 	for range 40 {
 		stream, _ := m.subscribe("topic=a", "Last-Event-ID", first)
 		streams = append(streams, stream)
@@ -425,7 +430,7 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 	<-done
 	for _, stream := range streams {
 		next := 1
-		for line := range strings.SplitSeq(stream.take(), "\n") {
+		for line := range strings.SplitSeq(stream.Take(), "\n") {
 			if text, ok := strings.CutPrefix(line, "data: "); ok {
 				if text != fmt.Sprint(next) {
 					t.Fatalf("received %s, want %d", text, next)
@@ -440,20 +445,20 @@ func TestMercureResumesUnderLoad(t *testing.T) {
 }
 
 func TestMercureSubscriptions(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret,
-		Doors: testDoors(MercureConfig{Subscriptions: true,
+	m := mercureTest{servertest.New(t, push.Config{TokenSecret: tokentest.Secret,
+		Doors: servertest.Doors(mercuredoor.Config{Subscriptions: true,
 			Anonymous: true})})}
 	watch := rights(t, nil, []string{subscriptionsPath + "{/topic}{/subscriber}", subscriptionsPath})
 	watcher, _ := m.subscribe("topic="+url.QueryEscape(subscriptionsPath+"/books%2F%7Bid%7D{/subscriber}"),
 		"Authorization",
 		"Bearer "+watch)
-	watcher.take()
+	watcher.Take()
 	books, _ := m.subscribe("topic=books/%7Bid%7D&topic=news", "Authorization", "Bearer "+rights(t, nil, nil))
 	event := func() (about toldSubscription) {
 		t.Helper()
-		waitFor(t, "an event", func() bool {
-			m.clock.advance(0) // the end of a subscription is announced by a timer
-			_, text, found := strings.Cut(watcher.take(), "data: ")
+		pushtest.WaitFor(t, "an event", func() bool {
+			m.Clock.Advance(0) // the end of a subscription is announced by a timer
+			_, text, found := strings.Cut(watcher.Take(), "data: ")
 			return found && json.Unmarshal([]byte(strings.TrimSpace(text)), &about) == nil
 		})
 		return about
@@ -464,7 +469,7 @@ func TestMercureSubscriptions(t *testing.T) {
 		t.Errorf("the subscription is %+v", began)
 	}
 	list := func(path string, fields ...string) (*httptest.ResponseRecorder, map[string]any) {
-		w := m.do("GET", path, "", append(fields, "Authorization", "Bearer "+watch)...)
+		w := m.Do("GET", path, "", append(fields, "Authorization", "Bearer "+watch)...)
 		var document map[string]any
 		if w.Code == 200 && json.Unmarshal(w.Body.Bytes(), &document) != nil {
 			t.Errorf("%s: %s", path, w.Body)
@@ -491,11 +496,11 @@ func TestMercureSubscriptions(t *testing.T) {
 		t.Errorf("none: %d", w.Code)
 	}
 	for token, status := range map[string]int{"": 401, rights(t, nil, []string{"news"}): 403} {
-		if w := m.do("GET", subscriptionsPath, "", "Authorization", "Bearer "+token); w.Code != status {
+		if w := m.Do("GET", subscriptionsPath, "", "Authorization", "Bearer "+token); w.Code != status {
 			t.Errorf("with the token %q: %d %s", token, w.Code, w.Body)
 		}
 	}
-	books.Close(Disconnect{})
+	books.Close(push.Disconnect{})
 	if event().Active {
 		t.Error("the end of the subscription is active")
 	}
@@ -506,7 +511,7 @@ func TestMercureSubscriptions(t *testing.T) {
 
 // Pages of allowed origins may send the cookie, those that only * allows may not.
 func TestMercureCORS(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{AllowedOrigins: []string{"https://app.example.org", "*"}})}
+	m := mercureTest{servertest.New(t, push.Config{AllowedOrigins: []string{"https://app.example.org", "*"}})}
 	for origin, credentials := range map[string]string{"https://app.example.org": "true",
 		"https://other.example.org": ""} {
 		_, header := m.subscribe("topic=a", "Origin", origin)
@@ -515,7 +520,7 @@ func TestMercureCORS(t *testing.T) {
 			t.Errorf("%s: %v", origin, header)
 		}
 	}
-	if w := m.do("OPTIONS", mercurePath, "", "Origin", "https://app.example.org", "Access-Control-Request-Method",
+	if w := m.Do("OPTIONS", mercurePath, "", "Origin", "https://app.example.org", "Access-Control-Request-Method",
 		"GET"); w.Code != 204 || w.Header().Get("Access-Control-Allow-Credentials") != "true" {
 		t.Errorf("preflight: %d %v", w.Code, w.Header())
 	}
@@ -523,26 +528,24 @@ func TestMercureCORS(t *testing.T) {
 
 // A subscriber that does not read is disconnected; templates that begin alike are bounded.
 func TestAttackMercure(t *testing.T) {
-	m := mercureTest{newTestServer(t, Config{Limits: Limits{Queue: 1000}})}
+	m := mercureTest{servertest.New(t, push.Config{Limits: push.Limits{Queue: 1000}})}
 	slow, _ := m.subscribe("topic=a")
 	other, _ := m.subscribe("topic=a")
-	slow.mu.Lock()
-	slow.stuck = 999
-	slow.mu.Unlock()
+	slow.SetQueued(999)
 	m.publish("topic=a&data=123")
-	if !slow.isClosed() || other.isClosed() || m.Figures(0).SlowDisconnects != 1 {
-		t.Errorf("slow: closed %v, other: closed %v", slow.isClosed(), other.isClosed())
+	if !slow.IsClosed() || other.IsClosed() || m.Figures(0).SlowDisconnects != 1 {
+		t.Errorf("slow: closed %v, other: closed %v", slow.IsClosed(), other.IsClosed())
 	}
 	refused := 0
 	for i := range mercure.MaxAlike + 10 {
-		if w := m.do("GET", mercurePath+"?topic="+url.QueryEscape(fmt.Sprintf("{+a*}%d", i)), ""); w.Code == 429 {
+		if w := m.Do("GET", mercurePath+"?topic="+url.QueryEscape(fmt.Sprintf("{+a*}%d", i)), ""); w.Code == 429 {
 			refused++
 		}
 	}
 	if refused != 10 {
 		t.Errorf("%d templates were refused", refused)
 	}
-	waitFor(t, "the refused sessions to end", func() bool {
+	pushtest.WaitFor(t, "the refused sessions to end", func() bool {
 		return m.Figures(0).Connections == mercure.MaxAlike+1
 	})
 	m.publish("topic=" + strings.Repeat("a", mercure.MaxTopic))
@@ -551,10 +554,10 @@ func TestAttackMercure(t *testing.T) {
 // When the bus has lost updates, streams end: their clients come back and continue.
 func TestMercureLost(t *testing.T) {
 	bus := &lossyBus{Bus: membus.New(membus.Config{})}
-	m := mercureTest{newTestServer(t, Config{Bus: bus})}
+	m := mercureTest{servertest.New(t, push.Config{Bus: bus})}
 	stream, _ := m.subscribe("topic=a")
 	bus.receiver.Lost(mercureLog)
-	if !stream.isClosed() {
+	if !stream.IsClosed() {
 		t.Error("the stream goes on")
 	}
 }
@@ -579,3 +582,15 @@ type toldSubscription struct {
 	Active     bool            `json:"active"`
 	Payload    json.RawMessage `json:"payload"`
 }
+
+// What the tests of the Mercure hub name of it.
+const (
+	mercurePath       = "/.well-known/mercure"
+	subscriptionsPath = mercurePath + "/subscriptions"
+	mercureCookie     = "mercureAuthorization"
+	mercureContext    = "https://mercure.rocks/"
+	mercureDetail     = "https://mercure.rocks/authorization-detail"
+	mercureLastDetail = "mercure"
+	mercureLog        = "\x00mercure"
+	mercureHistoryAge = time.Hour
+)

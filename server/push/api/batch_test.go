@@ -1,18 +1,21 @@
-package push
+package api_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/internal/servertest"
 )
 
 // A batch runs its commands in order and answers each of them.
 func TestAPIBatch(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}, {Name: "bare"}}})
-	stream := ts.subscribe("channel=news")
-	stream.take()
-	got := ts.call("batch", `{"commands":[
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}, {Name: "bare"}}})
+	stream := ts.Events("channel=news")
+	stream.Take()
+	got := ts.Call("batch", `{"commands":[
 		{"publish":{"channel":"news","data":1}},
 		{"publish":{"channel":"news","data":2,"label_filter":1}},
 		null,
@@ -43,24 +46,24 @@ func TestAPIBatch(t *testing.T) {
 			t.Errorf("reply %d: %s, want %s", i, one, want)
 		}
 	}
-	if got := stream.take(); got != "data: 1\n\n" {
+	if got := stream.Take(); got != "data: 1\n\n" {
 		t.Errorf("received %q", got)
 	}
 }
 
 func TestAPIBatchInParallel(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 500}}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 500}}})
 	var commands, want []string
 	for i := range 200 {
 		commands = append(commands, fmt.Sprintf(`{"publish":{"channel":"c%d","data":%d}}`, i%7, i))
 	}
-	got := ts.call("batch", `{"parallel":true,"commands":[`+strings.Join(commands, ",")+`]}`)
+	got := ts.Call("batch", `{"parallel":true,"commands":[`+strings.Join(commands, ",")+`]}`)
 	if n := strings.Count(got, `{"publish":{"offset":`); n != 200 {
 		t.Errorf("%d of 200 were published: %s", n, got)
 	}
 	for i := range 7 {
 		want = append(want, fmt.Sprint(200/7+min(1, max(0, 200%7-i))))
-		h := ts.call("history", fmt.Sprintf(`{"channel":"c%d"}`, i))
+		h := ts.Call("history", fmt.Sprintf(`{"channel":"c%d"}`, i))
 		if !strings.Contains(h, `"offset":`+want[i]) {
 			t.Errorf("channel %d: %s, want offset %s", i, h, want[i])
 		}
@@ -69,24 +72,24 @@ func TestAPIBatchInParallel(t *testing.T) {
 
 // A batch is bounded in commands, and in the bytes of its replies.
 func TestAPIBatchLimits(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}},
-		Limits: Limits{Commands: 3, Publication: 1000, Batch: 6000}})
+	ts := servertest.New(t, push.Config{Namespaces: []push.Namespace{{HistorySize: 5}},
+		Limits: push.Limits{Commands: 3, Publication: 1000, Batch: 6000}})
 	many := strings.TrimSuffix(strings.Repeat(`{"info":{}},`, 4), ",")
 	for _, tt := range []struct{ path, body string }{{"/api/batch", `{"commands":[` + many + `]}`},
 		{"/api", strings.Repeat(`{"method":"info","params":{}}`+"\n", 4)}} {
-		w := ts.do("POST", tt.path, tt.body)
+		w := ts.Do("POST", tt.path, tt.body)
 		if w.Code != 413 || !strings.Contains(w.Body.String(), `"code":106,"message":"more than 3 commands`) {
 			t.Errorf("%s: %d %s", tt.path, w.Code, w.Body)
 		}
 	}
-	if w := ts.do("POST", "/api/batch", `{"commands":["`+strings.Repeat("x", 7000)+`"]}`); w.Code != 413 {
+	if w := ts.Do("POST", "/api/batch", `{"commands":["`+strings.Repeat("x", 7000)+`"]}`); w.Code != 413 {
 		t.Errorf("a body above the limit: %d %s", w.Code, w.Body)
 	}
 	for range 5 {
-		ts.call("publish", `{"channel":"news","data":"`+strings.Repeat("x", 990)+`"}`)
+		ts.Call("publish", `{"channel":"news","data":"`+strings.Repeat("x", 990)+`"}`)
 	}
 	const ask = `{"history":{"channel":"news","limit":9}}`
-	got := ts.call("batch", `{"commands":[`+ask+","+ask+","+ask+`]}`)
+	got := ts.Call("batch", `{"commands":[`+ask+","+ask+","+ask+`]}`)
 	if n := strings.Count(got, `{"history":`); n != 2 || !strings.Contains(got,
 		`{"error":{"code":106,"message":"the replies before it are`) {
 		t.Errorf("%d histories were read into one answer: %.300s", n, got)
@@ -95,9 +98,9 @@ func TestAPIBatchLimits(t *testing.T) {
 
 // The older form of the API is POST /api with one command to a line, as gocent v3 sends it.
 func TestAPILines(t *testing.T) {
-	ts := newTestServer(t, Config{APIKey: "key"})
+	ts := servertest.New(t, push.Config{APIKey: "key"})
 	do := func(body string, fields ...string) string {
-		w := ts.do("POST", "/api", body, fields...)
+		w := ts.Do("POST", "/api", body, fields...)
 		if w.Code != 200 {
 			return fmt.Sprint(w.Code, " ", w.Body)
 		}
@@ -128,7 +131,7 @@ func TestAPILines(t *testing.T) {
 // API errors have status 200. With X-Centrifugo-Error-Mode: transport they have a status of their
 // own.
 func TestAPIErrorModes(t *testing.T) {
-	ts := newTestServer(t, Config{})
+	ts := servertest.New(t, push.Config{})
 	for _, tt := range []struct {
 		method, body string
 		status       int
@@ -140,7 +143,7 @@ func TestAPIErrorModes(t *testing.T) {
 		{"rpc", `{}`, 400, `{"code":107,"message":"method is missing"}`},
 		{"publish", `{"channel":"news","data":1}`, 200, `{"result":{}}`},
 	} {
-		w := ts.do("POST", "/api/"+tt.method, tt.body, "X-Centrifugo-Error-Mode", "transport")
+		w := ts.Do("POST", "/api/"+tt.method, tt.body, "X-Centrifugo-Error-Mode", "transport")
 		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.want) {
 			t.Errorf("%s %s: %d %s, want %d %s", tt.method, tt.body, w.Code, w.Body, tt.status, tt.want)
 		}

@@ -1,3 +1,0 @@
-package push
-
-const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
