@@ -54,7 +54,7 @@ func connectCommand(token string) []byte {
 // subscribe is the second command. One that returns asks for what it has missed.
 func (s *subscriber) subscribe(recover bool) []byte {
 	p := fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":%s`, quoted(s.topic()))
-	if epoch, known := s.audience.epochs.Load(s.topic()); known && recover && s.placed {
+	if epoch, known := s.audience.epochs.Load(s.topic()); known && recover && s.offset != noOffset {
 		p = fmt.Appendf(p, `,"recover":true,"epoch":%s,"offset":%d`, quoted(epoch.(string)), s.offset)
 	}
 	return append(p, "}}"...)
@@ -101,7 +101,7 @@ func (s *subscriber) reply(c *websocket.Conn, l *lane, line []byte) {
 	s.received(line)
 	if r.Subscribe != nil && r.Subscribe.Epoch != "" {
 		s.audience.epochs.Store(s.topic(), r.Subscribe.Epoch)
-		s.offset, s.placed = r.Subscribe.Offset, true
+		s.offset = r.Subscribe.Offset
 	}
 	s.audience.subscribed(s)
 }

@@ -26,6 +26,7 @@ type linkState struct {
 	due  time.Time // of the request under way; zero if there is none
 	sent time.Time
 	live bool
+	busy bool // its request is answered, and it cannot send yet
 }
 
 // A lane makes requests on the connections of one loop. Its methods may be called from any
@@ -194,21 +195,16 @@ func (l *lane) tick(now time.Time) {
 
 // replied is called by a link that has all replies to what it has sent: n of them, of which failed
 // were refusals, for the given reason. If last is true, the connection takes no further request.
+// A request that was counted by answered is not counted again.
 func (l *lane) replied(k link, n, failed int64, reason string, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, s := time.Now(), k.state()
-	if s.due.IsZero() {
+	if s.due.IsZero() && !s.busy {
 		return
 	}
-	if l.counts(s.due, now) {
-		l.sample.Requests += n
-		l.sample.Latency.Record(now.Sub(s.due), n)
-		if failed > 0 {
-			l.sample.fail(reason, failed)
-		}
-	}
-	s.due = time.Time{}
+	l.count(s, now, n, failed, reason)
+	s.due, s.busy = time.Time{}, false
 	if last {
 		s.live = false
 		delete(l.links, k)
@@ -216,6 +212,41 @@ func (l *lane) replied(k link, n, failed int64, reason string, last bool) {
 		l.free.put(k)
 	}
 	l.next(now)
+}
+
+// answered counts replies of a link that sends nothing more before it calls replied.
+func (l *lane) answered(k link, n, failed int64, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	if s.due.IsZero() {
+		return
+	}
+	l.count(s, time.Now(), n, failed, reason)
+	s.due, s.busy = time.Time{}, true
+}
+
+// count counts replies. The lane is locked.
+func (l *lane) count(s *linkState, now time.Time, n, failed int64, reason string) {
+	if s.due.IsZero() || !l.counts(s.due, now) {
+		return
+	}
+	l.sample.Requests += n
+	l.sample.Latency.Record(now.Sub(s.due), n)
+	if l.interval > 0 && failed == 0 {
+		l.sample.Service.Record(now.Sub(s.sent), n)
+	}
+	if failed > 0 {
+		l.sample.fail(reason, failed)
+	}
+}
+
+// expired reports whether the request of a link has taken longer than the plan allows.
+func (l *lane) expired(k link) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	return !s.due.IsZero() && time.Since(s.sent) > l.plan.Timeout
 }
 
 // retire forgets those links that have no request under way: their connection takes no further one.
@@ -242,6 +273,15 @@ func (l *lane) retry(k link) {
 	s.live, s.due = false, time.Time{}
 	delete(l.links, k)
 	l.next(time.Now())
+}
+
+// fired notes how late a timer of this side was.
+func (l *lane) fired(due, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isWithin(due) {
+		l.sample.Timers.Record(now.Sub(due), 1)
+	}
 }
 
 // received counts bytes.

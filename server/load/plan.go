@@ -24,6 +24,9 @@ const (
 	Idle  Kind = "idle"  // WebSockets that are only held
 	Push  Kind = "push"  // publications that reach subscribers
 	Redis Kind = "redis" // commands of the Redis protocol
+	// Arrivals are subscribers of a push server that come, and leave as soon as they are subscribed.
+	// The reply to an arrival is that it is subscribed.
+	Arrivals Kind = "arrivals"
 )
 
 // A Plan says what load to make. The zero value of each field but Kind, URL and Duration works.
@@ -31,11 +34,12 @@ type Plan struct {
 	Kind Kind
 	// URL is the server's: http, https, ws, wss, or redis://HOST:PORT.
 	URL string
-	// Connections is how many are open: those that make requests or, for Push, the subscribers'.
-	// 0: 100.
+	// Connections is how many are open: those that make requests or, for Push, the subscribers'. For
+	// Arrivals it is how many are under way at a time at most. 0: 100.
 	Connections int
 	// Rate is how many requests, messages or publications are due in a second, over all
-	// connections. 0: each connection sends when it has the last reply; for Push: 10 publications.
+	// connections. 0: each connection sends when it has the last reply; for Push: 10 publications, for
+	// Arrivals: 100.
 	Rate float64
 	// Warmup is for how long load is made before it counts.
 	Warmup time.Duration
@@ -55,8 +59,14 @@ type Plan struct {
 	Loops int
 	// Insecure accepts any certificate.
 	Insecure bool
-	// Opening is how many connections a process opens at a time. 0: 256.
+	// Opening is how many connections a process opens at a time. 0: 256. One that waits for its next
+	// attempt is not among them: after each failure in a row it waits up to twice as long, from 0.4 s
+	// to 20 s, for a random part of that.
 	Opening int
+	// Pace has each process open connections only as fast as the server keeps up: at first 20 a second,
+	// then more while attempts end within 250 ms, and fewer when one does not, or when the server ends
+	// connections.
+	Pace bool
 
 	// Method, Header ("Name: value") and Body are those of HTTP requests. Method is GET by default,
 	// or POST with a Body. Header is also sent with WebSocket handshakes and streams of events.
@@ -143,6 +153,9 @@ func (p Plan) withDefaults() Plan {
 	if p.Kind == Push && p.Rate == 0 {
 		p.Rate = 10
 	}
+	if p.Kind == Arrivals && p.Rate == 0 {
+		p.Rate = 100
+	}
 	if p.Protocol == Rooms {
 		p.Message = cmp.Or(p.Message, idPlace)
 	}
@@ -213,7 +226,7 @@ func (p Plan) check() error {
 // schemes are the URL schemes of each kind of load.
 var schemes = map[Kind][]string{
 	HTTP: {"http", "https"}, Echo: {"ws", "wss", "http", "https"}, Idle: {"ws", "wss", "http", "https"},
-	Push: {"http", "https"}, Redis: {"redis"},
+	Push: {"http", "https"}, Arrivals: {"http", "https"}, Redis: {"redis"},
 }
 
 // target is the parsed URL.
@@ -223,7 +236,7 @@ func (p Plan) target() (*url.URL, error) {
 		allowed = schemes[Echo]
 	}
 	if !known {
-		return nil, fmt.Errorf("there is no kind of load %q: use http, echo, idle, push or redis", p.Kind)
+		return nil, fmt.Errorf("there is no kind of load %q: use http, echo, idle, push, arrivals or redis", p.Kind)
 	}
 	u, err := url.Parse(p.URL)
 	if err != nil {

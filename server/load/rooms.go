@@ -90,6 +90,8 @@ type speaker struct {
 	lane   *lane
 	room   int
 	conn   *websocket.Conn
+
+	publisher *publisher
 }
 
 func (k *speaker) state() *linkState { return &k.linkState }
@@ -110,9 +112,9 @@ func (k *speaker) unanswered() {}
 func (k *speaker) number() int { return k.worker.plan.Speakers + k.room }
 
 // openSpeaker opens the connection that sends to a room.
-func (w *worker) openSpeaker(room int) error {
-	k := &speaker{worker: w, lane: w.lanes[0], room: room}
-	at, err := w.roomURL(int32(room), k.number())
+func (w *worker) openSpeaker(p *publisher) error {
+	k := &speaker{worker: w, lane: w.lanes[0], room: p.channel, publisher: p}
+	at, err := w.roomURL(int32(k.room), k.number())
 	if err != nil {
 		return err
 	}

@@ -29,9 +29,14 @@ type Sample struct {
 	Opened   int64 // connections
 	Lost     int64 // connections that ended without our doing
 	Latency  *Histogram
+	// Service is, of requests that were due at a time (Plan.Rate) and got what they asked for, from
+	// when they were sent until their reply: what those saw who found a free connection.
+	Service *Histogram
 	// Late is how long after it was due a request left although a connection was free: the fault of
 	// this side, not of the server.
 	Late *Histogram
+	// Timers is how late timers of this side fired, a few of each second.
+	Timers *Histogram
 
 	Push PushSample
 }
@@ -56,7 +61,8 @@ type PushSample struct {
 func newPushSample() *PushSample { return &PushSample{Delivery: NewHistogram()} }
 
 func newSample() *Sample {
-	return &Sample{Failed: map[string]int64{}, Latency: NewHistogram(), Late: NewHistogram(), Push: *newPushSample()}
+	return &Sample{Failed: map[string]int64{}, Latency: NewHistogram(), Service: NewHistogram(), Late: NewHistogram(),
+		Timers: NewHistogram(), Push: *newPushSample()}
 }
 
 // fail counts n errors with the same reason.
@@ -96,7 +102,9 @@ func (s *Sample) add(o *Sample) {
 		s.fail(reason, n)
 	}
 	s.Latency.Add(o.Latency)
+	s.Service.Add(o.Service)
 	s.Late.Add(o.Late)
+	s.Timers.Add(o.Timers)
 	s.Push.add(&o.Push)
 }
 

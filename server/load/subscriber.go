@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -64,13 +65,17 @@ func leadingInt(p []byte) (n int64, rest []byte) {
 type subscriber struct {
 	audience *audience
 	last     int64  // the highest publication that it was given
-	offset   uint64 // its position in the channel, for recovery
+	offset   uint64 // its position in the channel, for recovery; noOffset: not known
 	conn     closer // the connection under way, or nil
 	number   int32  // it says the channel
 	present  bool   // it is subscribed
-	placed   bool   // offset is known
+	late     bool   // it was not when the run began
 	pinged   bool   // the server has pinged it
+	state    dialState
 }
+
+// noOffset is no position in a channel.
+const noOffset = math.MaxUint64
 
 // A closer is a connection that can be ended at once.
 type closer interface{ Abort(err error) }
@@ -91,14 +96,18 @@ func (s *subscriber) received(p []byte) {
 type audience struct {
 	topics      []string
 	subscribers []subscriber
-	epochs      sync.Map // of channels that can be recovered: topic → epoch
+	first       int32               // the number of the first subscriber
+	epochs      sync.Map            // of channels that can be recovered: topic → epoch
+	arrived     func(s *subscriber) // of Kind Arrivals: called when one is subscribed
 
 	mu     sync.Mutex // guards what follows, and each subscriber's last and back
 	sample *PushSample
 	spread map[publicationKey]*Spread // since the last collection
 	from   time.Time                  // what was due then or later counts; zero: nothing does yet
 
-	present int       // subscribers that are subscribed
+	present int // subscribers that are subscribed, and were when the run began
+	late    int // that were not, and how many of these are subscribed
+	joined  int
 	stormed time.Time // when the last storm began; zero once all are back
 }
 
@@ -121,13 +130,13 @@ type Spread struct {
 const mostSpreads = 4096
 
 func newAudience(p *part) *audience {
-	a := &audience{subscribers: make([]subscriber, p.Connections), sample: newPushSample(),
+	a := &audience{subscribers: make([]subscriber, p.Connections), first: int32(p.First), sample: newPushSample(),
 		spread: map[publicationKey]*Spread{}}
 	for i := range p.Channels {
 		a.topics = append(a.topics, p.Prefix+strconv.Itoa(i))
 	}
 	for i := range a.subscribers {
-		a.subscribers[i] = subscriber{audience: a, number: int32(p.First + i)}
+		a.subscribers[i] = subscriber{audience: a, number: int32(p.First + i), offset: noOffset}
 	}
 	return a
 }
@@ -146,6 +155,9 @@ func (a *audience) begun(s *subscriber, number int64) {
 func (a *audience) delivered(s *subscriber, number int64, due, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if s.late && s.last == 0 {
+		s.last = number - 1
+	}
 	switch {
 	case number == s.last:
 		a.sample.Duplicates++
@@ -162,6 +174,9 @@ func (a *audience) delivered(s *subscriber, number int64, due, now time.Time) {
 	}
 	took := now.Sub(due)
 	a.sample.Delivery.Record(took, 1)
+	if s.late {
+		return // the publication is complete without it
+	}
 	key := publicationKey{s.channel(), number}
 	p := a.spread[key]
 	if p == nil {
@@ -184,17 +199,33 @@ func (a *audience) connected(s *subscriber, c closer) {
 
 // subscribed is called when a subscriber has been told that it is subscribed.
 func (a *audience) subscribed(s *subscriber) {
+	if a.take(s) && a.arrived != nil {
+		a.arrived(s)
+	}
+}
+
+// take counts a subscriber as subscribed, unless it is already, or has left meanwhile.
+func (a *audience) take(s *subscriber) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.present || s.conn == nil {
-		return
+		return false
 	}
 	s.present = true
-	if a.present++; a.present == len(a.subscribers) && !a.stormed.IsZero() {
+	s.state.opened()
+	if s.late {
+		a.joined++
+		return true
+	}
+	if a.present++; a.present == a.expected() && !a.stormed.IsZero() {
 		a.sample.Returns = append(a.sample.Returns, time.Since(a.stormed))
 		a.stormed = time.Time{}
 	}
+	return true
 }
+
+// expected is how many subscribers there were when the run began. The audience is locked.
+func (a *audience) expected() int { return len(a.subscribers) - a.late }
 
 // pinged counts a subscriber with its first ping.
 func (a *audience) pinged(s *subscriber) {
@@ -207,30 +238,50 @@ func (a *audience) pinged(s *subscriber) {
 }
 
 // left is called when the connection of a subscriber has ended. It reports whether that was not our
-// own doing.
-func (a *audience) left(s *subscriber) (unasked bool) {
+// own doing, and whether the subscriber was subscribed.
+func (a *audience) left(s *subscriber) (unasked, subscribed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	unasked = s.conn != nil
+	unasked, subscribed = s.conn != nil, s.present || s.conn == nil
+	a.forget(s)
+	return unasked, subscribed
+}
+
+// leave ends the connection of a subscriber, if there is one.
+func (a *audience) leave(s *subscriber) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.conn != nil {
+		s.conn.Abort(nil) // it calls nothing
+	}
+	a.forget(s)
+}
+
+// forget forgets the connection of a subscriber. The audience is locked.
+func (a *audience) forget(s *subscriber) {
 	if s.conn = nil; s.present {
 		s.present = false
-		a.present--
+		if s.late {
+			a.joined--
+		} else {
+			a.present--
+		}
 	}
-	return unasked
 }
 
 // storm closes all connections, unless some subscribers are not back from the last storm.
 func (a *audience) storm() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.present < len(a.subscribers) {
+	if a.present < a.expected() {
 		return
 	}
-	a.stormed, a.present = time.Now(), 0
+	a.stormed = time.Now()
 	for i := range a.subscribers {
-		s := &a.subscribers[i]
-		s.conn.Abort(nil) // it calls nothing
-		s.conn, s.present = nil, false
+		if s := &a.subscribers[i]; s.conn != nil {
+			s.conn.Abort(nil) // it calls nothing
+			a.forget(s)
+		}
 	}
 }
 
@@ -243,6 +294,9 @@ func (a *audience) end(last []int64, patient bool) bool {
 	missing := int64(0)
 	for i := range a.subscribers {
 		s := &a.subscribers[i]
+		if s.late && s.last == 0 {
+			continue // it was never there
+		}
 		missing += max(0, last[s.channel()]-s.last)
 	}
 	if patient && (missing > 0 || !a.stormed.IsZero()) {
@@ -255,18 +309,31 @@ func (a *audience) end(last []int64, patient bool) bool {
 	return true
 }
 
-// start says from when on publications count.
-func (a *audience) start(from time.Time) {
+// start says from when on publications count. They are for the subscribers that there are now. It
+// returns how many there are not, of each channel; nil: all are there.
+func (a *audience) start(from time.Time) (absent []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.from = from
+	if a.present == len(a.subscribers) {
+		return nil
+	}
+	absent = make([]int, len(a.topics))
+	for i := range a.subscribers {
+		if s := &a.subscribers[i]; !s.present {
+			s.late = true
+			a.late++
+			absent[s.channel()]++
+		}
+	}
+	return absent
 }
 
 // open is how many are subscribed.
 func (a *audience) open() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.present
+	return a.present + a.joined
 }
 
 // collect hands over what has been counted since the last call.
