@@ -14,7 +14,7 @@ func TestNumbersTellWhatIsMissing(t *testing.T) {
 	now := time.Now()
 	a.start(now)
 	for _, number := range []int64{1, 2, 2, 5, 4, 6} {
-		a.delivered(&a.subscribers[0], number, now, now)
+		a.delivered(&a.subscribers[0], number, now.UnixNano(), now.UnixNano())
 	}
 	p := a.collect()
 	if p.Deliveries != 4 || p.Missing != 2 || p.Duplicates != 1 || p.Late != 1 {
@@ -44,8 +44,8 @@ func TestSpreadsAddUp(t *testing.T) {
 		}
 		now := time.Now()
 		a.start(now)
-		a.delivered(&a.subscribers[0], 1, now, now.Add(took))
-		a.delivered(&a.subscribers[1], 1, now, now.Add(took+time.Millisecond))
+		a.delivered(&a.subscribers[0], 1, now.UnixNano(), now.Add(took).UnixNano())
+		a.delivered(&a.subscribers[1], 1, now.UnixNano(), now.Add(took+time.Millisecond).UnixNano())
 		push := a.collect()
 		s.add(push.Spreads)
 		if want := int64(i); s.complete != want {
@@ -135,10 +135,10 @@ func TestRunGoesOnWithThoseItHas(t *testing.T) {
 	all := newSpreads(Plan{Kind: Push, Connections: 3, Channels: 1})
 	all.without(absent)
 	for number := range int64(10) {
-		a.delivered(first, number+1, now, now.Add(time.Millisecond))
+		a.delivered(first, number+1, now.UnixNano(), now.Add(time.Millisecond).UnixNano())
 	}
 	join(second)
-	a.delivered(second, 10, now, now.Add(time.Hour))
+	a.delivered(second, 10, now.UnixNano(), now.Add(time.Hour).UnixNano())
 	if a.open() != 2 {
 		t.Errorf("%d are there, want 2", a.open())
 	}

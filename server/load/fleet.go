@@ -44,6 +44,7 @@ const (
 	Warming  Phase = "warming up"
 	Running  Phase = "running"
 	Draining Phase = "waiting for replies"
+	Closing  Phase = "closing the connections"
 )
 
 // A Progress is how a run goes.
@@ -277,6 +278,8 @@ func (f *fleet) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	f.report.finish(f.spreads)
+	f.enter(Closing)
+	f.show(time.Now())
 	return f.report, nil
 }
 
@@ -423,16 +426,20 @@ func (f *fleet) take(a news) error {
 		f.growth.note(f.open(), f.wanted(), now)
 	}
 	if now.Sub(f.watched) >= updateEvery {
-		period := now.Sub(f.watched)
-		f.watched = now
-		f.report.moment(f.phase, now, f.recent, period)
-		if f.options.Watch != nil {
-			f.options.Watch(Progress{f.phase, now.Sub(f.began), f.open(), f.wanted(), f.report.Total, f.recent,
-				period})
-		}
-		f.recent = newSample()
+		f.show(now)
 	}
 	return nil
+}
+
+// show says how the run goes.
+func (f *fleet) show(now time.Time) {
+	period := now.Sub(f.watched)
+	f.watched = now
+	f.report.moment(f.phase, now, f.recent, period)
+	if f.options.Watch != nil {
+		f.options.Watch(Progress{f.phase, now.Sub(f.began), f.open(), f.wanted(), f.report.Total, f.recent, period})
+	}
+	f.recent = newSample()
 }
 
 func (f *fleet) open() (n int) {

@@ -285,10 +285,12 @@ func (l *lane) fired(due, now time.Time) {
 }
 
 // received counts bytes.
-func (l *lane) received(n int) {
+func (l *lane) received(n int) { l.receivedAt(n, time.Now()) }
+
+func (l *lane) receivedAt(n int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isWithin(time.Now()) {
+	if l.isWithin(now) {
 		l.sample.Bytes += int64(n)
 	}
 }

@@ -70,15 +70,14 @@ func (w *worker) join(c *websocket.Conn, room int32, number int) bool {
 }
 
 // heard takes in a message of a server of rooms. What has no id of this run is the server's own.
-func (s *subscriber) heard(w *worker, l *lane, p []byte) {
-	now := time.Now()
+func (s *subscriber) heard(w *worker, l *lane, p []byte, now time.Time) {
 	eachID(p, w.plan.Run, func(room, number, due int64) {
 		if room != int64(s.channel()) {
 			l.failed("a message of another room")
 			return
 		}
 		s.audience.begun(s, number)
-		s.audience.delivered(s, number, time.Unix(0, due), now)
+		s.audience.delivered(s, number, due, now.UnixNano())
 	})
 }
 

@@ -58,14 +58,15 @@ func (w *worker) socketOptions(l *lane, e *myriad.Engine) *websocket.DialOptions
 			PingInterval: -1, // the server's pings keep the connection
 			OnOpen:       func(c *websocket.Conn) { w.socketOpened(l, c) },
 			OnMessage: func(c *websocket.Conn, _ websocket.Op, p []byte) {
-				l.received(len(p))
+				now := time.Now()
+				l.receivedAt(len(p), now)
 				switch v := c.Value().(type) {
 				case *subscriber:
 					if w.plan.Protocol == Rooms {
-						v.heard(w, l, p)
+						v.heard(w, l, p, now)
 						return
 					}
-					v.messages(c, l, p)
+					v.messages(c, l, p, now)
 				case *socketLink:
 					v.received(p)
 				}

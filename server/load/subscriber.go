@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strconv"
 	"sync"
@@ -84,17 +85,54 @@ func (s *subscriber) channel() int32 { return s.number % int32(len(s.audience.to
 
 func (s *subscriber) topic() string { return s.audience.topics[s.channel()] }
 
-// received takes in the publications of one message.
-func (s *subscriber) received(p []byte) {
-	now := time.Now()
-	eachNumber(p, func(number, due int64) {
-		s.audience.delivered(s, number, time.Unix(0, due), now)
-	})
+// received takes in the publications of one message, whatever is around them.
+func (s *subscriber) received(p []byte, now time.Time) {
+	eachNumber(p, func(number, due int64) { s.audience.delivered(s, number, due, now.UnixNano()) })
+}
+
+// A mould is what most messages of a channel look like: one publication, and nothing that differs
+// but its number and its time. To compare with it costs less than to search in a message, and checks
+// every byte.
+type mould struct {
+	before []byte // the number
+	pad    []byte // as much as can be
+	size   int    // of the publication
+}
+
+// These stand around the padding of a publication, at the end of a message.
+var (
+	padKey = []byte(`,"pad":"`)
+	padEnd = []byte(`"}}}}`)
+)
+
+func newMould(topic string, size int) mould {
+	m := mould{before: fmt.Appendf(nil, `{"push":{"channel":%s,"pub":{"data":{`, quoted(topic)),
+		pad: bytes.Repeat([]byte{'x'}, size), size: size}
+	m.before = append(m.before, numberKey...)
+	return m
+}
+
+// parse returns the number and the time of the publication in a message that looks so.
+func (m *mould) parse(p []byte) (number, due int64, ok bool) {
+	rest, ok := bytes.CutPrefix(p, m.before)
+	if !ok {
+		return 0, 0, false
+	}
+	number, rest = leadingInt(rest)
+	rest, ok1 := bytes.CutPrefix(rest, []byte(`,`))
+	rest, ok2 := bytes.CutPrefix(rest, timeKey)
+	due, rest = leadingInt(rest)
+	rest, ok3 := bytes.CutPrefix(rest, padKey)
+	rest, ok4 := bytes.CutSuffix(rest, padEnd)
+	// The braces of the message's own end are the last three.
+	size := len(p) - (len(m.before) - len(numberKey) - 1) - 3
+	return number, due, ok1 && ok2 && ok3 && ok4 && number > 0 && size == m.size && bytes.Equal(rest, m.pad[:len(rest)])
 }
 
 // An audience is all subscribers of one worker.
 type audience struct {
 	topics      []string
+	moulds      []mould // of topics, for the Centrifuge protocol
 	subscribers []subscriber
 	first       int32               // the number of the first subscriber
 	epochs      sync.Map            // of channels that can be recovered: topic → epoch
@@ -103,12 +141,19 @@ type audience struct {
 	mu     sync.Mutex // guards what follows, and each subscriber's last and back
 	sample *PushSample
 	spread map[publicationKey]*Spread // since the last collection
-	from   time.Time                  // what was due then or later counts; zero: nothing does yet
+	newest []newest                   // of spread, by channel: what is found without a search
+	from   int64                      // what was due then or later counts, ns since 1970; 0: nothing does yet
 
 	present int // subscribers that are subscribed, and were when the run began
 	late    int // that were not, and how many of these are subscribed
 	joined  int
 	stormed time.Time // when the last storm began; zero once all are back
+}
+
+// A newest is the latest publication of a channel.
+type newest struct {
+	number int64
+	spread *Spread // nil: there is none, or it is not followed
 }
 
 // A publicationKey names a publication.
@@ -134,7 +179,11 @@ func newAudience(p *part) *audience {
 		spread: map[publicationKey]*Spread{}}
 	for i := range p.Channels {
 		a.topics = append(a.topics, p.Prefix+strconv.Itoa(i))
+		if p.Protocol == Centrifuge {
+			a.moulds = append(a.moulds, newMould(a.topics[i], p.Size))
+		}
 	}
+	a.newest = make([]newest, p.Channels)
 	for i := range a.subscribers {
 		a.subscribers[i] = subscriber{audience: a, number: int32(p.First + i), offset: noOffset}
 	}
@@ -151,8 +200,8 @@ func (a *audience) begun(s *subscriber, number int64) {
 	}
 }
 
-// delivered takes in one publication that a subscriber was given.
-func (a *audience) delivered(s *subscriber, number int64, due, now time.Time) {
+// delivered takes in one publication that a subscriber was given. due and now are ns since 1970.
+func (a *audience) delivered(s *subscriber, number, due, now int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.late && s.last == 0 {
@@ -169,25 +218,37 @@ func (a *audience) delivered(s *subscriber, number int64, due, now time.Time) {
 	a.sample.Missing += number - s.last - 1
 	s.last = number
 	a.sample.Deliveries++
-	if a.from.IsZero() || due.Before(a.from) {
+	if a.from == 0 || due < a.from {
 		return
 	}
-	took := now.Sub(due)
+	took := time.Duration(now - due)
 	a.sample.Delivery.Record(took, 1)
 	if s.late {
 		return // the publication is complete without it
 	}
-	key := publicationKey{s.channel(), number}
+	if p := a.follow(s.channel(), number, took); p != nil {
+		p.Reached++
+		p.First, p.Last = min(p.First, took), max(p.Last, took)
+	}
+}
+
+// follow returns how far a publication has come; nil: too many are followed. The audience is locked.
+func (a *audience) follow(channel int32, number int64, took time.Duration) *Spread {
+	n := &a.newest[channel]
+	if n.number == number && n.spread != nil {
+		return n.spread
+	}
+	key := publicationKey{channel, number}
 	p := a.spread[key]
 	if p == nil {
 		if len(a.spread) >= mostSpreads {
-			return
+			return nil
 		}
-		p = &Spread{Channel: key.channel, Number: number, First: took}
+		p = &Spread{Channel: channel, Number: number, First: took}
 		a.spread[key] = p
 	}
-	p.Reached++
-	p.First, p.Last = min(p.First, took), max(p.Last, took)
+	*n = newest{number, p}
+	return p
 }
 
 // connected notes the connection of a subscriber.
@@ -285,6 +346,18 @@ func (a *audience) storm() {
 	}
 }
 
+// abort ends all connections at once. Those of an engine that shuts down would say that they go.
+func (a *audience) abort() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.subscribers {
+		if s := &a.subscribers[i]; s.conn != nil {
+			s.conn.Abort(nil)
+			a.forget(s)
+		}
+	}
+}
+
 // end counts what subscribers lack of each channel's last publications. It returns false, and
 // counts nothing, while there are such subscribers or some are not back from the last storm, and
 // patient is true.
@@ -314,7 +387,7 @@ func (a *audience) end(last []int64, patient bool) bool {
 func (a *audience) start(from time.Time) (absent []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.from = from
+	a.from = from.UnixNano()
 	if a.present == len(a.subscribers) {
 		return nil
 	}
@@ -345,5 +418,6 @@ func (a *audience) collect() PushSample {
 		s.Spreads = append(s.Spreads, *p)
 	}
 	a.sample, a.spread = newPushSample(), map[publicationKey]*Spread{}
+	clear(a.newest)
 	return s
 }

@@ -101,6 +101,9 @@ func newWorker(p *part) (*worker, error) {
 // close ends all connections and loops.
 func (w *worker) close() {
 	w.cancel()
+	if w.audience != nil {
+		w.audience.abort()
+	}
 	done, cancel := context.WithCancel(context.Background())
 	cancel() // what is open is aborted
 	for _, e := range w.engines {
