@@ -129,18 +129,34 @@ func (l *lane) stopAt(end time.Time) {
 	if l.interval == 0 {
 		return
 	}
-	unsent := int64((end.Sub(l.origin)-1)/l.interval) + 1 - l.nextDue
+	l.skip(end, end)
+}
+
+// skip counts requests as failed that were due before a moment and have found no free connection
+// until now. The lane is locked.
+func (l *lane) skip(before, now time.Time) {
+	unsent := int64((before.Sub(l.origin)-1)/l.interval) + 1 - l.nextDue
 	step := max(1, unsent/10_000) // so many of them count with the age of the first
-	for ; unsent > 0; unsent -= step {
-		n := min(step, unsent)
-		l.sample.Latency.Record(end.Sub(l.dueAt(l.nextDue)), n)
-		l.sample.fail(neverSent, n)
+	for unsent > 0 {
+		n, due := min(step, unsent), l.dueAt(l.nextDue)
+		if due.Before(l.from) { // up to the first that counts
+			n = min(n, int64((l.from.Sub(due)-1)/l.interval)+1)
+		}
+		if l.isWithin(due) {
+			l.sample.Latency.Record(now.Sub(due), n)
+			l.sample.fail(neverSent, n)
+		}
 		l.nextDue += n
+		unsent -= n
 	}
 }
 
-// next sends what is to be sent now. The lane is locked.
+// next sends what is to be sent now. Requests that have found no free connection for Plan.Timeout
+// have failed. The lane is locked.
 func (l *lane) next(now time.Time) {
+	if patient := now.Add(-l.plan.Timeout); l.running && l.interval > 0 && l.dueAt(l.nextDue).Before(patient) {
+		l.skip(patient, now)
+	}
 	for (l.running || len(l.again) > 0) && l.hasFree() {
 		due := now
 		if len(l.again) > 0 {

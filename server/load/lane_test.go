@@ -95,6 +95,28 @@ func TestWhatWasNotSentCounts(t *testing.T) {
 	}
 }
 
+// Ten times as much is due as one link can send: each request waits for its timeout at most, so that
+// what is sent is not older than that. Those that were due in the warm-up do not count.
+func TestWhatFindsNoConnectionFails(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	l.plan.Timeout = 10 * time.Second
+	now := time.Now()
+	from := now.Add(-40 * time.Second)
+	l.start(now.Add(-100*time.Second), from, 1000, 0, 1)
+	s := l.collect()
+	n, late := s.Failed[neverSent], time.Since(now) // the lane reads the clock later than this test
+	if n < 30_000 || n > 30_000+late.Milliseconds()+1 || s.Latency.Count() != n {
+		t.Errorf("failures %v, %d latencies; want 30000", s.Failed, s.Latency.Count())
+	}
+	if least, most := s.Latency.Quantile(0), s.Latency.Max(); least < 9990*time.Millisecond || most < 39*time.Second {
+		t.Errorf("latencies from %s to %s; want 10 to 40 s", least, most)
+	}
+	if age := now.Sub(k.sends[0]); len(k.sends) != 1 || age > 10*time.Second {
+		t.Errorf("%d were sent, the first was due %s ago; want one that was due for 10 s", len(k.sends), age)
+	}
+}
+
 func TestLostLinkFailsItsRequest(t *testing.T) {
 	k := new(fakeLink)
 	l := testLane(k)

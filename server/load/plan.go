@@ -46,7 +46,8 @@ type Plan struct {
 	// Duration is for how long it counts.
 	Duration time.Duration
 	// Timeout is how long a connection may take to open, and a reply to come. After it the
-	// connection is closed and a new one opened. At the end of a run the last publications may take
+	// connection is closed and a new one opened. A request that was due for as long and has found no
+	// free connection has failed. At the end of a run the last publications may take
 	// as long to reach all subscribers. 0: 10 s.
 	Timeout time.Duration
 	// Sources are local addresses to connect from, in turn. One source has about 28,000 ports for
