@@ -85,7 +85,8 @@ func (f fleet) order(o load.Order) error {
 type tally struct {
 	load.Result
 	latency, deliveries, late *hdrhistogram.Histogram
-	// busiest is the part of a processor that the busiest driver has used, of the one that it can use.
+	// busiest is the part of a processor that the busiest driver has used, of the one that it can
+	// use.
 	busiest float64
 }
 

@@ -94,8 +94,8 @@ func (t turn) possible(ctx context.Context, target *target) (good, rate float64,
 	})
 }
 
-// A ramp offers twice as much in each step, from rampFirst, until less than rampEnough of it is done
-// or it takes too long. Then it halves the distance between the last two a few times.
+// A ramp offers twice as much in each step, from rampFirst, until less than rampEnough of it is
+// done or it takes too long. Then it halves the distance between the last two a few times.
 const (
 	rampFirst  = 50
 	rampSteps  = 16
@@ -159,8 +159,8 @@ func (t turn) freshTime(ctx context.Context, fresh func() error) (most time.Dura
 	return most, ctx.Err()
 }
 
-// recovered is after what time, in ms, new clients are served nearly as soon as before, several in a
-// row.
+// recovered is after what time, in ms, new clients are served nearly as soon as before, several in
+// a row.
 func (t turn) recovered(ctx context.Context, before time.Duration, fresh func() error) (float64, error) {
 	gone := time.Now()
 	since, row := time.Duration(0), 0

@@ -78,7 +78,8 @@ func TestResidentsComeBack(t *testing.T) {
 	}
 	out := sample{}
 	in.fill(out)
-	if out["held"] != 7 || out["ended"] != 6 || out["p99_ms"] < 2990 || out["p99_ms"] > 3010 || out["calm_p99_ms"] < 9.9 ||
+	if out["held"] != 7 || out["ended"] != 6 || out["p99_ms"] < 2990 || out["p99_ms"] > 3010 ||
+		out["calm_p99_ms"] < 9.9 ||
 		out["calm_p99_ms"] > 10.1 {
 		t.Errorf("%v", out)
 	}

@@ -13,7 +13,8 @@ import (
 // residentRate is how many publications a second those get who are in.
 const residentRate = 10
 
-// rampStep is how long one step of a ramp takes: so long, or the time under load if that is shorter.
+// rampStep is how long one step of a ramp takes: so long, or the time under load if that is
+// shorter.
 const rampStep = time.Second
 
 // reconnects has subscribers in, and others come: first as many a second as the server can take in,

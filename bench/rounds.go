@@ -145,9 +145,9 @@ func (o *outcome) warnOfStrangers() {
 			spoiled, bad, turns, most, where, what))
 }
 
-// When the load itself may have been the limit of a turn: the part of its processor that the busiest
-// driver has used, and how late one of a hundred requests left although a connection was free, in
-// ms and by the median latency.
+// When the load itself may have been the limit of a turn: the part of its processor that the
+// busiest driver has used, and how late one of a hundred requests left although a connection was
+// free, in ms and by the median latency.
 const (
 	driverBusy      = 0.95
 	driverLate      = 1.0
@@ -171,8 +171,9 @@ func (o *outcome) warnOfDrivers() {
 		}
 	}
 	if busy > 0 {
-		o.Warnings = append(o.Warnings, fmt.Sprintf("the load was busy itself in %d of %d turns (%.2f of its processor "+
-			"at most): rates are its limit, too", busy, turns, most))
+		o.Warnings = append(o.Warnings,
+			fmt.Sprintf("the load was busy itself in %d of %d turns (%.2f of its processor "+
+				"at most): rates are its limit, too", busy, turns, most))
 	}
 	if late > 0 {
 		o.Warnings = append(o.Warnings, fmt.Sprintf("the load was late itself in %d of %d turns: one of a hundred "+

@@ -5,8 +5,8 @@ import (
 	"github.com/myriad-go/myriad/server/load"
 )
 
-// Scenarios in which more is offered than a server can do. What it can do, beside clients that share
-// its processors, is found in the same turn.
+// Scenarios in which more is offered than a server can do. What it can do, beside clients that
+// share its processors, is found in the same turn.
 var overloadScenarios = []scenario{
 	overloaded(scenario{
 		name: "overload-http", asks: "What is left of HTTP at 1, 2 and 10 times the requests that can be answered?",

@@ -26,8 +26,8 @@ const channel = "news"
 // publication is the data of size bytes that is published: a JSON string.
 func publication(size int) string { return `"` + string(payload(size-2)) + `"` }
 
-// Servers with the app push-pinging ping each subscriber so often, as far as its protocol has pings,
-// and want the answer within so long.
+// Servers with the app push-pinging ping each subscriber so often, as far as its protocol has
+// pings, and want the answer within so long.
 const (
 	PingEvery  = time.Second
 	PongWithin = time.Second / 2

@@ -153,8 +153,8 @@ const (
 	settle = time.Second
 	// patience is how long a connection may take to open, and the publication to reach the last.
 	patience = time.Minute
-	// stall is how long connections may become hardly more before a paced run goes on with those that
-	// it has.
+	// stall is how long connections may become hardly more before a paced run goes on with those
+	// that it has.
 	stall = time.Minute
 )
 

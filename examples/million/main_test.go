@@ -249,8 +249,9 @@ func TestOutcomeSaysWhy(t *testing.T) {
 	o := newOutcome(&s, r, &w)
 	var text bytes.Buffer
 	o.writeText(&text)
-	for _, want := range []string{"800 of 2000 subscribers", "this machine holds 800", "no memory", "90 % busy with this: " +
-		"servers 60 %, load 30 %; they have no time", "801 of 1001 connections were open", "it was late"} {
+	for _, want := range []string{"800 of 2000 subscribers", "this machine holds 800", "no memory",
+		"90 % busy with this: " +
+			"servers 60 %, load 30 %; they have no time", "801 of 1001 connections were open", "it was late"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, text.String())
 		}

@@ -51,8 +51,9 @@ func between(a, b moment) cpu {
 func newOutcome(s *settings, r *load.Report, w *watch) *outcome {
 	push := r.Total.Push
 	// The publisher is a connection, too.
-	o := &outcome{Connections: max(s.asked, s.connections), Open: r.Open - 1, Processes: s.processes(), Pinged: push.Pinged,
-		Lost: r.Total.Lost, Missing: push.Missing, Twice: push.Duplicates, Errors: r.Total.Failed,
+	o := &outcome{Connections: max(s.asked, s.connections), Open: r.Open - 1, Processes: s.processes(),
+		Pinged: push.Pinged,
+		Lost:   r.Total.Lost, Missing: push.Missing, Twice: push.Duplicates, Errors: r.Total.Failed,
 		Connecting: r.Opening, Connect: between(w.before, w.connected), Hold: between(w.connected, w.held),
 		Publish: between(w.held, w.after)}
 	if r.Complete > 0 {

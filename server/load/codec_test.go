@@ -134,8 +134,8 @@ func TestPublicationsAreFoundInMessages(t *testing.T) {
 	}
 }
 
-// A mould takes exactly the messages that a server sends for one publication. What it does not take,
-// eachNumber finds.
+// A mould takes exactly the messages that a server sends for one publication. What it does not
+// take, eachNumber finds.
 func TestMouldsTakeWhatTheyDescribe(t *testing.T) {
 	due := time.Unix(1764000000, 123456789)
 	for _, size := range []int{smallestPublication, 128, 4096} {
@@ -165,7 +165,8 @@ func TestMouldsTakeWhatTheyDescribe(t *testing.T) {
 				}
 			}
 		}
-		for _, other := range []string{whole + "}", whole + "\n" + whole, strings.Replace(whole, `}}}`, `,"offset":7}}}`, 1),
+		for _, other := range []string{whole + "}", whole + "\n" + whole, strings.Replace(whole, `}}}`,
+			`,"offset":7}}}`, 1),
 			strings.Replace(message(42), `"xx`, `"x`, 1), strings.Replace(message(42), `:42,`, `:0,`, 1)} {
 			if _, _, ok := m.parse([]byte(other)); ok {
 				t.Errorf("%q is taken", other)
@@ -180,7 +181,8 @@ func TestMessagesOfSeveralLines(t *testing.T) {
 	s := &a.subscribers[0]
 	now := time.Now()
 	line := func(number int64, more string) string {
-		return `{"push":{"channel":"load0","pub":{"data":` + string(appendPublication(nil, number, now, 64)) + more + `}}}`
+		return `{"push":{"channel":"load0","pub":{"data":` + string(appendPublication(nil, number, now,
+			64)) + more + `}}}`
 	}
 	text := line(1, "") + "\n" + line(2, `,"offset":7`) + "\n\n" + line(3, "") + "\n"
 	s.messages(nil, nil, []byte(text), now)

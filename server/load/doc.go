@@ -1,5 +1,5 @@
-// Package load makes load on a server and measures it from its clients' side. The command
-// myriad load is this package with flags; a program can embed it:
+// Package load makes load on a server and measures it from its clients' side. The command myriad
+// load is this package with flags; a program can embed it:
 //
 //	plan := load.Plan{Kind: load.HTTP, URL: "http://127.0.0.1:8000/", Connections: 1000, Duration: 10 * time.Second}
 //	report, err := load.Run(ctx, plan, load.Options{})
@@ -11,11 +11,13 @@
 // # Reading the code
 //
 //   - plan.go says what can be asked for, and refuses what cannot be done.
+//   - opener.go decides when a connection is opened, and pacer.go how fast.
 //   - lane.go decides when a link sends: it has the closed loop and the open one. A link (link.go,
 //     socket.go) is one connection that makes requests, or one stream of HTTP/2 (http2.go).
-//   - subscriber.go is a connection that receives publications; centrifuge.go, events.go and
+//   - subscriber.go is a connection that receives publications; arrivals.go are subscribers that only
+//     come; centrifuge.go, events.go and
 //     rooms.go are the protocols that it may speak.
-//   - worker.go is one process's share of a plan. fleet.go starts the workers, here and on other
+//   - worker.go is one process's share of a plan. usage.go says what that has used of its machine. fleet.go starts the workers, here and on other
 //     hosts, and adds up what they have counted (sample.go).
 //   - report.go, compare.go, page.go and view.go show it.
 //

@@ -26,9 +26,9 @@ type Options struct {
 	Hosts []io.ReadWriteCloser
 	// Watch is called about five times a second with how the run goes. It must not block.
 	Watch func(Progress)
-	// OpenTimeout is how long all connections together may take to open. 0: as long as it takes. Then,
-	// and when they have become hardly more in Stall, the run goes on with those that are open; the
-	// report says so.
+	// OpenTimeout is how long all connections together may take to open. 0: as long as it takes.
+	// Then, and when they have become hardly more in Stall, the run goes on with those that are
+	// open; the report says so.
 	OpenTimeout time.Duration
 	// Stall is a time in which the number of open connections must grow by 1 % of those that are
 	// wanted, and by one at least. 0: 30 s.

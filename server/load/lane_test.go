@@ -95,8 +95,8 @@ func TestWhatWasNotSentCounts(t *testing.T) {
 	}
 }
 
-// Ten times as much is due as one link can send: each request waits for its timeout at most, so that
-// what is sent is not older than that. Those that were due in the warm-up do not count.
+// Ten times as much is due as one link can send: each request waits for its timeout at most, so
+// that what is sent is not older than that. Those that were due in the warm-up do not count.
 func TestWhatFindsNoConnectionFails(t *testing.T) {
 	k := new(fakeLink)
 	l := testLane(k)

@@ -32,8 +32,8 @@ var (
 	epoch      = time.Unix(1_764_000_000, 0)
 )
 
-// A thousand connections have failed and wait. One that was never tried needs one of the two places,
-// and has it at once.
+// A thousand connections have failed and wait. One that was never tried needs one of the two
+// places, and has it at once.
 func TestWaitingTakesNoPlace(t *testing.T) {
 	_, next := dialers(1002)
 	o := newOpener(2, nil, next)
@@ -141,7 +141,8 @@ func TestSettledOpensNothingNew(t *testing.T) {
 	}
 }
 
-// A modelServer takes connections in one after the other. Those that it has take a share of its time.
+// A modelServer takes connections in one after the other. Those that it has take a share of its
+// time.
 type modelServer struct {
 	each  time.Duration // to take one in
 	share float64       // of its time that one which is open takes

@@ -3,8 +3,8 @@ package load
 import "time"
 
 // A pacer finds the rate at which a server takes new connections in without keeping them waiting.
-// It begins slowly, and grows while attempts end soon. An attempt that takes longer than keepsUp, or
-// fails, and a connection that the server has ended, slow it down. It knows no clock: the caller
+// It begins slowly, and grows while attempts end soon. An attempt that takes longer than keepsUp,
+// or fails, and a connection that the server has ended, slow it down. It knows no clock: the caller
 // says what time it is.
 type pacer struct {
 	rate float64   // connections in a second
@@ -19,12 +19,13 @@ const (
 	paceMost  = 1e6
 	// keepsUp is how long an attempt takes at most if the server keeps up.
 	keepsUp = 250 * time.Millisecond
-	// paceSoon and paceLater are the growth of the rate in a second, before it was first too high and
-	// after.
+	// paceSoon and paceLater are the growth of the rate in a second, before it was first too high
+	// and after.
 	paceSoon, paceLater = 0.5, 0.1
 	// paceDown is what is left of the rate after an attempt that took too long.
 	paceDown = 0.8
-	// paceBurst is how many seconds of the rate may be caught up with, after a timer that came late.
+	// paceBurst is how many seconds of the rate may be caught up with, after a timer that came
+	// late.
 	paceBurst = 10 * time.Millisecond
 )
 

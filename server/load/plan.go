@@ -24,8 +24,8 @@ const (
 	Idle  Kind = "idle"  // WebSockets that are only held
 	Push  Kind = "push"  // publications that reach subscribers
 	Redis Kind = "redis" // commands of the Redis protocol
-	// Arrivals are subscribers of a push server that come, and leave as soon as they are subscribed.
-	// The reply to an arrival is that it is subscribed.
+	// Arrivals are subscribers of a push server that come, and leave as soon as they are
+	// subscribed. The reply to an arrival is that it is subscribed.
 	Arrivals Kind = "arrivals"
 )
 
@@ -34,21 +34,21 @@ type Plan struct {
 	Kind Kind
 	// URL is the server's: http, https, ws, wss, or redis://HOST:PORT.
 	URL string
-	// Connections is how many are open: those that make requests or, for Push, the subscribers'. For
-	// Arrivals it is how many are under way at a time at most. 0: 100.
+	// Connections is how many are open: those that make requests or, for Push, the subscribers'.
+	// For Arrivals it is how many are under way at a time at most. 0: 100.
 	Connections int
 	// Rate is how many requests, messages or publications are due in a second, over all
-	// connections. 0: each connection sends when it has the last reply; for Push: 10 publications, for
-	// Arrivals: 100.
+	// connections. 0: each connection sends when it has the last reply; for Push: 10 publications,
+	// for Arrivals: 100.
 	Rate float64
 	// Warmup is for how long load is made before it counts.
 	Warmup time.Duration
 	// Duration is for how long it counts.
 	Duration time.Duration
 	// Timeout is how long a connection may take to open, and a reply to come. After it the
-	// connection is closed and a new one opened. A request that was due for as long and has found no
-	// free connection has failed. At the end of a run the last publications may take
-	// as long to reach all subscribers. 0: 10 s.
+	// connection is closed and a new one opened. A request that was due for as long and has found
+	// no free connection has failed. At the end of a run the last publications may take as long to
+	// reach all subscribers. 0: 10 s.
 	Timeout time.Duration
 	// Sources are local addresses to connect from, in turn. One source has about 28,000 ports for
 	// one address of a server.
@@ -60,13 +60,13 @@ type Plan struct {
 	Loops int
 	// Insecure accepts any certificate.
 	Insecure bool
-	// Opening is how many connections a process opens at a time. 0: 256. One that waits for its next
-	// attempt is not among them: after each failure in a row it waits up to twice as long, from 0.4 s
-	// to 20 s, for a random part of that.
+	// Opening is how many connections a process opens at a time. 0: 256. One that waits for its
+	// next attempt is not among them: after each failure in a row it waits up to twice as long,
+	// from 0.4 s to 20 s, for a random part of that.
 	Opening int
-	// Pace has each process open connections only as fast as the server keeps up: at first 20 a second,
-	// then more while attempts end within 250 ms, and fewer when one does not, or when the server ends
-	// connections.
+	// Pace has each process open connections only as fast as the server keeps up: at first 20 a
+	// second, then more while attempts end within 250 ms, and fewer when one does not, or when the
+	// server ends connections.
 	Pace bool
 
 	// Method, Header ("Name: value") and Body are those of HTTP requests. Method is GET by default,

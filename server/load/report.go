@@ -157,7 +157,8 @@ func (r *Report) Missed() string {
 	if r.Open >= r.Wanted {
 		return ""
 	}
-	text := fmt.Sprintf("%d of %d connections were open when the run began, and it went on with those", r.Open, r.Wanted)
+	text := fmt.Sprintf("%d of %d connections were open when the run began, and it went on with those", r.Open,
+		r.Wanted)
 	if r.Stalled {
 		text += "; they had become no more for a while"
 	}
@@ -240,7 +241,8 @@ func (r *Report) WriteText(w io.Writer) error {
 
 // unit is what one request is called.
 func (r *Report) unit() string {
-	return map[Kind]string{HTTP: "reply", Echo: "echo", Push: "publish", Redis: "reply", Arrivals: "arrival"}[r.Plan.Kind]
+	return map[Kind]string{HTTP: "reply", Echo: "echo", Push: "publish", Redis: "reply",
+		Arrivals: "arrival"}[r.Plan.Kind]
 }
 
 func (r *Report) writeCounts(w io.Writer) error {

@@ -561,10 +561,12 @@ func TestDescriptorsLimitARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Workers: 1, Command: []string{"sh", "-c", "ulimit -n 100 && exec env " + workerVariable + "=1 " + self}}
+	o := Options{Workers: 1, Command: []string{"sh", "-c",
+		"ulimit -n 100 && exec env " + workerVariable + "=1 " + self}}
 	r := run(t, Plan{Kind: HTTP, URL: at, Connections: 100}, o, requests(100))
 	if r.Open != 100-r.Own.Short || r.Own.Short != reservedFiles || r.Stalled ||
 		!strings.Contains(strings.Join(r.Verdict, "; "), "want of descriptors") {
-		t.Errorf("%d connections, %d beyond the limit, stalled: %t, verdict %q", r.Open, r.Own.Short, r.Stalled, r.Verdict)
+		t.Errorf("%d connections, %d beyond the limit, stalled: %t, verdict %q", r.Open, r.Own.Short, r.Stalled,
+			r.Verdict)
 	}
 }

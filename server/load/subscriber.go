@@ -91,8 +91,8 @@ func (s *subscriber) received(p []byte, now time.Time) {
 }
 
 // A mould is what most messages of a channel look like: one publication, and nothing that differs
-// but its number and its time. To compare with it costs less than to search in a message, and checks
-// every byte.
+// but its number and its time. To compare with it costs less than to search in a message, and
+// checks every byte.
 type mould struct {
 	before []byte // the number
 	pad    []byte // as much as can be
@@ -232,7 +232,8 @@ func (a *audience) delivered(s *subscriber, number, due, now int64) {
 	}
 }
 
-// follow returns how far a publication has come; nil: too many are followed. The audience is locked.
+// follow returns how far a publication has come; nil: too many are followed. The audience is
+// locked.
 func (a *audience) follow(channel int32, number int64, took time.Duration) *Spread {
 	n := &a.newest[channel]
 	if n.number == number && n.spread != nil {

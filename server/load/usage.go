@@ -12,11 +12,11 @@ type usage struct {
 	Busy       time.Duration // CPU time of everything on the machine; 0: not known
 }
 
-// Own is what the load itself has used of its machines while it counted. With the server on the same
-// machine, a busy machine is a limit of both.
+// Own is what the load itself has used of its machines while it counted. With the server on the
+// same machine, a busy machine is a limit of both.
 type Own struct {
-	// Busiest is the part, from 0 to 1, of the processors that a worker can use which the busiest one
-	// has used.
+	// Busiest is the part, from 0 to 1, of the processors that a worker can use which the busiest
+	// one has used.
 	Busiest float64
 	// Machine is the part of the processors of the workers' busiest machine that were in use, by
 	// anything. Share is the part that the workers on it have used. Both are 0 if nothing is known.

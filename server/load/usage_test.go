@@ -38,16 +38,18 @@ func TestVerdicts(t *testing.T) {
 		change func(r *Report)
 		says   string // in the verdict; empty: there is none
 	}{
-		"idle":        {func(*Report) {}, ""},
-		"a worker":    {func(r *Report) { r.Own.Busiest = 0.97 }, "a worker used 97 % of the processors"},
-		"the machine": {func(r *Report) { r.Own.Machine, r.Own.Share = 0.99, 0.4 }, "99 % busy, the workers' part was 40 %"},
-		"the server":  {func(r *Report) { r.Own.Machine, r.Own.Share = 0.99, 0.05 }, ""},
+		"idle":     {func(*Report) {}, ""},
+		"a worker": {func(r *Report) { r.Own.Busiest = 0.97 }, "a worker used 97 % of the processors"},
+		"the machine": {func(r *Report) { r.Own.Machine, r.Own.Share = 0.99, 0.4 },
+			"99 % busy, the workers' part was 40 %"},
+		"the server": {func(r *Report) { r.Own.Machine, r.Own.Share = 0.99, 0.05 }, ""},
 		"timers": {func(r *Report) {
 			r.Total.Timers.Record(time.Millisecond, 90)
 			r.Total.Timers.Record(50*time.Millisecond, 10)
 		}, "one of a hundred timers of the workers was 50"},
 		"good timers": {func(r *Report) { r.Total.Timers.Record(time.Millisecond, 100) }, ""},
-		"left out":    {func(r *Report) { r.Own.Short = 12 }, "12 connections were not opened, for want of descriptors"},
+		"left out": {func(r *Report) { r.Own.Short = 12 },
+			"12 connections were not opened, for want of descriptors"},
 		"descriptors": {func(r *Report) { r.Total.fail("connecting: "+syscall.EMFILE.Error(), 3) },
 			"3 attempts to connect failed with \"too many open files\""},
 		"ports": {func(r *Report) { r.Total.fail("connecting: "+syscall.EADDRNOTAVAIL.Error(), 3) }, "--source"},

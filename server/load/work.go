@@ -33,8 +33,8 @@ type update struct {
 	// Counted is how long the part of the run was that counts; 0 before Stop. It ends when the
 	// worker obeys, so that no later request counts, however long the order was on its way.
 	Counted time.Duration `json:",omitempty"`
-	// Absent is how many subscribers of each channel were not there when the run began, in the first
-	// update after Start; nil: all were.
+	// Absent is how many subscribers of each channel were not there when the run began, in the
+	// first update after Start; nil: all were.
 	Absent []int   `json:",omitempty"`
 	Short  int     `json:",omitempty"` // connections beyond the limit on descriptors, which are not opened
 	Usage  usage   // of the process and its machine
@@ -194,7 +194,8 @@ func (s *shift) look(now time.Time) {
 // update is what there is to say now.
 func (s *shift) update() update {
 	w := s.worker
-	u := update{Sample: w.lanes[0].collect(), Open: w.open(), Short: w.wanted() - w.places, Usage: readUsage(w.plan.Loops),
+	u := update{Sample: w.lanes[0].collect(), Open: w.open(), Short: w.wanted() - w.places,
+		Usage:  readUsage(w.plan.Loops),
 		Paused: s.paused, Counted: s.counted, Done: s.ended, Absent: s.absent}
 	s.absent = nil
 	for _, l := range w.lanes[1:] {

@@ -112,8 +112,8 @@ func (w *worker) close() {
 	w.tasks.Wait()
 }
 
-// openAll begins to open all connections, as far as there are descriptors: those that publish first,
-// because without them a run has nothing to measure.
+// openAll begins to open all connections, as far as there are descriptors: those that publish
+// first, because without them a run has nothing to measure.
 func (w *worker) openAll() {
 	var all []dialer
 	if w.plan.Publishes {
@@ -159,8 +159,8 @@ func (w *worker) launch(d dialer) {
 	})
 }
 
-// again has a connection opened again that has ended. taken says whether the server had taken it in.
-// Any goroutine; it does not wait.
+// again has a connection opened again that has ended. taken says whether the server had taken it
+// in. Any goroutine; it does not wait.
 func (w *worker) again(d dialer, taken bool) {
 	if w.ctx.Err() != nil {
 		return
@@ -309,8 +309,8 @@ func (w *worker) wanted() int {
 }
 
 // start begins to send, on the connections that there are. What is due is sent by the pacer, and by
-// lanes that have a reply. What counts begins at from. absent is how many subscribers of each channel
-// are not there; nil: none.
+// lanes that have a reply. What counts begins at from. absent is how many subscribers of each
+// channel are not there; nil: none.
 func (w *worker) start(at, from time.Time) (absent []int) {
 	w.opener.settle()
 	if w.plan.Kind == Push {

@@ -56,7 +56,8 @@ func loadCommand(stdout, stderr io.Writer) *cli.Command {
 			case c.String("join") != "":
 				return load.Join(ctx, c.String("join"), c.String("secret"))
 			case c.Args().Present():
-				return fmt.Errorf("there is no kind of load %q: use http, ws, push, arrivals or redis", c.Args().First())
+				return fmt.Errorf("there is no kind of load %q: use http, ws, push, arrivals or redis",
+					c.Args().First())
 			}
 			return cli.ShowSubcommandHelp(c)
 		},
