@@ -103,8 +103,8 @@ const (
 	rampEnough = 0.9
 )
 
-// ramp returns the most that try has done in time, and what was offered then. try is told what to
-// offer, and says what was done, and whether that was all in time.
+// ramp returns the most that try has done in time, and what was offered then. try is called with
+// what it offers. It returns what was done, and whether all of it was in time.
 func ramp(try func(offered float64) (done float64, enough bool, err error)) (most, at float64, err error) {
 	offered, below, above := float64(rampFirst), 0.0, 0.0
 	for step, halves := 0, 0; step < rampSteps && halves <= rampHalves; step++ {

@@ -87,10 +87,10 @@ func (t turn) arrive(ctx context.Context, target *target, rate float64, d time.D
 type stage int
 
 const (
-	calm   stage = iota // nobody else comes
+	calm   stage = iota // no others come
 	rising              // more and more come
 	stormy              // twice as many come as can be served
-	after               // nobody else comes any more
+	after               // no others come any more
 )
 
 // figuresOf are those of the residents in one stage.
@@ -199,7 +199,7 @@ func (in *residents) recovered(ctx context.Context) (time.Duration, error) {
 	return in.back, err
 }
 
-// fill adds the figures of those who are in.
+// fill adds the figures of the residents.
 func (in *residents) fill(out sample) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -145,13 +145,11 @@ func (o *outcome) warnOfStrangers() {
 			spoiled, bad, turns, most, where, what))
 }
 
-// When the load itself may have been the limit of a turn: the part of its processor that the
-// busiest driver has used, and how late one of a hundred requests left although a connection was
-// free, in ms and by the median latency.
+// Above these the load itself may have been the limit of a turn.
 const (
-	driverBusy      = 0.95
-	driverLate      = 1.0
-	driverLateByP50 = 0.5
+	driverBusy      = 0.95 // the part of its processor that the busiest driver has used
+	driverLate      = 1.0  // ms: p99 of how late requests left although a connection was free
+	driverLateByP50 = 0.5  // the same, by the median latency
 )
 
 // warnOfDrivers says where the load may have been the limit, and not the server.

@@ -117,8 +117,8 @@ func TestStormIsOverWhenAllAreBack(t *testing.T) {
 	}
 }
 
-// A run goes on with the subscribers that it has. Those who come later miss nothing of what was
-// before, and a publication is complete without them.
+// A run goes on with the subscribers that it has. A later one misses nothing of what was published
+// before, and a publication is complete without it.
 func TestRunGoesOnWithThoseItHas(t *testing.T) {
 	a, c := testAudience(3, 1), new(closeCounter)
 	first, second, third := &a.subscribers[0], &a.subscribers[1], &a.subscribers[2]
@@ -157,7 +157,7 @@ func TestRunGoesOnWithThoseItHas(t *testing.T) {
 	}
 }
 
-// A publication that came before the fleet knew who is absent is complete when it does.
+// A publication may come before the fleet knows which subscribers are absent. It is complete then.
 func TestSpreadsLearnWhoIsAbsent(t *testing.T) {
 	s := newSpreads(Plan{Kind: Push, Connections: 2, Channels: 1})
 	s.add([]Spread{{Number: 1, Reached: 1}})

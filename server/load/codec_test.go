@@ -141,7 +141,8 @@ func TestMouldsTakeWhatTheyDescribe(t *testing.T) {
 	for _, size := range []int{smallestPublication, 128, 4096} {
 		m := newMould(`lo"ad0`, size)
 		message := func(number int64) string {
-			return `{"push":{"channel":"lo\"ad0","pub":{"data":` + string(appendPublication(nil, number, due, size)) + `}}}`
+			data := appendPublication(nil, number, due, size)
+			return `{"push":{"channel":"lo\"ad0","pub":{"data":` + string(data) + `}}}`
 		}
 		for _, number := range []int64{1, 42, 1_000_000} {
 			got, at, ok := m.parse([]byte(message(number)))

@@ -17,8 +17,8 @@ type dialer interface {
 	dialing() *dialState
 }
 
-// A dialState is what the opener knows of a dialer. The methods are called by whoever opens the
-// connection or has it: never by two goroutines at a time.
+// A dialState is what the opener knows of a dialer. Its methods are called by the attempt that
+// opens the connection, and then by the connection's callbacks: never by two goroutines at a time.
 type dialState uint8
 
 // wasOpen is a bit of a dialState. The others count attempts that have failed in a row.

@@ -22,7 +22,7 @@ const (
 	// paceSoon and paceLater are the growth of the rate in a second, before it was first too high
 	// and after.
 	paceSoon, paceLater = 0.5, 0.1
-	// paceDown is what is left of the rate after an attempt that took too long.
+	// paceDown is the part of the rate that is left after an attempt that took too long.
 	paceDown = 0.8
 	// paceBurst is how many seconds of the rate may be caught up with, after a timer that came
 	// late.

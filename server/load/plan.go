@@ -60,13 +60,13 @@ type Plan struct {
 	Loops int
 	// Insecure accepts any certificate.
 	Insecure bool
-	// Opening is how many connections a process opens at a time. 0: 256. One that waits for its
-	// next attempt is not among them: after each failure in a row it waits up to twice as long,
-	// from 0.4 s to 20 s, for a random part of that.
+	// Opening is how many connections a process opens at a time. 0: 256. A connection that waits
+	// for its next attempt is not among them. That wait is random: up to 0.4 s after a loss, up to
+	// twice as long after each failure in a row, and at most 20 s.
 	Opening int
-	// Pace has each process open connections only as fast as the server keeps up: at first 20 a
-	// second, then more while attempts end within 250 ms, and fewer when one does not, or when the
-	// server ends connections.
+	// Pace has each process open connections only as fast as the server keeps up. It begins with 20
+	// a second. The rate grows while attempts end within 250 ms. It falls when one takes longer or
+	// fails, and when the server ends connections.
 	Pace bool
 
 	// Method, Header ("Name: value") and Body are those of HTTP requests. Method is GET by default,

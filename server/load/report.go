@@ -98,8 +98,7 @@ const (
 	lateEnough = 10 * time.Millisecond
 )
 
-// outOf are the errors by which a system says that a process has no more of something, and what
-// helps.
+// outOf are the errors of a system that has no more of something, and what helps.
 var outOf = []struct {
 	number syscall.Errno
 	remedy string

@@ -29,8 +29,8 @@ type Sample struct {
 	Opened   int64 // connections
 	Lost     int64 // connections that ended without our doing
 	Latency  *Histogram
-	// Service is, of requests that were due at a time (Plan.Rate) and got what they asked for, from
-	// when they were sent until their reply: what those saw who found a free connection.
+	// Service is the time from when a request was sent until its reply. It has those requests that
+	// were due at a time (Plan.Rate) and got what they asked for.
 	Service *Histogram
 	// Late is how long after it was due a request left although a connection was free: the fault of
 	// this side, not of the server.

@@ -25,7 +25,7 @@ type part struct {
 	Run       uint64        // a random number of the run, which is in the ids of messages
 	Publishes bool          // it has the publishers
 	Every     time.Duration // between its updates
-	Beat      time.Duration // between two timers by which it notes how late it is itself
+	Beat      time.Duration // between two timers that it starts to see how late they fire
 	Watched   bool          // the updates are shown as they come
 }
 
