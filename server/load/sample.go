@@ -121,6 +121,13 @@ func (s *PushSample) add(o *PushSample) {
 	s.Away = max(s.Away, o.Away)
 }
 
+// compact has the JSON of s made quickly.
+func (s *Sample) compact() {
+	for _, h := range []*Histogram{s.Latency, s.Service, s.Late, s.Timers, s.Push.Delivery} {
+		h.sparse = true
+	}
+}
+
 // reasonOf names an error in few words, so that equal failures count together.
 func reasonOf(err error) string {
 	var dns *net.DNSError

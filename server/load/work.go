@@ -204,6 +204,7 @@ func (s *shift) update() update {
 	if w.audience != nil {
 		u.Sample.Push = w.audience.collect()
 	}
+	u.Sample.compact()
 	u.Ready = u.Open >= w.places
 	if s.paused && w.plan.Publishes {
 		for i := range w.last {
