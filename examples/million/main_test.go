@@ -235,7 +235,12 @@ func TestFit(t *testing.T) {
 func TestOutcomeSaysWhy(t *testing.T) {
 	s := settings{connections: 1000, each: 1000, asked: 2000, short: []string{"no memory"}, hold: time.Minute}
 	r := &load.Report{Open: 801, Wanted: 1001, Stalled: true, Total: &load.Sample{}, Verdict: []string{"it was late"}}
-	var w watch
+	w := watch{progress: io.Discard}
+	for _, p := range []load.Progress{{Phase: load.Opening, Open: 5}, {Phase: load.Warming, Open: 801},
+		{Phase: load.Warming, Open: 701}, {Phase: load.Running, Open: 751}, {Phase: load.Closing, Open: 801}} {
+		p.Total = &load.Sample{}
+		w.show(p)
+	}
 	processors := time.Duration(runtime.NumCPU())
 	for i := range 100 { // the last 20 of 99 seconds count
 		at := time.Duration(i) * time.Second
@@ -249,7 +254,8 @@ func TestOutcomeSaysWhy(t *testing.T) {
 	o := newOutcome(&s, r, &w)
 	var text bytes.Buffer
 	o.writeText(&text)
-	for _, want := range []string{"800 of 2000 subscribers", "this machine holds 800", "no memory",
+	for _, want := range []string{"800 of 2000 subscribers", "this machine holds 700",
+		"while they were held, 700 were the least", "no memory",
 		"90 % busy with this: " +
 			"servers 60 %, load 30 %; they have no time", "801 of 1001 connections were open", "it was late"} {
 		if !strings.Contains(text.String(), want) {

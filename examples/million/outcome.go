@@ -17,6 +17,7 @@ type outcome struct {
 	// Why says why fewer were connected; empty: all were.
 	Why       []string
 	Open      int // when all were connected
+	Least     int // at any time after that
 	Processes int // servers; there are as many load processes
 	Pinged    int64
 	Lost      int64 // connections
@@ -51,9 +52,10 @@ func between(a, b moment) cpu {
 func newOutcome(s *settings, r *load.Report, w *watch) *outcome {
 	push := r.Total.Push
 	// The publisher is a connection, too.
-	o := &outcome{Connections: max(s.asked, s.connections), Open: r.Open - 1, Processes: s.processes(),
-		Pinged: push.Pinged,
-		Lost:   r.Total.Lost, Missing: push.Missing, Twice: push.Duplicates, Errors: r.Total.Failed,
+	o := &outcome{Connections: max(s.asked, s.connections), Open: max(0, r.Open-1), Least: max(0, w.least-1),
+		Processes: s.processes(),
+		Pinged:    push.Pinged,
+		Lost:      r.Total.Lost, Missing: push.Missing, Twice: push.Duplicates, Errors: r.Total.Failed,
 		Connecting: r.Opening, Connect: between(w.before, w.connected), Hold: between(w.connected, w.held),
 		Publish: between(w.held, w.after)}
 	if r.Complete > 0 {
@@ -104,10 +106,13 @@ func (o *outcome) writeText(w io.Writer) {
 	fmt.Fprintf(w, "\n%d of %d subscribers, at %d servers, connected in %s\n", o.Open, o.Connections, o.Processes,
 		o.Connecting.Round(100*time.Millisecond))
 	if o.Open < o.Connections {
-		fmt.Fprintf(w, "this machine holds %d:\n", o.Open)
+		fmt.Fprintf(w, "this machine holds %d:\n", o.Least)
 		for _, why := range o.Why {
 			fmt.Fprintln(w, "-", why)
 		}
+	}
+	if o.Least < o.Open {
+		fmt.Fprintf(w, "while they were held, %d were the least at any time\n", o.Least)
 	}
 	fmt.Fprintf(w, "pinged: %d; connections lost: %d; publications missing: %d, twice: %d; errors: %v\n", o.Pinged,
 		o.Lost, o.Missing, o.Twice, o.Errors)

@@ -21,6 +21,7 @@ type watch struct {
 	phase    atomic.Pointer[load.Phase]
 	free     atomic.Uint64 // bytes of memory
 	shown    time.Time     // belongs to show
+	least    int           // belongs to show: connections since connecting ended, the publisher's too
 
 	// These belong to run's goroutine until it returns.
 	before    moment // no connection is open
@@ -65,6 +66,12 @@ const showEvery = 2 * time.Second
 func (w *watch) show(p load.Progress) {
 	fresh := w.phase.Load() == nil || *w.phase.Load() != p.Phase
 	w.phase.Store(&p.Phase)
+	if p.Phase == load.Warming && fresh {
+		w.least = p.Open
+	}
+	if p.Phase != load.Opening {
+		w.least = min(w.least, p.Open)
+	}
 	if now := time.Now(); fresh || now.Sub(w.shown) >= showEvery {
 		w.shown = now
 		push := p.Total.Push
