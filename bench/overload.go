@@ -32,7 +32,7 @@ func (t turn) overload(ctx context.Context, target *target, fresh func() error) 
 	out := sample{"possible": possible}
 	for _, o := range overloads {
 		p := t.traffic(target)
-		p.Rate = o.times * rate
+		p.Rate, p.Timeout = o.times*rate, give
 		r, err := clients(ctx, p, load.Options{})
 		if err != nil {
 			return nil, fmt.Errorf("%s of what is possible: %w", o.name, err)
@@ -52,12 +52,16 @@ func (t turn) overload(ctx context.Context, target *target, fresh func() error) 
 	return out, out.population(target)
 }
 
-// good is how much a second the clients of a run got: replies, or deliveries.
-func (t turn) good(r *load.Report) float64 {
-	if t.scenario.kind == load.Push {
-		return float64(r.Total.Push.Delivery.Count()) / r.Elapsed.Seconds()
+// good is how much a second the clients of a run got while it counted, however late it was: replies,
+// or deliveries.
+func (t turn) good(r *load.Report) (rate float64) {
+	if t.scenario.kind != load.Push {
+		return served(r)
 	}
-	return served(r)
+	for _, m := range r.Moments {
+		rate += m.Rate / float64(len(r.Moments))
+	}
+	return rate
 }
 
 // latency is what those saw who were served.

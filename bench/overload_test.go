@@ -111,16 +111,15 @@ func TestWarnsOfDrivers(t *testing.T) {
 	}
 }
 
-// The whole way, on a few connections: something is possible, and something is served.
+// The whole way, on a few connections: something is possible, and something is served. Storms are
+// measured by TestEveryServer.
 func TestOverloadIsMeasured(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "overload-http", "--only", "web", "--conns", "20"},
-		{"run", "overload-echo", "--only", "websocket", "--conns", "20"},
 		{"run", "overload-push", "--only", "push", "--conns", "20"},
-		{"run", "storm", "--only", "push", "--conns", "20"},
-		{"run", "storm-sse", "--only", "push-sse", "--conns", "20"},
 	} {
 		t.Run(args[1], func(t *testing.T) {
+			t.Parallel()
 			out, err := benchFor(t, 200*time.Millisecond, measured, append(args, "--rounds", "1")...)
 			if err != nil || !strings.Contains(out, "possible per second") || strings.Contains(out, "not measured") {
 				t.Errorf("%v\n%s", err, out)

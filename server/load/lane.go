@@ -244,14 +244,17 @@ func (l *lane) answered(k link, n, failed int64, reason string) {
 
 // count counts replies. The lane is locked.
 func (l *lane) count(s *linkState, now time.Time, n, failed int64, reason string) {
-	if s.due.IsZero() || !l.counts(s.due, now) {
+	if s.due.IsZero() {
+		return
+	}
+	if l.interval > 0 && failed == 0 && l.isWithin(now) {
+		l.sample.Service.Record(now.Sub(s.sent), n)
+	}
+	if !l.counts(s.due, now) {
 		return
 	}
 	l.sample.Requests += n
 	l.sample.Latency.Record(now.Sub(s.due), n)
-	if l.interval > 0 && failed == 0 {
-		l.sample.Service.Record(now.Sub(s.sent), n)
-	}
 	if failed > 0 {
 		l.sample.fail(reason, failed)
 	}

@@ -182,3 +182,23 @@ func TestLinkThatCannotSendIsAborted(t *testing.T) {
 		t.Error("not aborted")
 	}
 }
+
+// Service has what was answered while the run counts, however long ago it was due.
+func TestServiceCountsWhatIsDone(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	now := time.Now()
+	l.start(now.Add(-20*time.Second), now.Add(-10*time.Second), 1, 0, 1)
+	for range 3 { // all of these were due in the warm-up
+		l.replied(k, 1, 0, "", false)
+	}
+	l.replied(k, 1, 1, "status 503", false)
+	if s := l.collect(); s.Service.Count() != 3 || s.Service.Max() > 2*time.Since(now) || s.Requests != 0 {
+		t.Errorf("%d were served, in %s at most; %d requests count", s.Service.Count(), s.Service.Max(), s.Requests)
+	}
+	l.stopAt(time.Now())
+	l.replied(k, 1, 0, "", false)
+	if s := l.collect(); s.Service.Count() != 0 {
+		t.Errorf("%d were served after the end", s.Service.Count())
+	}
+}

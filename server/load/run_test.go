@@ -493,7 +493,7 @@ func TestArrivals(t *testing.T) {
 			p := Plan{Kind: Arrivals, URL: serve(t, s), Connections: 8, Rate: 200, Protocol: protocol}
 			r := run(t, p, Options{}, func(s *Sample) bool { return s.Service.Count() >= 40 })
 			delete(r.Total.Failed, neverSent) // depends on the machine's speed
-			if r.Failures() != 0 || r.Total.Lost != 0 || r.Total.Service.Count() != r.Total.Requests {
+			if r.Failures() != 0 || r.Total.Lost != 0 || r.Total.Requests < 20 {
 				t.Errorf("failures %v, %d lost, %d of %d were served", r.Total.Failed, r.Total.Lost,
 					r.Total.Service.Count(), r.Total.Requests)
 			}
