@@ -85,6 +85,9 @@ func (a article) scenarios() (names []string) {
 func expand(names []string) (all []string) {
 	for _, name := range names {
 		replaced := []string{name}
+		if several, ok := together[name]; ok {
+			replaced = several
+		}
 		for _, a := range articles {
 			if a.name == name {
 				replaced = a.scenarios()

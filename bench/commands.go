@@ -50,6 +50,9 @@ func listCommand(w io.Writer) *cli.Command {
 			for _, a := range articles {
 				fmt.Fprintf(t, "%s\t\t\tall of %s\n", a.name, strings.Join(a.scenarios(), ", "))
 			}
+			for _, name := range slices.Sorted(maps.Keys(together)) {
+				fmt.Fprintf(t, "%s\t\t\tall of %s\n", name, strings.Join(together[name], ", "))
+			}
 			fmt.Fprintln(t, "\nSERVER\t\t\t")
 			for _, s := range servers {
 				fmt.Fprintf(t, "%s\t%s\n", s.name, s.about)

@@ -84,12 +84,15 @@ func (f fleet) order(o load.Order) error {
 // A tally is the results of all drivers of a turn.
 type tally struct {
 	load.Result
-	latency, deliveries *hdrhistogram.Histogram
+	latency, deliveries, late *hdrhistogram.Histogram
+	// busiest is the part of a processor that the busiest driver has used, of the one that it can
+	// use.
+	busiest float64
 }
 
 // collect waits for the results and adds them up.
 func (f fleet) collect() (tally, error) {
-	sum := tally{latency: load.NewLatency(), deliveries: load.NewLatency()}
+	sum := tally{latency: load.NewLatency(), deliveries: load.NewLatency(), late: load.NewLatency()}
 	for _, driver := range f {
 		var one load.Result
 		if err := driver.receive(&one); err != nil || one.Err != "" {
@@ -105,8 +108,12 @@ func (f fleet) collect() (tally, error) {
 // add takes one more driver's result in. What the server used is not added: all of them have
 // watched the same one at the same time.
 func (t *tally) add(one load.Result) error {
-	if err := errors.Join(merge(t.latency, one.Latency), merge(t.deliveries, one.Deliveries)); err != nil {
+	if err := errors.Join(merge(t.latency, one.Latency), merge(t.deliveries, one.Deliveries),
+		merge(t.late, one.Late)); err != nil {
 		return err
+	}
+	if one.Elapsed > 0 {
+		t.busiest = max(t.busiest, one.Driver.Seconds()/one.Elapsed.Seconds())
 	}
 	t.Replies += one.Replies
 	t.Unanswered += one.Unanswered

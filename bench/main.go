@@ -20,6 +20,7 @@ import (
 
 	"github.com/myriad-go/myriad/bench/attack"
 	"github.com/myriad-go/myriad/bench/load"
+	traffic "github.com/myriad-go/myriad/server/load"
 )
 
 func main() {
@@ -29,6 +30,13 @@ func main() {
 	}
 	if len(os.Args) == 2 && os.Args[1] == attackCommand {
 		attack.Main()
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == trafficCommand {
+		if err := traffic.Work(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: clients:", err)
+			os.Exit(1)
+		}
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/myriad-go/myriad/bench/attack"
 	"github.com/myriad-go/myriad/bench/load"
+	traffic "github.com/myriad-go/myriad/server/load"
 )
 
 // TestMain is also the load driver and the servers that must be refused, when it runs as a child.
@@ -28,6 +29,13 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) == 2 && os.Args[1] == attackCommand {
 		attack.Main()
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == trafficCommand {
+		if err := traffic.Work(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	if fault := os.Getenv(faultVariable); fault != "" {

@@ -109,6 +109,7 @@ func (o *outcome) warn() {
 		o.Warnings = append(o.Warnings, "no ratios, because the reference was not measured")
 	}
 	o.warnOfStrangers()
+	o.warnOfDrivers()
 	for _, x := range o.Servers {
 		for i, one := range x.Rounds {
 			if one["unanswered"] > 0 {
@@ -142,4 +143,38 @@ func (o *outcome) warnOfStrangers() {
 	o.Warnings = append(o.Warnings,
 		fmt.Sprintf("other processes used more than %.2f of a core during %d of %d turns (%.2f in %s): %s",
 			spoiled, bad, turns, most, where, what))
+}
+
+// Above these the load itself may have been the limit of a turn.
+const (
+	driverBusy      = 0.95 // the part of its processor that the busiest driver has used
+	driverLate      = 1.0  // ms: p99 of how late requests left although a connection was free
+	driverLateByP50 = 0.5  // the same, by the median latency
+)
+
+// warnOfDrivers says where the load may have been the limit, and not the server.
+func (o *outcome) warnOfDrivers() {
+	busy, late, turns := 0, 0, 0
+	most, latest := 0.0, 0.0
+	for _, x := range o.Servers {
+		for _, one := range x.Rounds {
+			turns++
+			if most = max(most, one["driver_share"]); one["driver_share"] > driverBusy {
+				busy++
+			}
+			if one["late_ms"] > driverLate && one["late_ms"] > driverLateByP50*one["p50_ms"] {
+				late++
+				latest = max(latest, one["late_ms"])
+			}
+		}
+	}
+	if busy > 0 {
+		o.Warnings = append(o.Warnings,
+			fmt.Sprintf("the load was busy itself in %d of %d turns (%.2f of its processor "+
+				"at most): rates are its limit, too", busy, turns, most))
+	}
+	if late > 0 {
+		o.Warnings = append(o.Warnings, fmt.Sprintf("the load was late itself in %d of %d turns: one of a hundred "+
+			"requests left %.1f ms after it was due, although a connection was free", late, turns, latest))
+	}
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/myriad-go/myriad/bench/attack"
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/load"
 	"github.com/myriad-go/myriad/bench/servers/harness"
+	traffic "github.com/myriad-go/myriad/server/load"
 )
 
 // A scenario is one question, with everything that answering it takes.
@@ -28,6 +31,9 @@ type scenario struct {
 	// too
 	storm int
 
+	kind     traffic.Kind // of overloading and reconnecting: what clients do
+	arriving int          // of reconnecting: at most so many subscribers arrive at a time
+
 	work  check.Work    // of working, instead of check
 	order harness.Order // of working: what is done
 
@@ -45,6 +51,10 @@ const (
 	connecting load.Mode = "connect"
 	// working has no connections: the program does something by itself.
 	working load.Mode = "work"
+	// overloading offers more requests, messages or publications than are possible.
+	overloading load.Mode = "overload"
+	// reconnecting has more subscribers come than can be taken in.
+	reconnecting load.Mode = "reconnects"
 )
 
 // A dialect is an app with its check, instead of the scenario's.
@@ -115,13 +125,29 @@ var metrics = []metric{
 	{"goroutines", "goroutines", 0, false},
 	{"threads", "threads", 0, false},
 	{"unanswered", "unanswered", 0, false},
+	{"possible", "possible per second", 0, false},
+	{"served_1x", "served of the possible at 1 ×", 2, false},
+	{"served_2x", "served of the possible at 2 ×", 2, false},
+	{"served_10x", "served of the possible at 10 ×", 2, false},
+	{"p99_1x_ms", "p99 ms of those served at 1 ×", 1, false},
+	{"p99_2x_ms", "at 2 ×", 1, false},
+	{"p99_10x_ms", "p99 ms of those served at 10 ×", 1, false},
+	{"held", "least connections held", 0, false},
+	{"ended", "ended per second", 1, false},
+	{"ended_10x", "ended per second at 10 ×", 1, false},
+	{"arrive_p99_ms", "p99 ms of those who come", 1, false},
+	{"recover_ms", "ms to recover", 0, false},
+	{"driver_share", "driver's part of its processor", 2, false},
+	{"late_ms", "driver late p99 ms", 2, false},
 	{"driver_us", "driver CPU µs", 2, false},
 	{"attackers", "attackers' CPU", 2, false},
 	{"strangers", "strangers' CPU", 2, false},
 }
 
 // more reports whether more of it is better.
-func (m metric) more() bool { return m.name == "rate" }
+func (m metric) more() bool {
+	return m.name == "rate" || m.name == "possible" || m.name == "held" || strings.HasPrefix(m.name, "served_")
+}
 
 func findMetric(name string) (metric, bool) {
 	for _, m := range metrics {

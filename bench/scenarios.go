@@ -46,6 +46,7 @@ var servers = []server{
 		about: "three nodes of Centrifugo, and redis-server"},
 	{name: "centrifugo-nats", program: "cluster", args: []string{"--with", "nats"},
 		about: "three nodes of Centrifugo, and a NATS server"},
+	{name: "centrifugo", program: "centrifugo", about: "one node of Centrifugo, which has to be installed"},
 	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
 	{name: "push-protobuf", program: "push", ours: true, about: "the same, the Centrifuge protocol in Protobuf"},
 	{name: "push-mercure", program: "push", ours: true, about: "the same, the Mercure protocol"},
@@ -103,7 +104,7 @@ const many = 20_000
 // scenarios are all there are, in the order of the parts of the project that they belong to.
 var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios,
 	engineScenarios, poolScenarios, clientScenarios, tlsScenarios, h2Scenarios, respScenarios, pushScenarios,
-	clusterScenarios, longScenarios)
+	clusterScenarios, overloadScenarios, longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),

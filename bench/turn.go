@@ -56,9 +56,19 @@ func (t turn) measure(ctx context.Context, target *target) (sample, error) {
 	if t.scenario.mode == working {
 		return t.work(ctx, target)
 	}
-	talk, err := t.scenario.speaking(t.server).check(target.addr)
+	check := t.scenario.speaking(t.server).check
+	talk, err := check(target.addr)
 	if err != nil {
 		return nil, fmt.Errorf("its answer is wrong: %w", err)
+	}
+	switch t.scenario.mode {
+	case overloading:
+		return t.overload(ctx, target, func() error {
+			_, err := check(target.addr)
+			return err
+		})
+	case reconnecting:
+		return t.reconnects(ctx, target)
 	}
 	addr, _, _ := strings.Cut(target.addr, ",") // the first of a cluster
 	spec := load.Spec{
@@ -181,6 +191,9 @@ func (t turn) window(ctx context.Context, target *target, drivers fleet, order l
 	if err != nil {
 		return nil, err
 	}
+	if result.Elapsed > 0 {
+		out["driver_share"] = max(out["driver_share"], result.busiest)
+	}
 	return out, out.rates(t.scenario.mode, result)
 }
 
@@ -219,6 +232,7 @@ func (s sample) rates(mode load.Mode, r tally) error {
 		s["deliver_p99_ms"] = float64(r.deliveries.ValueAtQuantile(99)) / 1e6
 	case load.Open:
 		s["unanswered"] = float64(r.Unanswered)
+		s["late_ms"] = float64(r.late.ValueAtQuantile(99)) / 1e6
 		fallthrough
 	default:
 		s["p50_ms"], s["p99_ms"], s["p999_ms"] = at(50), at(99), at(99.9)

@@ -26,6 +26,13 @@ const channel = "news"
 // publication is the data of size bytes that is published: a JSON string.
 func publication(size int) string { return `"` + string(payload(size-2)) + `"` }
 
+// Servers with the app push-pinging ping each subscriber so often, as far as its protocol has
+// pings, and want the answer within so long.
+const (
+	PingEvery  = time.Second
+	PongWithin = time.Second / 2
+)
+
 // Push is a way in which a push server is subscribed to.
 type Push struct {
 	hello   string

@@ -466,3 +466,26 @@ func joining(several int, deliver func(n int) string) func(c net.Conn) {
 		}
 	}
 }
+
+// A request that is due while a connection is free is late by the driver's own fault. While none is
+// free it is the server's.
+func TestDriverNotesItsOwnLateness(t *testing.T) {
+	w, err := newWindow(nil, Order{Mode: Open, Start: 0, End: int64(time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &evenly{driver: &driver{window: w}, interval: float64(time.Millisecond), next: 3}
+	e.noteLate(int64(10 * time.Millisecond))
+	if e.free.n = 1; w.late.TotalCount() != 0 {
+		t.Error("late, although no connection was free")
+	}
+	if e.noteLate(int64(3*time.Millisecond) - 1); w.late.TotalCount() != 0 {
+		t.Error("late before it was due")
+	}
+	e.noteLate(int64(10 * time.Millisecond))
+	late, err := hdrhistogram.Decode(w.result().Late)
+	if err != nil || late.TotalCount() != 1 || late.Max() < int64(7*time.Millisecond) ||
+		late.Max() > int64(7010*time.Microsecond) {
+		t.Errorf("%v, %v; want one of 7 ms", late, err)
+	}
+}

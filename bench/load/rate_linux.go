@@ -98,6 +98,7 @@ func (e *evenly) isSlow(k int64) bool {
 
 func (e *evenly) turn(now int64) (time.Duration, bool, error) {
 	e.window.tell(now)
+	e.noteLate(now)
 	if err := e.sendDue(now); err != nil {
 		return 0, false, err
 	}
@@ -113,6 +114,13 @@ func (e *evenly) turn(now int64) (time.Duration, bool, error) {
 		}
 	}
 	return until(e.window.mark, now), true, nil
+}
+
+// noteLate notes how late the next request is, although a connection is free.
+func (e *evenly) noteLate(now int64) {
+	if due := e.due(e.next); e.free.n > 0 && due <= now && e.counts(due) {
+		e.window.left(now - due)
+	}
 }
 
 // account adds what was due in the window and has not been answered: requests under way, and those

@@ -109,6 +109,9 @@ type Result struct {
 	// They are in Latency with their age.
 	Unanswered int64
 	Latency    []byte // an HDR histogram of nanoseconds, EncodeV2
+	// Late is, of requests of Open for which a connection was free, how long after they were due
+	// they left: the driver's own fault.
+	Late []byte
 	// Deliveries of a Broadcast: from the moment of publishing to each connection's own. Latency is
 	// until the last has it.
 	Deliveries []byte

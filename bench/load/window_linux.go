@@ -23,6 +23,7 @@ type window struct {
 	replies    int64
 	unanswered int64
 	latency    *hdrhistogram.Histogram
+	late       *hdrhistogram.Histogram // of Open
 	deliveries *hdrhistogram.Histogram // of a Broadcast
 
 	serverUsed, driverUsed proc.Times // at the first reading, then what came on top of it
@@ -34,7 +35,7 @@ func newWindow(server func() (proc.Times, error), o Order) (*window, error) {
 		return nil, errors.New("the window ends before it starts")
 	}
 	return &window{server: server, start: o.Start, end: o.End, mark: o.Start, latency: NewLatency(),
-		deliveries: NewLatency()}, nil
+		late: NewLatency(), deliveries: NewLatency()}, nil
 }
 
 // tell takes the readings when they are due. It reports whether the window is still to end.
@@ -65,6 +66,11 @@ func (w *window) took(latency int64) {
 	_ = w.latency.RecordValue(min(max(latency, 1), int64(longestLatency))) // in range, so it cannot fail
 }
 
+// left notes how late a request left although a connection was free.
+func (w *window) left(late int64) {
+	_ = w.late.RecordValue(min(max(late, 1), int64(longestLatency)))
+}
+
 func (w *window) delivered(latency int64) {
 	_ = w.deliveries.RecordValue(min(max(latency, 1), int64(longestLatency)))
 }
@@ -72,12 +78,13 @@ func (w *window) delivered(latency int64) {
 func (w *window) result() Result {
 	latency, err1 := w.latency.EncodeV2()
 	deliveries, err2 := w.deliveries.EncodeV2()
-	if err := errors.Join(w.err, err1, err2); err != nil {
+	late, err3 := w.late.EncodeV2()
+	if err := errors.Join(w.err, err1, err2, err3); err != nil {
 		return Result{Err: err.Error()}
 	}
 	return Result{
 		Replies: w.replies, Elapsed: time.Duration(w.closed - w.opened), Server: w.serverUsed,
 		Driver:     w.driverUsed.Total,
-		Unanswered: w.unanswered, Latency: latency, Deliveries: deliveries,
+		Unanswered: w.unanswered, Latency: latency, Deliveries: deliveries, Late: late,
 	}
 }

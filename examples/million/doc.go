@@ -5,6 +5,11 @@
 //
 //	go run ./examples/million                           a million, where nothing else runs
 //	go run ./examples/million --connections 100000      a tenth of it, about 2 minutes
+//	go run ./examples/million --hold 8s                 as many as can be pinged each 5 seconds
+//
+// It opens connections as fast as the servers keep up. If the machine cannot hold all of them, it
+// goes on with those that it holds, and says how many these are and why. With --pace off it opens
+// them as fast as it can, and needs all.
 //
 // # What it starts
 //
@@ -22,8 +27,8 @@
 //   - Source ports. After about 14,000 connections from one address to one address and port,
 //     connect takes a hundred times as long. So each load process has four addresses of
 //     127.0.0.0/8, and each server has a port of its own.
-//   - Limits of the kernel. preflight.go checks them. The program names those that are too low, and
-//     does not start.
+//   - Limits of the kernel. preflight.go checks them. The program names those that are too low. It
+//     takes fewer connections then, and with --pace off it does not start.
 //   - Pings. Two processors cannot send a million pings, and take the answers, in one minute beside
 //     a publication. The servers would disconnect subscribers whose answer is late. So the
 //     connections are held for four minutes, in which each is pinged once.

@@ -29,6 +29,9 @@ type settings struct {
 	hold        time.Duration // between the first publication and the second, in which all are pinged
 	limit       time.Duration // of the whole run
 	reserve     uint64        // bytes of memory that must stay free
+	paced       bool          // connections open as fast as the servers keep up, and as many as the machine holds
+	asked       int           // connections, before preflight made them fewer
+	short       []string      // why it did
 	program     string        // myriad; empty: it is built
 	worker      []string      // the command of a load process, without the number of its group
 	progress    io.Writer
@@ -54,7 +57,14 @@ func main() {
 	flag.Uint64Var(&s.reserve, "reserve", 3<<30, "`BYTES` of memory that must stay free, or the run is ended")
 	flag.StringVar(&s.program, "myriad", "", "`FILE` of the program myriad; empty: it is built")
 	file := flag.String("json", "", "write the figures to `FILE` as JSON")
+	pace := flag.String("pace", "auto", "`HOW` connections are opened. auto: as fast as the servers keep up, and as "+
+		"many as this machine holds. off: as fast as possible, all or none")
 	flag.Parse()
+	if *pace != "auto" && *pace != "off" {
+		fmt.Fprintf(os.Stderr, "million: --pace %q: use auto or off\n", *pace)
+		os.Exit(2)
+	}
+	s.paced = *pace == "auto"
 	if s.hold == 0 {
 		s.hold = holdFor(s.connections)
 	}
@@ -94,6 +104,7 @@ func run(ctx context.Context, s settings) (o *outcome, err error) {
 	// The kernel kills a server when the thread ends that has started it: see family.start.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	s.asked = s.connections
 	if err := preflight(&s); err != nil {
 		return nil, err
 	}
@@ -142,6 +153,9 @@ const (
 	settle = time.Second
 	// patience is how long a connection may take to open, and the publication to reach the last.
 	patience = time.Minute
+	// stall is how long connections may become hardly more before a paced run goes on with those
+	// that it has.
+	stall = time.Minute
 )
 
 // plan is the load. A first publication leaves as soon as all are connected, and warms up; the
@@ -149,7 +163,7 @@ const (
 func (s *settings) plan(addresses []string) load.Plan {
 	p := load.Plan{Kind: load.Push, URL: "http://" + addresses[0], Addresses: addresses, Connections: s.connections,
 		Rate: 1 / s.hold.Seconds(), Warmup: s.hold - settle, Duration: 2 * settle, Timeout: patience,
-		Opening: openingEach, Loops: 1}
+		Opening: openingEach, Pace: s.paced, Loops: 1}
 	for i := range s.processes() {
 		for k := range sourcesEach {
 			p.Sources = append(p.Sources, fmt.Sprintf("127.%d.%d.%d", 20+i/250, i%250, k+1))
@@ -166,7 +180,10 @@ func (s *settings) measure(ctx context.Context, f *family) (*outcome, error) {
 	}
 	options := load.Options{Workers: s.processes(), Command: append([]string{"env", oneProcessor}, append(s.worker,
 		workerFlag, strconv.Itoa(f.group()))...),
-		Watch: w.show}
+		Watch: w.show, Stall: s.limit}
+	if s.paced {
+		options.Stall = stall
+	}
 	watched := make(chan error, 1)
 	over, stop := context.WithCancel(context.Background())
 	defer stop()

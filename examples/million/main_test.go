@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,7 +97,7 @@ func TestAllAreReached(t *testing.T) {
 	n := soak.Size(t, 500, 100_000)
 	var out output
 	s := small(t, n, soak.Size(t, 250, 18_000), &out)
-	s.hold = soak.Size(t, 15*time.Second, 40*time.Second)
+	s.hold, s.paced = soak.Size(t, 15*time.Second, 40*time.Second), true
 	o, err := run(t.Context(), s)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -106,6 +107,9 @@ func TestAllAreReached(t *testing.T) {
 	}
 	if o.Pinged != int64(n) {
 		t.Errorf("%d of %d were pinged\n%s", o.Pinged, n, out.String())
+	}
+	if len(o.Why) > 0 {
+		t.Errorf("all are connected, and it says why not: %q", o.Why)
 	}
 	if o.LoadBytes <= 0 || o.Connect.Load <= 0 { // the kernel's memory is also that of other programs
 		t.Errorf("nothing was measured: %+v", o)
@@ -188,6 +192,82 @@ func TestPreflightRefuses(t *testing.T) {
 				t.Errorf("the error was %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// A machine without memory for all is asked for as many as it has memory for. What no lower number
+// helps is refused as before.
+func TestFit(t *testing.T) {
+	const files, free = 20_000, 300 << 20
+	var out output
+	s := settings{connections: 1_000_000, each: 5000, hold: time.Minute, paced: true, progress: &out}
+	fit(&s, files, free)
+	passes := func(n int) bool {
+		one := s
+		one.connections = n
+		for _, c := range checks(&one, files, free) {
+			if !c.passes() {
+				return false
+			}
+		}
+		return true
+	}
+	if s.connections < 1000 || s.connections >= 1_000_000 || !passes(s.connections) || passes(s.connections+1) {
+		t.Errorf("%d connections", s.connections)
+	}
+	if why := strings.Join(s.short, "; "); !strings.Contains(why, "1000000 connections need") ||
+		!strings.Contains(why, "memory") || !strings.Contains(out.String(), why) {
+		t.Errorf("it says %q, and prints %q", why, out.String())
+	}
+	for _, tt := range []settings{
+		{connections: 1000, each: 5000, hold: time.Minute, progress: &out},                        // there is enough
+		{connections: 1_000_000, each: 1 << 20, hold: time.Minute, progress: &out},                // descriptors
+		{connections: 1_000_000, each: 5000, hold: time.Minute, reserve: 1 << 50, progress: &out}, // the reserve
+	} {
+		before := tt.connections
+		if fit(&tt, files, free); tt.connections != before || len(tt.short) > 0 {
+			t.Errorf("%d connections instead of %d: %q", tt.connections, before, tt.short)
+		}
+	}
+}
+
+// A run with fewer connections says what the processors did when they became no more.
+func TestOutcomeSaysWhy(t *testing.T) {
+	s := settings{connections: 1000, each: 1000, asked: 2000, short: []string{"no memory"}, hold: time.Minute}
+	r := &load.Report{Open: 801, Wanted: 1001, Stalled: true, Total: &load.Sample{}, Verdict: []string{"it was late"}}
+	w := watch{progress: io.Discard}
+	for _, p := range []load.Progress{{Phase: load.Opening, Open: 5}, {Phase: load.Warming, Open: 801},
+		{Phase: load.Warming, Open: 701}, {Phase: load.Running, Open: 751}, {Phase: load.Closing, Open: 801}} {
+		p.Total = &load.Sample{}
+		w.show(p)
+	}
+	processors := time.Duration(runtime.NumCPU())
+	for i := range 100 { // the last 20 of 99 seconds count
+		at := time.Duration(i) * time.Second
+		m := moment{At: time.Unix(0, 0).Add(at), Servers: use{CPU: at * processors * 6 / 10},
+			Load: use{CPU: at * processors * 3 / 10}}
+		if i < 70 {
+			m.Servers, m.Load = use{}, use{}
+		}
+		w.remember(m)
+	}
+	o := newOutcome(&s, r, &w)
+	var text bytes.Buffer
+	o.writeText(&text)
+	for _, want := range []string{"800 of 2000 subscribers", "this machine holds 700",
+		"while they were held, 700 were the least", "no memory",
+		"90 % busy with this: " +
+			"servers 60 %, load 30 %; they have no time", "801 of 1001 connections were open", "it was late"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, text.String())
+		}
+	}
+	if n := len(w.recent); n < 20 || n > 22 {
+		t.Errorf("%d moments are kept", n)
+	}
+	r.Open, s.connections = 2001, 2000
+	if o = newOutcome(&s, r, &w); len(o.Why) > 0 {
+		t.Errorf("all are connected, and it says why not: %q", o.Why)
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/myriad-go/myriad/server/load"
@@ -13,13 +14,16 @@ import (
 // An outcome is what a run has shown.
 type outcome struct {
 	Connections int // asked for
-	Open        int // when all were connected
-	Processes   int // servers; there are as many load processes
-	Pinged      int64
-	Lost        int64 // connections
-	Missing     int64 // publications that a subscriber was not given
-	Twice       int64 // publications that it was given again
-	Errors      map[string]int64
+	// Why says why fewer were connected; empty: all were.
+	Why       []string
+	Open      int // when all were connected
+	Least     int // at any time after that
+	Processes int // servers; there are as many load processes
+	Pinged    int64
+	Lost      int64 // connections
+	Missing   int64 // publications that a subscriber was not given
+	Twice     int64 // publications that it was given again
+	Errors    map[string]int64
 
 	Connecting time.Duration
 	// First and Last are how long the publication took to the first subscriber and to the last one.
@@ -48,25 +52,68 @@ func between(a, b moment) cpu {
 func newOutcome(s *settings, r *load.Report, w *watch) *outcome {
 	push := r.Total.Push
 	// The publisher is a connection, too.
-	o := &outcome{Connections: s.connections, Open: r.Open - 1, Processes: s.processes(), Pinged: push.Pinged,
-		Lost: r.Total.Lost, Missing: push.Missing, Twice: push.Duplicates, Errors: r.Total.Failed,
+	o := &outcome{Connections: max(s.asked, s.connections), Open: max(0, r.Open-1), Least: max(0, w.least-1),
+		Processes: s.processes(),
+		Pinged:    push.Pinged,
+		Lost:      r.Total.Lost, Missing: push.Missing, Twice: push.Duplicates, Errors: r.Total.Failed,
 		Connecting: r.Opening, Connect: between(w.before, w.connected), Hold: between(w.connected, w.held),
 		Publish: between(w.held, w.after)}
 	if r.Complete > 0 {
 		o.First, o.Last = r.First.Max(), r.Last.Max()
 	}
 	each := func(after, before uint64) float64 {
-		return max(0, float64(after)-float64(before)) / float64(s.connections)
+		return max(0, float64(after)-float64(before)) / float64(max(1, o.Open))
 	}
+	o.explain(s, r, w.busy())
 	o.KernelBytes = each(w.held.Kernel, w.before.Kernel)
 	o.ServerBytes = each(w.held.Servers.Memory, w.before.Servers.Memory)
 	o.LoadBytes = each(w.held.Load.Memory, 0)
 	return o
 }
 
+// busyEnough is the part of the processors that is used at least when they are the limit.
+const busyEnough = 0.85
+
+// explain says why not all are connected.
+func (o *outcome) explain(s *settings, r *load.Report, used cpu) {
+	if o.Open >= o.Connections {
+		return
+	}
+	o.Why = append(o.Why, s.short...)
+	if o.Open >= s.connections {
+		return
+	}
+	if used.Took > 0 {
+		part := func(d time.Duration) float64 {
+			return 100 * d.Seconds() / used.Took.Seconds() / float64(runtime.NumCPU())
+		}
+		all := part(used.Servers + used.Load + used.Self)
+		text := fmt.Sprintf("at the end of connecting the %d processors were %.0f %% busy with this: servers %.0f %%, "+
+			"load %.0f %%", runtime.NumCPU(), all, part(used.Servers), part(used.Load))
+		if all >= 100*busyEnough {
+			text += fmt.Sprintf("; they have no time for more connections that are pinged each %s", pingEvery(s.hold))
+		}
+		o.Why = append(o.Why, text)
+	}
+	for _, why := range append([]string{r.Missed()}, r.Verdict...) {
+		if why != "" {
+			o.Why = append(o.Why, why)
+		}
+	}
+}
+
 func (o *outcome) writeText(w io.Writer) {
 	fmt.Fprintf(w, "\n%d of %d subscribers, at %d servers, connected in %s\n", o.Open, o.Connections, o.Processes,
 		o.Connecting.Round(100*time.Millisecond))
+	if o.Open < o.Connections {
+		fmt.Fprintf(w, "this machine holds %d:\n", o.Least)
+		for _, why := range o.Why {
+			fmt.Fprintln(w, "-", why)
+		}
+	}
+	if o.Least < o.Open {
+		fmt.Fprintf(w, "while they were held, %d were the least at any time\n", o.Least)
+	}
 	fmt.Fprintf(w, "pinged: %d; connections lost: %d; publications missing: %d, twice: %d; errors: %v\n", o.Pinged,
 		o.Lost, o.Missing, o.Twice, o.Errors)
 	if o.Last > 0 {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"sort"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 )
@@ -48,8 +51,39 @@ func preflight(s *settings) error {
 	if err != nil {
 		return err
 	}
-	list := checks(s, files.Max, memory["MemFree"]+memory["Cached"]-memory["Shmem"])
-	return report(s.progress, list)
+	free := memory["MemFree"] + memory["Cached"] - memory["Shmem"]
+	if s.paced {
+		fit(s, files.Max, free)
+	}
+	return report(s.progress, checks(s, files.Max, free))
+}
+
+// fit lowers s.connections to as many as the machine has resources for, if that helps, and notes
+// why.
+func fit(s *settings, files, free uint64) {
+	asked := s.connections
+	passes := func(n int) bool {
+		one := *s
+		one.connections = n
+		return !slices.ContainsFunc(checks(&one, files, free), func(c check) bool { return !c.passes() })
+	}
+	if passes(asked) {
+		return
+	}
+	// The greatest number that passes; none if it does not depend on the number.
+	held := sort.Search(asked, func(n int) bool { return n > 0 && !passes(n) }) - 1
+	if held < 1 {
+		return
+	}
+	for _, c := range checks(s, files, free) {
+		if !c.passes() {
+			s.short = append(s.short, fmt.Sprintf("%d connections need %d of %s, and there are %s: %s", asked, c.need,
+				c.what, amount(c.have), c.remedy))
+		}
+	}
+	s.connections = held
+	fmt.Fprintf(s.progress, "this machine has resources for %d of %d connections: %s\n", held, asked,
+		strings.Join(s.short, "; "))
 }
 
 func checks(s *settings, files, free uint64) []check {

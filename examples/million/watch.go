@@ -21,13 +21,35 @@ type watch struct {
 	phase    atomic.Pointer[load.Phase]
 	free     atomic.Uint64 // bytes of memory
 	shown    time.Time     // belongs to show
+	least    int           // belongs to show: connections since connecting ended, the publisher's too
 
 	// These belong to run's goroutine until it returns.
 	before    moment // no connection is open
 	connected moment // all are open
 	held      moment // they have been held, and pinged
-	after     moment // the last moment in which all processes were there
+	after     moment // the last moment before the connections were closed
 	seen      load.Phase
+	recent    []moment // of the last seconds of connecting, the oldest first
+}
+
+// recently is for how long recent moments are kept: what used the processors then says why
+// connections became no more.
+const recently = 20 * time.Second
+
+// remember keeps a moment of connecting.
+func (w *watch) remember(m moment) {
+	w.recent = append(w.recent, m)
+	for len(w.recent) > 2 && m.At.Sub(w.recent[1].At) >= recently {
+		w.recent = w.recent[1:]
+	}
+}
+
+// busy is what used the processors at the end of connecting.
+func (w *watch) busy() cpu {
+	if len(w.recent) < 2 {
+		return cpu{}
+	}
+	return between(w.recent[0], w.recent[len(w.recent)-1])
 }
 
 const lookEvery = 250 * time.Millisecond
@@ -44,6 +66,12 @@ const showEvery = 2 * time.Second
 func (w *watch) show(p load.Progress) {
 	fresh := w.phase.Load() == nil || *w.phase.Load() != p.Phase
 	w.phase.Store(&p.Phase)
+	if p.Phase == load.Warming && fresh {
+		w.least = p.Open
+	}
+	if p.Phase != load.Opening {
+		w.least = min(w.least, p.Open)
+	}
 	if now := time.Now(); fresh || now.Sub(w.shown) >= showEvery {
 		w.shown = now
 		push := p.Total.Push
@@ -55,7 +83,7 @@ func (w *watch) show(p load.Progress) {
 
 // phaseNames say what the phases of a load are here.
 var phaseNames = map[load.Phase]string{load.Opening: "connecting", load.Warming: "holding",
-	load.Running: "publishing", load.Draining: "waiting for the last"}
+	load.Running: "publishing", load.Draining: "waiting for the last", load.Closing: "closing"}
 
 func failures(s *load.Sample) (n int64) {
 	for _, count := range s.Failed {
@@ -102,6 +130,9 @@ func (w *watch) look() error {
 	if p := w.phase.Load(); p != nil {
 		phase = *p
 	}
+	if phase == load.Opening {
+		w.remember(m)
+	}
 	if phase != w.seen {
 		switch phase {
 		case load.Warming:
@@ -111,7 +142,7 @@ func (w *watch) look() error {
 		}
 		w.seen = phase
 	}
-	if m.Load.Processes >= w.after.Load.Processes {
+	if phase != load.Closing && m.Load.Processes >= w.after.Load.Processes {
 		w.after = m
 	}
 	return nil

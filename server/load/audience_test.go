@@ -14,7 +14,7 @@ func TestNumbersTellWhatIsMissing(t *testing.T) {
 	now := time.Now()
 	a.start(now)
 	for _, number := range []int64{1, 2, 2, 5, 4, 6} {
-		a.delivered(&a.subscribers[0], number, now, now)
+		a.delivered(&a.subscribers[0], number, now.UnixNano(), now.UnixNano())
 	}
 	p := a.collect()
 	if p.Deliveries != 4 || p.Missing != 2 || p.Duplicates != 1 || p.Late != 1 {
@@ -38,10 +38,14 @@ func TestSpreadsAddUp(t *testing.T) {
 	s := newSpreads(p)
 	for i, took := range []time.Duration{3 * time.Millisecond, 9 * time.Millisecond} {
 		a := testAudience(2, 1)
+		for i := range a.subscribers {
+			a.connected(&a.subscribers[i], new(closeCounter))
+			a.subscribed(&a.subscribers[i])
+		}
 		now := time.Now()
 		a.start(now)
-		a.delivered(&a.subscribers[0], 1, now, now.Add(took))
-		a.delivered(&a.subscribers[1], 1, now, now.Add(took+time.Millisecond))
+		a.delivered(&a.subscribers[0], 1, now.UnixNano(), now.Add(took).UnixNano())
+		a.delivered(&a.subscribers[1], 1, now.UnixNano(), now.Add(took+time.Millisecond).UnixNano())
 		push := a.collect()
 		s.add(push.Spreads)
 		if want := int64(i); s.complete != want {
@@ -89,7 +93,7 @@ func TestStormIsOverWhenAllAreBack(t *testing.T) {
 		t.Errorf("%d connections were closed, want 2", c.n)
 	}
 	both(func(s *subscriber) {
-		if a.left(s) {
+		if unasked, taken := a.left(s); unasked || !taken {
 			t.Error("a connection that the storm closed counts as lost")
 		}
 	})
@@ -108,7 +112,56 @@ func TestStormIsOverWhenAllAreBack(t *testing.T) {
 	if p := a.collect(); len(p.Returns) != 1 || p.Away != 0 {
 		t.Errorf("%d returns, want 1; away for %v", len(p.Returns), p.Away)
 	}
-	if !a.left(&a.subscribers[0]) {
+	if unasked, taken := a.left(&a.subscribers[0]); !unasked || !taken {
 		t.Error("a connection that ended by itself does not count as lost")
+	}
+}
+
+// A run goes on with the subscribers that it has. A later one misses nothing of what was published
+// before, and a publication is complete without it.
+func TestRunGoesOnWithThoseItHas(t *testing.T) {
+	a, c := testAudience(3, 1), new(closeCounter)
+	first, second, third := &a.subscribers[0], &a.subscribers[1], &a.subscribers[2]
+	join := func(s *subscriber) {
+		a.connected(s, c)
+		a.subscribed(s)
+	}
+	join(first)
+	now := time.Now()
+	absent := a.start(now)
+	if len(absent) != 1 || absent[0] != 2 || a.open() != 1 {
+		t.Errorf("%v are absent, %d are there; want 2 and 1", absent, a.open())
+	}
+	all := newSpreads(Plan{Kind: Push, Connections: 3, Channels: 1})
+	all.without(absent)
+	for number := range int64(10) {
+		a.delivered(first, number+1, now.UnixNano(), now.Add(time.Millisecond).UnixNano())
+	}
+	join(second)
+	a.delivered(second, 10, now.UnixNano(), now.Add(time.Hour).UnixNano())
+	if a.open() != 2 {
+		t.Errorf("%d are there, want 2", a.open())
+	}
+	if !a.end([]int64{10}, true) {
+		t.Error("it did not end, although all had the last publication that were ever there")
+	}
+	p := a.collect()
+	all.add(p.Spreads)
+	if p.Missing != 0 || p.Deliveries != 11 || all.complete != 10 || all.last.Max() >= time.Second {
+		t.Errorf("%d missing, %d deliveries, %d complete, the last after %s; want 0, 11, 10, 1 ms", p.Missing,
+			p.Deliveries, all.complete, all.last.Max())
+	}
+	join(third)
+	if _, taken := a.left(third); !taken || a.open() != 2 {
+		t.Errorf("%d are there after one has left, want 2", a.open())
+	}
+}
+
+// A publication may come before the fleet knows which subscribers are absent. It is complete then.
+func TestSpreadsLearnWhoIsAbsent(t *testing.T) {
+	s := newSpreads(Plan{Kind: Push, Connections: 2, Channels: 1})
+	s.add([]Spread{{Number: 1, Reached: 1}})
+	if s.without([]int{1}); s.complete != 1 || len(s.pending) != 0 {
+		t.Errorf("%d complete, %d pending; want 1 and 0", s.complete, len(s.pending))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/myriad-go/myriad/websocket"
 )
@@ -18,6 +19,7 @@ const (
 // These begin what a server of the Centrifuge protocol sends. It may send several on lines of their
 // own.
 var (
+	newline   = []byte("\n")
 	pingLine  = []byte("{}")
 	offsetKey = []byte(`"offset":`)
 )
@@ -54,7 +56,7 @@ func connectCommand(token string) []byte {
 // subscribe is the second command. One that returns asks for what it has missed.
 func (s *subscriber) subscribe(recover bool) []byte {
 	p := fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":%s`, quoted(s.topic()))
-	if epoch, known := s.audience.epochs.Load(s.topic()); known && recover && s.placed {
+	if epoch, known := s.audience.epochs.Load(s.topic()); known && recover && s.offset != noOffset {
 		p = fmt.Appendf(p, `,"recover":true,"epoch":%s,"offset":%d`, quoted(epoch.(string)), s.offset)
 	}
 	return append(p, "}}"...)
@@ -65,25 +67,31 @@ func quoted(text string) []byte {
 	return p
 }
 
-// messages takes in one message: lines of JSON.
-func (s *subscriber) messages(c *websocket.Conn, l *lane, p []byte) {
-	for line := range bytes.SplitSeq(p, []byte("\n")) {
+// messages takes in one message: lines of JSON. Most are a publication alone.
+func (s *subscriber) messages(c *websocket.Conn, l *lane, p []byte, now time.Time) {
+	for more := true; more; {
+		var line []byte
+		line, p, more = bytes.Cut(p, newline)
+		if number, due, ok := s.audience.moulds[s.channel()].parse(line); ok {
+			s.audience.delivered(s, number, due, now.UnixNano())
+			continue
+		}
 		switch {
 		case len(line) == 0:
 		case bytes.Equal(line, pingLine):
 			s.audience.pinged(s)
 			_ = c.Write(websocket.OpText, pingLine)
 		case bytes.HasPrefix(line, []byte(`{"id":`)):
-			s.reply(c, l, line)
+			s.reply(c, l, line, now)
 		default:
 			s.position(line)
-			s.received(line)
+			s.received(line, now)
 		}
 	}
 }
 
 // reply takes in the answer to a command. That to a subscription may hold publications.
-func (s *subscriber) reply(c *websocket.Conn, l *lane, line []byte) {
+func (s *subscriber) reply(c *websocket.Conn, l *lane, line []byte, now time.Time) {
 	var r centrifugeReply
 	if err := json.Unmarshal(line, &r); err != nil {
 		l.failed("a reply that is not JSON")
@@ -98,10 +106,10 @@ func (s *subscriber) reply(c *websocket.Conn, l *lane, line []byte) {
 	if r.ID != subscribeID {
 		return
 	}
-	s.received(line)
+	s.received(line, now)
 	if r.Subscribe != nil && r.Subscribe.Epoch != "" {
 		s.audience.epochs.Store(s.topic(), r.Subscribe.Epoch)
-		s.offset, s.placed = r.Subscribe.Offset, true
+		s.offset = r.Subscribe.Offset
 	}
 	s.audience.subscribed(s)
 }

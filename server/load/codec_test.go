@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -130,5 +131,63 @@ func TestPublicationsAreFoundInMessages(t *testing.T) {
 	eachNumber(message, func(number, at int64) { got = append(got, fmt.Sprint(number, at == due.UnixNano())) })
 	if fmt.Sprint(got) != "[41 true 42 true]" {
 		t.Errorf("found %v", got)
+	}
+}
+
+// A mould takes exactly the messages that a server sends for one publication. What it does not
+// take, eachNumber finds.
+func TestMouldsTakeWhatTheyDescribe(t *testing.T) {
+	due := time.Unix(1764000000, 123456789)
+	for _, size := range []int{smallestPublication, 128, 4096} {
+		m := newMould(`lo"ad0`, size)
+		message := func(number int64) string {
+			data := appendPublication(nil, number, due, size)
+			return `{"push":{"channel":"lo\"ad0","pub":{"data":` + string(data) + `}}}`
+		}
+		for _, number := range []int64{1, 42, 1_000_000} {
+			got, at, ok := m.parse([]byte(message(number)))
+			if got != number || at != due.UnixNano() || !ok {
+				t.Errorf("%d bytes: number %d, due %d, %t of %s", size, got, at, ok, message(number))
+			}
+		}
+		whole := message(42)
+		for i := range whole {
+			if _, _, ok := m.parse([]byte(whole[:i])); ok {
+				t.Errorf("%q is taken", whole[:i])
+			}
+			for _, other := range []byte{'y', '"', '}', '0' - 1} {
+				damaged := []byte(whole)
+				if damaged[i] == other || '0' <= damaged[i] && damaged[i] <= '9' && i > len(m.before)-1 {
+					continue
+				}
+				damaged[i] = other
+				if number, _, ok := m.parse(damaged); ok {
+					t.Errorf("%q is taken, with number %d", damaged, number)
+				}
+			}
+		}
+		for _, other := range []string{whole + "}", whole + "\n" + whole, strings.Replace(whole, `}}}`,
+			`,"offset":7}}}`, 1),
+			strings.Replace(message(42), `"xx`, `"x`, 1), strings.Replace(message(42), `:42,`, `:0,`, 1)} {
+			if _, _, ok := m.parse([]byte(other)); ok {
+				t.Errorf("%q is taken", other)
+			}
+		}
+	}
+}
+
+// A message of several lines, with and without offsets, is taken in whole.
+func TestMessagesOfSeveralLines(t *testing.T) {
+	a := newAudience(&part{Plan: Plan{Kind: Push, Connections: 1, Channels: 1, Size: 64}.withDefaults()})
+	s := &a.subscribers[0]
+	now := time.Now()
+	line := func(number int64, more string) string {
+		return `{"push":{"channel":"load0","pub":{"data":` + string(appendPublication(nil, number, now,
+			64)) + more + `}}}`
+	}
+	text := line(1, "") + "\n" + line(2, `,"offset":7`) + "\n\n" + line(3, "") + "\n"
+	s.messages(nil, nil, []byte(text), now)
+	if p := a.collect(); p.Deliveries != 3 || p.Missing != 0 || p.Duplicates != 0 || s.offset != 7 {
+		t.Errorf("%d deliveries, %d missing, %d twice, offset %d", p.Deliveries, p.Missing, p.Duplicates, s.offset)
 	}
 }

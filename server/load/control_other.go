@@ -11,5 +11,8 @@ func control(string, string, syscall.RawConn) error { return nil }
 
 func sleepUntil(at time.Time) { time.Sleep(time.Until(at)) }
 
-// cpuTime is not known here.
-func cpuTime() time.Duration { return 0 }
+// readUsage reads nothing here.
+func readUsage(int) usage { return usage{} }
+
+// connectionLimit is not known here: a connection without a descriptor fails.
+func connectionLimit() int { return mostConnections }

@@ -1,5 +1,5 @@
-// Package load makes load on a server and measures it from its clients' side. The command
-// myriad load is this package with flags; a program can embed it:
+// Package load makes load on a server and measures it from its clients' side. The command myriad
+// load is this package with flags; a program can embed it:
 //
 //	plan := load.Plan{Kind: load.HTTP, URL: "http://127.0.0.1:8000/", Connections: 1000, Duration: 10 * time.Second}
 //	report, err := load.Run(ctx, plan, load.Options{})
@@ -11,12 +11,13 @@
 // # Reading the code
 //
 //   - plan.go says what can be asked for, and refuses what cannot be done.
+//   - opener.go decides when a connection is opened, and pacer.go how fast.
 //   - lane.go decides when a link sends: it has the closed loop and the open one. A link (link.go,
 //     socket.go) is one connection that makes requests, or one stream of HTTP/2 (http2.go).
-//   - subscriber.go is a connection that receives publications; centrifuge.go, events.go and
-//     rooms.go are the protocols that it may speak.
-//   - worker.go is one process's share of a plan. fleet.go starts the workers, here and on other
-//     hosts, and adds up what they have counted (sample.go).
+//   - subscriber.go is a connection that receives publications; centrifuge.go, events.go and rooms.go
+//     are the protocols that it may speak. arrivals.go is subscribers that come and leave.
+//   - worker.go is one process's share of a plan, and usage.go what it uses of its machine. fleet.go
+//     starts the workers, here and on other hosts, and adds up what they have counted (sample.go).
 //   - report.go, compare.go, page.go and view.go show it.
 //
 // # What it counts
@@ -31,8 +32,7 @@
 //
 // # What is bounded
 //
-// The memory of a run follows the number of its connections, not its length: latencies are
-// histograms, and of publications the last 4,096 of each process are remembered until all
-// subscribers have them. Connections are opened a few hundred at a time. A reply may take
-// Plan.Timeout.
+// The memory of a run follows the number of its connections, not its length. Latencies are
+// histograms. Of publications each process remembers the last 4,096 until all subscribers have
+// them. Connections are opened a few hundred at a time. A reply may take Plan.Timeout.
 package load

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h1"
@@ -78,10 +79,10 @@ func (k *streamLink) data(p []byte) {
 	end := bytes.LastIndexByte(p, '\n') + 1
 	if len(k.line) > 0 && end > 0 {
 		k.line = append(k.line, p[:end]...)
-		k.subscriber.received(k.line)
+		k.subscriber.received(k.line, time.Now())
 		k.line = nil
 	} else if end > 0 {
-		k.subscriber.received(p[:end])
+		k.subscriber.received(p[:end], time.Now())
 	}
 	if end < len(p) {
 		k.line = append(k.line, p[end:]...)

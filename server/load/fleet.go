@@ -27,7 +27,12 @@ type Options struct {
 	// Watch is called about five times a second with how the run goes. It must not block.
 	Watch func(Progress)
 	// OpenTimeout is how long all connections together may take to open. 0: as long as it takes.
+	// Then, and when they have become hardly more in Stall, the run goes on with those that are
+	// open; the report says so.
 	OpenTimeout time.Duration
+	// Stall is a time in which the number of open connections must grow by 1 % of those that are
+	// wanted, and by one at least. 0: 30 s.
+	Stall time.Duration
 }
 
 // A Phase is how far a run has come.
@@ -39,6 +44,7 @@ const (
 	Warming  Phase = "warming up"
 	Running  Phase = "running"
 	Draining Phase = "waiting for replies"
+	Closing  Phase = "closing the connections"
 )
 
 // A Progress is how a run goes.
@@ -80,18 +86,19 @@ type fleet struct {
 	plan    Plan
 	options Options
 	members []*member
-	updates chan arrival
+	updates chan news
 	tasks   sync.WaitGroup
 	report  *Report
 	spreads *spreads
 	recent  *Sample
+	growth  growth
 	phase   Phase
 	began   time.Time // the phase
 	watched time.Time // the last Progress
 }
 
-// An arrival is an update, or the end of a worker.
-type arrival struct {
+// News is an update, or the end of a worker.
+type news struct {
 	from   *member
 	update update
 	err    error
@@ -99,8 +106,9 @@ type arrival struct {
 
 // assemble starts the workers, and gives each its part.
 func assemble(p Plan, o Options) (*fleet, error) {
-	f := &fleet{plan: p, options: o, updates: make(chan arrival, 64), report: newReport(p),
-		spreads: newSpreads(p), recent: newSample(), phase: Opening, began: time.Now(), watched: time.Now()}
+	f := &fleet{plan: p, options: o, updates: make(chan news, 64), report: newReport(p),
+		spreads: newSpreads(p), recent: newSample(), phase: Opening, began: time.Now(), watched: time.Now(),
+		growth: growth{within: cmp.Or(o.Stall, stallAfter), since: time.Now()}}
 	var wires []io.ReadWriteCloser
 	for range o.Workers {
 		wire, err := startProcess(o.Command)
@@ -122,6 +130,7 @@ func assemble(p Plan, o Options) (*fleet, error) {
 		part := part{Plan: p.share(i, len(wires)), First: first, Speakers: p.Connections, Run: run,
 			Publishes: p.Kind == Push && i == 0,
 			Every:     max(updateEvery, updateApart*time.Duration(len(wires))),
+			Beat:      max(beatEvery, beatApart*time.Duration(len(wires))),
 			Watched:   f.options.Watch != nil}
 		first += part.Connections
 		if err := m.out.Encode(order{Part: &part}); err != nil {
@@ -199,10 +208,10 @@ func (f *fleet) listen(m *member) {
 	for {
 		var u update
 		if err := updates.Decode(&u); err != nil {
-			f.updates <- arrival{from: m, err: err}
+			f.updates <- news{from: m, err: err}
 			return
 		}
-		f.updates <- arrival{from: m, update: u}
+		f.updates <- news{from: m, update: u}
 		if u.Done {
 			return
 		}
@@ -249,7 +258,7 @@ func (f *fleet) run(ctx context.Context) (*Report, error) {
 		opening, cancel = context.WithTimeout(ctx, f.options.OpenTimeout)
 		defer cancel()
 	}
-	ready := func(u update) bool { return u.Ready || f.hopeless() }
+	ready := func(u update) bool { return u.Ready || f.hopeless() || f.growth.stalled }
 	if err := f.until(opening, time.Time{}, ready); err != nil {
 		return nil, err
 	}
@@ -261,7 +270,7 @@ func (f *fleet) run(ctx context.Context) (*Report, error) {
 		return nil, fmt.Errorf("no connection to %s was open after %s: %s", f.plan.URL,
 			time.Since(f.began).Round(time.Millisecond), why)
 	}
-	f.report.opened(f.open(), time.Since(f.began))
+	f.report.opened(f.open(), f.wanted(), time.Since(f.began), f.growth.stalled)
 	if err := f.measure(ctx); err != nil {
 		return nil, err
 	}
@@ -269,16 +278,39 @@ func (f *fleet) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	f.report.finish(f.spreads)
+	f.enter(Closing)
+	f.show(time.Now())
 	return f.report, nil
 }
 
 // enoughTries is after how many failures for each connection a run is given up while none is open.
-const enoughTries = 10
+const enoughTries = 4
 
 // hopeless reports whether no connection will open: all have failed for three seconds or so, in
 // which a server that was being started would have begun to listen.
 func (f *fleet) hopeless() bool {
 	return f.open() == 0 && f.report.Total.failures() >= enoughTries*int64(f.plan.Connections)
+}
+
+// stallAfter is the default of Options.Stall.
+const stallAfter = 30 * time.Second
+
+// A growth notices when connections become no more.
+type growth struct {
+	within  time.Duration
+	most    int       // connections that were open
+	since   time.Time // when there were so many
+	stalled bool
+}
+
+// note takes in how many are open, of those that are wanted.
+func (g *growth) note(open, wanted int, now time.Time) {
+	switch {
+	case open-g.most >= max(1, wanted/100):
+		g.most, g.since = open, now
+	case now.Sub(g.since) >= g.within:
+		g.stalled = true
+	}
 }
 
 // obeying is how long workers may take to answer an order.
@@ -297,12 +329,13 @@ func (f *fleet) measure(ctx context.Context) error {
 	if err := f.until(ctx, counts, never); err != nil {
 		return err
 	}
-	before := f.cpu()
+	before := f.usage()
 	f.enter(Running)
 	if err := f.until(ctx, counts.Add(f.plan.Duration), never); err != nil {
 		return err
 	}
-	spent := f.cpu() - before
+	after := f.usage()
+	spent := time.Since(f.began)
 	if err := f.tell(order{Stop: true}); err != nil {
 		return err
 	}
@@ -314,7 +347,12 @@ func (f *fleet) measure(ctx context.Context) error {
 	for _, m := range f.members {
 		longest = max(longest, m.state.Counted)
 	}
-	f.report.measured(longest, spent, len(f.members))
+	own, cpu := ownOf(before, after, spent), time.Duration(0)
+	for i, m := range f.members {
+		cpu += after[i].CPU - before[i].CPU
+		own.Short += m.state.Short
+	}
+	f.report.measured(longest, cpu, len(f.members), own)
 	return nil
 }
 
@@ -367,7 +405,7 @@ func (f *fleet) all(done func(update) bool) bool {
 }
 
 // take takes in an update.
-func (f *fleet) take(a arrival) error {
+func (f *fleet) take(a news) error {
 	switch {
 	case a.err != nil:
 		return fmt.Errorf("a worker has gone: %w", a.err)
@@ -376,21 +414,32 @@ func (f *fleet) take(a arrival) error {
 	}
 	a.from.state = a.update
 	s := a.update.Sample
+	if a.update.Absent != nil {
+		f.spreads.without(a.update.Absent)
+	}
 	f.spreads.add(s.Push.Spreads)
 	s.Push.Spreads = nil
 	f.report.add(s)
 	f.recent.add(s)
-	if now := time.Now(); now.Sub(f.watched) >= updateEvery {
-		period := now.Sub(f.watched)
-		f.watched = now
-		f.report.moment(f.phase, now, f.recent, period)
-		if f.options.Watch != nil {
-			f.options.Watch(Progress{f.phase, now.Sub(f.began), f.open(), f.wanted(), f.report.Total, f.recent,
-				period})
-		}
-		f.recent = newSample()
+	now := time.Now()
+	if f.phase == Opening {
+		f.growth.note(f.open(), f.wanted(), now)
+	}
+	if now.Sub(f.watched) >= updateEvery {
+		f.show(now)
 	}
 	return nil
+}
+
+// show says how the run goes.
+func (f *fleet) show(now time.Time) {
+	period := now.Sub(f.watched)
+	f.watched = now
+	f.report.moment(f.phase, now, f.recent, period)
+	if f.options.Watch != nil {
+		f.options.Watch(Progress{f.phase, now.Sub(f.began), f.open(), f.wanted(), f.report.Total, f.recent, period})
+	}
+	f.recent = newSample()
 }
 
 func (f *fleet) open() (n int) {
@@ -407,9 +456,9 @@ func (f *fleet) wanted() int {
 	return f.plan.Connections
 }
 
-func (f *fleet) cpu() (d time.Duration) {
+func (f *fleet) usage() (all []usage) {
 	for _, m := range f.members {
-		d += m.state.CPU
+		all = append(all, m.state.Usage)
 	}
-	return d
+	return all
 }

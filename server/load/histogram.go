@@ -2,6 +2,9 @@ package load
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -13,11 +16,18 @@ const longest = 10 * time.Minute
 // A Histogram counts durations from a microsecond to ten minutes, with three significant digits. In
 // JSON it is the text of HdrHistogram's V2 encoding, or an empty text. The zero Histogram is empty.
 type Histogram struct {
-	h *hdrhistogram.Histogram // nil: empty. It has 240 kB
+	h      *hdrhistogram.Histogram // nil: empty. It has 240 kB
+	sparse bool                    // its JSON is a list: see MarshalJSON
 }
 
 // NewHistogram returns an empty one.
 func NewHistogram() *Histogram { return new(Histogram) }
+
+// empty is what an empty histogram looks like. Its counts are shared.
+var empty = sync.OnceValue(func() hdrhistogram.Snapshot {
+	var h Histogram
+	return *h.counts().Export()
+})
 
 // counts makes room for counts.
 func (h *Histogram) counts() *hdrhistogram.Histogram {
@@ -71,10 +81,15 @@ func (h *Histogram) Mean() time.Duration {
 	return time.Duration(h.h.Mean())
 }
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON implements json.Marshaler. The JSON of a sparse histogram is a list of pairs: how many
+// counts are 0, and the count behind them. It takes a twentieth of the time of the text, most of
+// which is the compression of noughts.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	if h.h == nil {
 		return []byte(`""`), nil
+	}
+	if h.sparse {
+		return h.pairs(), nil
 	}
 	p, err := h.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {
@@ -83,8 +98,29 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(p))
 }
 
+func (h *Histogram) pairs() []byte {
+	list := []byte{'['}
+	noughts := int64(0)
+	for _, n := range h.h.Export().Counts {
+		if n == 0 {
+			noughts++
+			continue
+		}
+		if len(list) > 1 {
+			list = append(list, ',')
+		}
+		list = append(strconv.AppendInt(list, noughts, 10), ',')
+		list = strconv.AppendInt(list, n, 10)
+		noughts = 0
+	}
+	return append(list, ']')
+}
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (h *Histogram) UnmarshalJSON(p []byte) error {
+	if len(p) > 0 && p[0] == '[' {
+		return h.fromPairs(p)
+	}
 	var text string
 	if err := json.Unmarshal(p, &text); err != nil {
 		return err
@@ -98,5 +134,23 @@ func (h *Histogram) UnmarshalJSON(p []byte) error {
 		return err
 	}
 	h.h = decoded
+	return nil
+}
+
+func (h *Histogram) fromPairs(p []byte) error {
+	var list []int64
+	if err := json.Unmarshal(p, &list); err != nil {
+		return err
+	}
+	s, at := empty(), int64(-1)
+	s.Counts = make([]int64, len(s.Counts))
+	for i := 0; i < len(list); i += 2 {
+		if i+1 == len(list) || list[i] < 0 || list[i] >= int64(len(s.Counts))-at-1 || list[i+1] <= 0 {
+			return fmt.Errorf("a histogram's list of %d numbers has no pair of a gap and a count at %d", len(list), i)
+		}
+		at += list[i] + 1
+		s.Counts[at] = list[i+1]
+	}
+	h.h = hdrhistogram.Import(&s)
 	return nil
 }

@@ -62,7 +62,8 @@ type muxConn struct {
 	mux.Conn
 	lane    *lane
 	request *muxRequest
-	gone    func() // the connection has ended
+	dialer  dialer
+	again   func(d dialer, taken bool) // the connection has ended
 	links   []*muxLink
 
 	nc      *myriad.Conn
@@ -79,8 +80,8 @@ type muxConn struct {
 }
 
 // newMuxConn makes a connection with as many streams at a time as the plan says.
-func newMuxConn(l *lane, r *muxRequest, gone func()) *muxConn {
-	c := &muxConn{lane: l, request: r, gone: gone}
+func newMuxConn(l *lane, r *muxRequest, d dialer, again func(d dialer, taken bool)) *muxConn {
+	c := &muxConn{lane: l, request: r, dialer: d, again: again}
 	for range l.plan.Streams {
 		c.links = append(c.links, &muxLink{conn: c})
 	}
@@ -132,7 +133,7 @@ func (c *muxConn) Closed(nc *myriad.Conn, err error) {
 		c.lane.failed("connecting: " + reasonOf(err))
 	}
 	c.lane.lost(err, c.all()...)
-	c.gone()
+	c.again(c.dialer, c.ready)
 }
 
 // Accept is never called at a client.
@@ -143,6 +144,7 @@ func (*muxConn) Accept(uint32) *mux.Stream { return nil }
 func (c *muxConn) Settings() {
 	if !c.ready {
 		c.ready = true
+		c.dialer.dialing().opened()
 		c.lane.opened(c.all()...)
 		return
 	}

@@ -26,6 +26,7 @@ type linkState struct {
 	due  time.Time // of the request under way; zero if there is none
 	sent time.Time
 	live bool
+	busy bool // its request is answered, and it cannot send yet
 }
 
 // A lane makes requests on the connections of one loop. Its methods may be called from any
@@ -128,18 +129,34 @@ func (l *lane) stopAt(end time.Time) {
 	if l.interval == 0 {
 		return
 	}
-	unsent := int64((end.Sub(l.origin)-1)/l.interval) + 1 - l.nextDue
+	l.skip(end, end)
+}
+
+// skip counts requests as failed that were due before a moment and have found no free connection
+// until now. The lane is locked.
+func (l *lane) skip(before, now time.Time) {
+	unsent := int64((before.Sub(l.origin)-1)/l.interval) + 1 - l.nextDue
 	step := max(1, unsent/10_000) // so many of them count with the age of the first
-	for ; unsent > 0; unsent -= step {
-		n := min(step, unsent)
-		l.sample.Latency.Record(end.Sub(l.dueAt(l.nextDue)), n)
-		l.sample.fail(neverSent, n)
+	for unsent > 0 {
+		n, due := min(step, unsent), l.dueAt(l.nextDue)
+		if due.Before(l.from) { // up to the first that counts
+			n = min(n, int64((l.from.Sub(due)-1)/l.interval)+1)
+		}
+		if l.isWithin(due) {
+			l.sample.Latency.Record(now.Sub(due), n)
+			l.sample.fail(neverSent, n)
+		}
 		l.nextDue += n
+		unsent -= n
 	}
 }
 
-// next sends what is to be sent now. The lane is locked.
+// next sends what is to be sent now. Requests that have found no free connection for Plan.Timeout
+// have failed. The lane is locked.
 func (l *lane) next(now time.Time) {
+	if patient := now.Add(-l.plan.Timeout); l.running && l.interval > 0 && l.dueAt(l.nextDue).Before(patient) {
+		l.skip(patient, now)
+	}
 	for (l.running || len(l.again) > 0) && l.hasFree() {
 		due := now
 		if len(l.again) > 0 {
@@ -194,21 +211,16 @@ func (l *lane) tick(now time.Time) {
 
 // replied is called by a link that has all replies to what it has sent: n of them, of which failed
 // were refusals, for the given reason. If last is true, the connection takes no further request.
+// A request that was counted by answered is not counted again.
 func (l *lane) replied(k link, n, failed int64, reason string, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, s := time.Now(), k.state()
-	if s.due.IsZero() {
+	if s.due.IsZero() && !s.busy {
 		return
 	}
-	if l.counts(s.due, now) {
-		l.sample.Requests += n
-		l.sample.Latency.Record(now.Sub(s.due), n)
-		if failed > 0 {
-			l.sample.fail(reason, failed)
-		}
-	}
-	s.due = time.Time{}
+	l.count(s, now, n, failed, reason)
+	s.due, s.busy = time.Time{}, false
 	if last {
 		s.live = false
 		delete(l.links, k)
@@ -216,6 +228,44 @@ func (l *lane) replied(k link, n, failed int64, reason string, last bool) {
 		l.free.put(k)
 	}
 	l.next(now)
+}
+
+// answered counts replies of a link that sends nothing more before it calls replied.
+func (l *lane) answered(k link, n, failed int64, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	if s.due.IsZero() {
+		return
+	}
+	l.count(s, time.Now(), n, failed, reason)
+	s.due, s.busy = time.Time{}, true
+}
+
+// count counts replies. The lane is locked.
+func (l *lane) count(s *linkState, now time.Time, n, failed int64, reason string) {
+	if s.due.IsZero() {
+		return
+	}
+	if l.interval > 0 && failed == 0 && l.isWithin(now) {
+		l.sample.Service.Record(now.Sub(s.sent), n)
+	}
+	if !l.counts(s.due, now) {
+		return
+	}
+	l.sample.Requests += n
+	l.sample.Latency.Record(now.Sub(s.due), n)
+	if failed > 0 {
+		l.sample.fail(reason, failed)
+	}
+}
+
+// expired reports whether the request of a link has taken longer than the plan allows.
+func (l *lane) expired(k link) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	return !s.due.IsZero() && time.Since(s.sent) > l.plan.Timeout
 }
 
 // retire forgets those links that have no request under way: their connection takes no further one.
@@ -244,11 +294,22 @@ func (l *lane) retry(k link) {
 	l.next(time.Now())
 }
 
-// received counts bytes.
-func (l *lane) received(n int) {
+// fired notes how late a timer of this side was.
+func (l *lane) fired(due, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isWithin(time.Now()) {
+	if l.isWithin(due) {
+		l.sample.Timers.Record(now.Sub(due), 1)
+	}
+}
+
+// received counts bytes.
+func (l *lane) received(n int) { l.receivedAt(n, time.Now()) }
+
+func (l *lane) receivedAt(n int, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isWithin(now) {
 		l.sample.Bytes += int64(n)
 	}
 }

@@ -95,6 +95,28 @@ func TestWhatWasNotSentCounts(t *testing.T) {
 	}
 }
 
+// Ten times as much is due as one link can send: each request waits for its timeout at most, so
+// that what is sent is not older than that. Those that were due in the warm-up do not count.
+func TestWhatFindsNoConnectionFails(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	l.plan.Timeout = 10 * time.Second
+	now := time.Now()
+	from := now.Add(-40 * time.Second)
+	l.start(now.Add(-100*time.Second), from, 1000, 0, 1)
+	s := l.collect()
+	n, late := s.Failed[neverSent], time.Since(now) // the lane reads the clock later than this test
+	if n < 30_000 || n > 30_000+late.Milliseconds()+1 || s.Latency.Count() != n {
+		t.Errorf("failures %v, %d latencies; want 30000", s.Failed, s.Latency.Count())
+	}
+	if least, most := s.Latency.Quantile(0), s.Latency.Max(); least < 9990*time.Millisecond || most < 39*time.Second {
+		t.Errorf("latencies from %s to %s; want 10 to 40 s", least, most)
+	}
+	if age := now.Sub(k.sends[0]); len(k.sends) != 1 || age > 10*time.Second {
+		t.Errorf("%d were sent, the first was due %s ago; want one that was due for 10 s", len(k.sends), age)
+	}
+}
+
 func TestLostLinkFailsItsRequest(t *testing.T) {
 	k := new(fakeLink)
 	l := testLane(k)
@@ -158,5 +180,25 @@ func TestLinkThatCannotSendIsAborted(t *testing.T) {
 	testLane(k).start(time.Now(), time.Now(), 0, 0, 1)
 	if k.aborted == nil {
 		t.Error("not aborted")
+	}
+}
+
+// Service has what was answered while the run counts, however long ago it was due.
+func TestServiceCountsWhatIsDone(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	now := time.Now()
+	l.start(now.Add(-20*time.Second), now.Add(-10*time.Second), 1, 0, 1)
+	for range 3 { // all of these were due in the warm-up
+		l.replied(k, 1, 0, "", false)
+	}
+	l.replied(k, 1, 1, "status 503", false)
+	if s := l.collect(); s.Service.Count() != 3 || s.Service.Max() > 2*time.Since(now) || s.Requests != 0 {
+		t.Errorf("%d were served, in %s at most; %d requests count", s.Service.Count(), s.Service.Max(), s.Requests)
+	}
+	l.stopAt(time.Now())
+	l.replied(k, 1, 0, "", false)
+	if s := l.collect(); s.Service.Count() != 0 {
+		t.Errorf("%d were served after the end", s.Service.Count())
 	}
 }

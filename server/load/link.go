@@ -29,11 +29,15 @@ type wireLink struct {
 	lane *lane
 	talk talk
 	conn *myriad.Conn
-	gone func() // the connection has ended
+
+	dialer dialer
+	again  func(d dialer, taken bool) // the connection has ended
 
 	waiting atomic.Int64 // replies; set by send, counted on the loop
 	refused int64        // of these
 	reason  string
+
+	answered bool // the server has replied
 }
 
 func (k *wireLink) state() *linkState { return &k.linkState }
@@ -49,6 +53,7 @@ func (k *wireLink) send(due time.Time) error {
 // Opened implements myriad.Handler.
 func (k *wireLink) Opened(c *myriad.Conn) {
 	k.conn = c
+	k.dialer.dialing().opened()
 	k.lane.opened(k)
 }
 
@@ -75,6 +80,7 @@ func (k *wireLink) took(done int64) bool {
 	if done == 0 {
 		return true
 	}
+	k.answered = true
 	left := k.waiting.Add(-done)
 	if left == 0 {
 		refused, reason := k.refused, k.reason
@@ -98,5 +104,5 @@ func (k *wireLink) Ended(c *myriad.Conn) {
 // Closed implements myriad.Handler.
 func (k *wireLink) Closed(_ *myriad.Conn, err error) {
 	k.lane.lost(err, k)
-	k.gone()
+	k.again(k.dialer, k.answered)
 }

@@ -24,6 +24,9 @@ const (
 	Idle  Kind = "idle"  // WebSockets that are only held
 	Push  Kind = "push"  // publications that reach subscribers
 	Redis Kind = "redis" // commands of the Redis protocol
+	// Arrivals are subscribers of a push server that come, and leave as soon as they are
+	// subscribed. The reply to an arrival is that it is subscribed.
+	Arrivals Kind = "arrivals"
 )
 
 // A Plan says what load to make. The zero value of each field but Kind, URL and Duration works.
@@ -32,18 +35,20 @@ type Plan struct {
 	// URL is the server's: http, https, ws, wss, or redis://HOST:PORT.
 	URL string
 	// Connections is how many are open: those that make requests or, for Push, the subscribers'.
-	// 0: 100.
+	// For Arrivals it is how many are under way at a time at most. 0: 100.
 	Connections int
 	// Rate is how many requests, messages or publications are due in a second, over all
-	// connections. 0: each connection sends when it has the last reply; for Push: 10 publications.
+	// connections. 0: each connection sends when it has the last reply; for Push: 10 publications,
+	// for Arrivals: 100.
 	Rate float64
 	// Warmup is for how long load is made before it counts.
 	Warmup time.Duration
 	// Duration is for how long it counts.
 	Duration time.Duration
 	// Timeout is how long a connection may take to open, and a reply to come. After it the
-	// connection is closed and a new one opened. At the end of a run the last publications may take
-	// as long to reach all subscribers. 0: 10 s.
+	// connection is closed and a new one opened. A request that was due for as long and has found
+	// no free connection has failed. At the end of a run the last publications may take as long to
+	// reach all subscribers. 0: 10 s.
 	Timeout time.Duration
 	// Sources are local addresses to connect from, in turn. One source has about 28,000 ports for
 	// one address of a server.
@@ -55,8 +60,14 @@ type Plan struct {
 	Loops int
 	// Insecure accepts any certificate.
 	Insecure bool
-	// Opening is how many connections a process opens at a time. 0: 256.
+	// Opening is how many connections a process opens at a time. 0: 256. A connection that waits
+	// for its next attempt is not among them. That wait is random: up to 0.4 s after a loss, up to
+	// twice as long after each failure in a row, and at most 20 s.
 	Opening int
+	// Pace has each process open connections only as fast as the server keeps up. It begins with 20
+	// a second. The rate grows while attempts end within 250 ms. It falls when one takes longer or
+	// fails, and when the server ends connections.
+	Pace bool
 
 	// Method, Header ("Name: value") and Body are those of HTTP requests. Method is GET by default,
 	// or POST with a Body. Header is also sent with WebSocket handshakes and streams of events.
@@ -143,6 +154,9 @@ func (p Plan) withDefaults() Plan {
 	if p.Kind == Push && p.Rate == 0 {
 		p.Rate = 10
 	}
+	if p.Kind == Arrivals && p.Rate == 0 {
+		p.Rate = 100
+	}
 	if p.Protocol == Rooms {
 		p.Message = cmp.Or(p.Message, idPlace)
 	}
@@ -213,7 +227,7 @@ func (p Plan) check() error {
 // schemes are the URL schemes of each kind of load.
 var schemes = map[Kind][]string{
 	HTTP: {"http", "https"}, Echo: {"ws", "wss", "http", "https"}, Idle: {"ws", "wss", "http", "https"},
-	Push: {"http", "https"}, Redis: {"redis"},
+	Push: {"http", "https"}, Arrivals: {"http", "https"}, Redis: {"redis"},
 }
 
 // target is the parsed URL.
@@ -223,7 +237,7 @@ func (p Plan) target() (*url.URL, error) {
 		allowed = schemes[Echo]
 	}
 	if !known {
-		return nil, fmt.Errorf("there is no kind of load %q: use http, echo, idle, push or redis", p.Kind)
+		return nil, fmt.Errorf("there is no kind of load %q: use http, echo, idle, push, arrivals or redis", p.Kind)
 	}
 	u, err := url.Parse(p.URL)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
@@ -15,10 +16,13 @@ type Report struct {
 	Plan     Plan
 	Started  time.Time
 	Open     int           // connections, when the run began
+	Wanted   int           // as many were asked for; 0 in reports of earlier versions
+	Stalled  bool          // fewer were open, and they had become hardly more in Options.Stall
 	Opening  time.Duration // how long it took to open them
 	Elapsed  time.Duration // of the part that counts
 	CPU      time.Duration // that the workers used in it
 	Workers  int
+	Own      Own // what the load itself has used
 	Total    *Sample
 	First    *Histogram `json:",omitempty"` // Push: until the first subscriber had a publication
 	Last     *Histogram `json:",omitempty"` // Push: until the last subscriber had it
@@ -44,10 +48,12 @@ func newReport(p Plan) *Report {
 
 func (r *Report) add(s *Sample) { r.Total.add(s) }
 
-func (r *Report) opened(n int, took time.Duration) { r.Open, r.Opening = n, took }
+func (r *Report) opened(n, wanted int, took time.Duration, stalled bool) {
+	r.Open, r.Wanted, r.Opening, r.Stalled = n, wanted, took, stalled
+}
 
-func (r *Report) measured(elapsed, cpu time.Duration, workers int) {
-	r.Elapsed, r.CPU, r.Workers = elapsed, cpu, workers
+func (r *Report) measured(elapsed, cpu time.Duration, workers int, own Own) {
+	r.Elapsed, r.CPU, r.Workers, r.Own = elapsed, cpu, workers, own
 }
 
 // moment notes how a period went.
@@ -83,31 +89,79 @@ func (r *Report) finish(s *spreads) {
 	r.Verdict = r.judge()
 }
 
-// busyEnough is the part of the processors above which the workers, and not the server, may have
-// set the pace.
-const busyEnough = 0.85
+// When this side may have been the limit, and not the server.
+const (
+	busyEnough = 0.85 // of the processors that a worker can use, or of the machine's
+	// aPart is how much of a busy machine's processors the workers use at least if they matter.
+	aPart = 0.2
+	// lateEnough is how late one of a hundred timers is at least.
+	lateEnough = 10 * time.Millisecond
+)
+
+// outOf are the errors of a system that has no more of something, and what helps.
+var outOf = []struct {
+	number syscall.Errno
+	remedy string
+}{
+	{syscall.EMFILE, "raise the limit on descriptors (ulimit -n), or give more --workers"},
+	{syscall.ENFILE, "raise the system's limit on open files"},
+	{syscall.EADDRNOTAVAIL, "the ports of the local addresses are in use: give more with --source"},
+	{syscall.ENOBUFS, "the system has no more memory for sockets"},
+	{syscall.ENOMEM, "the system has no more memory for sockets"},
+}
 
 // judge says why this side may have been the limit.
 func (r *Report) judge() (why []string) {
+	say := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	if r.Own.Short > 0 {
+		say("%d connections were not opened, for want of descriptors: raise the limit (ulimit -n), or give more "+
+			"--workers", r.Own.Short)
+	}
+	for _, x := range outOf {
+		if n := r.Total.Failed["connecting: "+x.number.Error()]; n > 0 {
+			say("%d attempts to connect failed with %q: %s", n, x.number.Error(), x.remedy)
+		}
+	}
 	if r.Elapsed <= 0 {
-		return nil
+		return why
 	}
 	cores := float64(min(runtime.NumCPU(), max(1, r.Workers)*runtime.GOMAXPROCS(0)))
-	if used := r.CPU.Seconds() / r.Elapsed.Seconds(); used > busyEnough*cores {
-		why = append(why, fmt.Sprintf("the workers used %.2f of %.0f processors", used, cores))
+	switch used := r.CPU.Seconds() / r.Elapsed.Seconds(); {
+	case used > busyEnough*cores:
+		say("the workers used %.2f of %.0f processors", used, cores)
+	case r.Own.Busiest > busyEnough:
+		say("a worker used %.0f %% of the processors that it can use: give more --workers or --loops",
+			100*r.Own.Busiest)
+	case r.Own.Machine > busyEnough && r.Own.Share > aPart:
+		say("the processors of the machine were %.0f %% busy, the workers' part was %.0f %%", 100*r.Own.Machine,
+			100*r.Own.Share)
 	}
 	late, usual := r.Total.Late.Quantile(0.99), r.Total.Latency.Quantile(0.5)
 	if late > time.Millisecond && late > usual/2 {
-		why = append(why,
-			fmt.Sprintf("one of a hundred requests left %s or more after it was due, although a connection was free",
-				round(late)))
+		say("one of a hundred requests left %s or more after it was due, although a connection was free", round(late))
+	}
+	if late := r.Total.Timers.Quantile(0.99); late >= lateEnough {
+		say("one of a hundred timers of the workers was %s late or more: latencies contain that", round(late))
 	}
 	if due := r.Plan.Rate * r.Elapsed.Seconds(); r.Plan.Rate > 0 && r.Plan.Kind != Push && r.Plan.Kind != Idle {
 		if unsent := r.Total.Failed[neverSent]; float64(unsent) > due/100 {
-			why = append(why, fmt.Sprintf("%d requests had no free connection: give more --connections", unsent))
+			say("%d requests had no free connection: give more --connections", unsent)
 		}
 	}
 	return why
+}
+
+// Missed says how many connections the run did without, and why; it is empty if it had all.
+func (r *Report) Missed() string {
+	if r.Open >= r.Wanted {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d connections were open when the run began, and it went on with those", r.Open,
+		r.Wanted)
+	if r.Stalled {
+		text += "; they had become no more for a while"
+	}
+	return text
 }
 
 // NoEcho says why the figures of a run of Kind Echo mean nothing: none of its messages came back as
@@ -172,10 +226,12 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintf(t, "\tp50\tp90\tp99\tp99.9\tmost\tcount\t\n")
 	row(r.unit(), r.Total.Latency)
+	row("served", r.Total.Service)
 	row("delivery", r.Total.Push.Delivery)
 	row("first subscriber", r.First)
 	row("last subscriber", r.Last)
 	row("left late", r.Total.Late)
+	row("timers late", r.Total.Timers)
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -184,7 +240,8 @@ func (r *Report) WriteText(w io.Writer) error {
 
 // unit is what one request is called.
 func (r *Report) unit() string {
-	return map[Kind]string{HTTP: "reply", Echo: "echo", Push: "publish", Redis: "reply"}[r.Plan.Kind]
+	return map[Kind]string{HTTP: "reply", Echo: "echo", Push: "publish", Redis: "reply",
+		Arrivals: "arrival"}[r.Plan.Kind]
 }
 
 func (r *Report) writeCounts(w io.Writer) error {
@@ -209,8 +266,10 @@ func (r *Report) writeCounts(w io.Writer) error {
 	} else {
 		lines = append(lines, "no errors")
 	}
-	if why := r.NoEcho(); why != "" {
-		lines = append(lines, why)
+	for _, why := range []string{r.NoEcho(), r.Missed()} {
+		if why != "" {
+			lines = append(lines, why)
+		}
 	}
 	for _, why := range r.Verdict {
 		lines = append(lines, "careful, this side may have been the limit: "+why)
@@ -231,6 +290,7 @@ func (r *Report) Metrics() []Metric {
 		{Name: "errors", Value: float64(r.Failures())},
 		{Name: "lost", Unit: "connections", Value: float64(r.Total.Lost)},
 		{Name: "opening", Unit: "ms", Value: float64(r.Opening) / 1e6},
+		{Name: "absent", Unit: "connections", Value: float64(max(0, r.Wanted-r.Open))},
 	}
 	add := func(prefix string, h *Histogram) {
 		if h == nil {
@@ -251,6 +311,9 @@ func (r *Report) Metrics() []Metric {
 		}
 		all = append(all, cpu)
 		add("", r.Total.Latency)
+		if r.Plan.Rate > 0 && r.Plan.Kind != Push {
+			add("served-", r.Total.Service)
+		}
 	}
 	if p := r.Total.Push; r.Plan.Kind == Push {
 		add("delivery-", p.Delivery)

@@ -70,15 +70,14 @@ func (w *worker) join(c *websocket.Conn, room int32, number int) bool {
 }
 
 // heard takes in a message of a server of rooms. What has no id of this run is the server's own.
-func (s *subscriber) heard(w *worker, l *lane, p []byte) {
-	now := time.Now()
+func (s *subscriber) heard(w *worker, l *lane, p []byte, now time.Time) {
 	eachID(p, w.plan.Run, func(room, number, due int64) {
 		if room != int64(s.channel()) {
 			l.failed("a message of another room")
 			return
 		}
 		s.audience.begun(s, number)
-		s.audience.delivered(s, number, time.Unix(0, due), now)
+		s.audience.delivered(s, number, due, now.UnixNano())
 	})
 }
 
@@ -90,6 +89,8 @@ type speaker struct {
 	lane   *lane
 	room   int
 	conn   *websocket.Conn
+
+	publisher *publisher
 }
 
 func (k *speaker) state() *linkState { return &k.linkState }
@@ -110,9 +111,9 @@ func (k *speaker) unanswered() {}
 func (k *speaker) number() int { return k.worker.plan.Speakers + k.room }
 
 // openSpeaker opens the connection that sends to a room.
-func (w *worker) openSpeaker(room int) error {
-	k := &speaker{worker: w, lane: w.lanes[0], room: room}
-	at, err := w.roomURL(int32(room), k.number())
+func (w *worker) openSpeaker(p *publisher) error {
+	k := &speaker{worker: w, lane: w.lanes[0], room: p.channel, publisher: p}
+	at, err := w.roomURL(int32(k.room), k.number())
 	if err != nil {
 		return err
 	}

@@ -479,3 +479,94 @@ func TestStormsAreCounted(t *testing.T) {
 			r.Total.Failed)
 	}
 }
+
+// Subscribers come when they are due, and leave as soon as they are subscribed.
+func TestArrivals(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []Protocol{Centrifuge, Events} {
+		t.Run(string(protocol), func(t *testing.T) {
+			s, err := push.New(push.Config{Doors: doors.All(doors.Config{})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Shutdown(context.WithoutCancel(t.Context())) })
+			p := Plan{Kind: Arrivals, URL: serve(t, s), Connections: 8, Rate: 200, Protocol: protocol}
+			r := run(t, p, Options{}, func(s *Sample) bool { return s.Service.Count() >= 40 })
+			delete(r.Total.Failed, neverSent) // depends on the machine's speed
+			if r.Failures() != 0 || r.Total.Lost != 0 || r.Total.Requests < 20 {
+				t.Errorf("failures %v, %d lost, %d of %d were served", r.Total.Failed, r.Total.Lost,
+					r.Total.Service.Count(), r.Total.Requests)
+			}
+		})
+	}
+}
+
+// A server that is too slow for them, or refuses them, makes arrivals fail.
+func TestArrivalsFail(t *testing.T) {
+	t.Parallel()
+	silent := make(chan struct{})
+	for name, tt := range map[string]struct {
+		handler http.HandlerFunc
+		timeout time.Duration
+		reason  string
+	}{
+		"refused": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, 0, "connecting: status 503"},
+		"silent": {func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-silent:
+			case <-r.Context().Done():
+			}
+		}, 50 * time.Millisecond, "connecting: timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Plan{Kind: Arrivals, URL: serve(t, tt.handler), Connections: 4, Rate: 100, Protocol: Events,
+				Timeout: tt.timeout}
+			r := run(t, p, Options{}, func(s *Sample) bool { return s.Failed[tt.reason] >= 10 })
+			if r.Total.Service.Count() != 0 {
+				t.Errorf("%d were served", r.Total.Service.Count())
+			}
+		})
+	}
+	close(silent)
+}
+
+// A server takes five connections and refuses all others: the run goes on with the five.
+func TestRunGoesOnWithWhatIsOpen(t *testing.T) {
+	t.Parallel()
+	var taken atomic.Int64
+	o := &websocket.Options{Dispatch: web.DispatchInline}
+	o.OnMessage = func(c *websocket.Conn, op websocket.Op, p []byte) { _ = c.Write(op, p) }
+	at := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if taken.Add(1) > 5 {
+			w.WriteHeader(503)
+			return
+		}
+		_, _ = websocket.Accept(w, r, o)
+	}))
+	r := run(t, Plan{Kind: Echo, URL: at, Connections: 9}, Options{Stall: 2 * time.Second}, requests(50))
+	if r.Open < 1 || r.Open > 5 || r.Wanted != 9 || !r.Stalled || !strings.Contains(r.Missed(), "of 9 connections") {
+		t.Errorf("%d of %d connections, stalled: %t: %s", r.Open, r.Wanted, r.Stalled, r.Missed())
+	}
+	if r.Total.Failed["connecting: status 503"] == 0 {
+		t.Errorf("failures %v", r.Total.Failed)
+	}
+}
+
+// A worker without descriptors for all of its connections begins at once with those that it can
+// have, and says so.
+func TestDescriptorsLimitARun(t *testing.T) {
+	t.Parallel()
+	at := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Workers: 1, Command: []string{"sh", "-c",
+		"ulimit -n 100 && exec env " + workerVariable + "=1 " + self}}
+	r := run(t, Plan{Kind: HTTP, URL: at, Connections: 100}, o, requests(100))
+	if r.Open != 100-r.Own.Short || r.Own.Short != reservedFiles || r.Stalled ||
+		!strings.Contains(strings.Join(r.Verdict, "; "), "want of descriptors") {
+		t.Errorf("%d connections, %d beyond the limit, stalled: %t, verdict %q", r.Open, r.Own.Short, r.Stalled,
+			r.Verdict)
+	}
+}

@@ -29,9 +29,15 @@ type Sample struct {
 	Opened   int64 // connections
 	Lost     int64 // connections that ended without our doing
 	Latency  *Histogram
+	// Service is the time from when a request was sent until its reply. It has those requests of the
+	// open loop (Plan.Rate) whose reply came while the run counted, and was no refusal. So their
+	// number is what the server has done in that time, however late it was asked.
+	Service *Histogram
 	// Late is how long after it was due a request left although a connection was free: the fault of
 	// this side, not of the server.
 	Late *Histogram
+	// Timers is how late timers of this side fired, a few of each second.
+	Timers *Histogram
 
 	Push PushSample
 }
@@ -56,7 +62,8 @@ type PushSample struct {
 func newPushSample() *PushSample { return &PushSample{Delivery: NewHistogram()} }
 
 func newSample() *Sample {
-	return &Sample{Failed: map[string]int64{}, Latency: NewHistogram(), Late: NewHistogram(), Push: *newPushSample()}
+	return &Sample{Failed: map[string]int64{}, Latency: NewHistogram(), Service: NewHistogram(), Late: NewHistogram(),
+		Timers: NewHistogram(), Push: *newPushSample()}
 }
 
 // fail counts n errors with the same reason.
@@ -96,7 +103,9 @@ func (s *Sample) add(o *Sample) {
 		s.fail(reason, n)
 	}
 	s.Latency.Add(o.Latency)
+	s.Service.Add(o.Service)
 	s.Late.Add(o.Late)
+	s.Timers.Add(o.Timers)
 	s.Push.add(&o.Push)
 }
 
@@ -111,6 +120,13 @@ func (s *PushSample) add(o *PushSample) {
 	s.Spreads = append(s.Spreads, o.Spreads...)
 	s.Returns = append(s.Returns, o.Returns...)
 	s.Away = max(s.Away, o.Away)
+}
+
+// compact has the JSON of s made quickly.
+func (s *Sample) compact() {
+	for _, h := range []*Histogram{s.Latency, s.Service, s.Late, s.Timers, s.Push.Delivery} {
+		h.sparse = true
+	}
 }
 
 // reasonOf names an error in few words, so that equal failures count together.

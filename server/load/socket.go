@@ -19,6 +19,8 @@ type socketLink struct {
 	linkState
 	lane *lane
 	conn *websocket.Conn
+
+	requester *requester
 }
 
 func (k *socketLink) state() *linkState { return &k.linkState }
@@ -56,14 +58,15 @@ func (w *worker) socketOptions(l *lane, e *myriad.Engine) *websocket.DialOptions
 			PingInterval: -1, // the server's pings keep the connection
 			OnOpen:       func(c *websocket.Conn) { w.socketOpened(l, c) },
 			OnMessage: func(c *websocket.Conn, _ websocket.Op, p []byte) {
-				l.received(len(p))
+				now := time.Now()
+				l.receivedAt(len(p), now)
 				switch v := c.Value().(type) {
 				case *subscriber:
 					if w.plan.Protocol == Rooms {
-						v.heard(w, l, p)
+						v.heard(w, l, p, now)
 						return
 					}
-					v.messages(c, l, p)
+					v.messages(c, l, p, now)
 				case *socketLink:
 					v.received(p)
 				}
@@ -85,11 +88,13 @@ func (w *worker) socketOpened(l *lane, c *websocket.Conn) {
 		}
 		v.greet(w, c)
 	case *speaker:
+		v.publisher.state.opened()
 		if v.conn = c; w.join(c, int32(v.room), v.number()) {
 			l.opened(v)
 		}
-	default:
-		k := &socketLink{lane: l, conn: c}
+	case *requester:
+		v.state.opened()
+		k := &socketLink{lane: l, conn: c, requester: v}
 		c.SetValue(k)
 		l.opened(k)
 	}
@@ -101,14 +106,14 @@ func (w *worker) socketClosed(c *websocket.Conn, err error) {
 		w.left(v, err)
 	case *speaker:
 		v.lane.lost(err, v)
-		w.again(func() error { return w.openSpeaker(v.room) })
+		w.again(v.publisher, true)
 	case *socketLink:
 		v.lane.lost(err, v)
-		w.again(w.openLink)
+		w.again(v.requester, true)
 	}
 }
 
-// openSocket opens a WebSocket of a lane. value is its subscriber or its speaker, or nil.
+// openSocket opens a WebSocket of a lane. value is its subscriber, speaker or requester.
 func (w *worker) openSocket(place int, at *url.URL, value any) error {
 	_, response, err := websocket.DialWith(w.ctx, at.String(), w.sockets[place], value)
 	if err != nil && response != nil {

@@ -34,12 +34,28 @@ func (s *spreads) add(news []Spread) {
 			p.First, p.Last = min(p.First, n.First), max(p.Last, n.Last)
 		}
 		s.pending[key] = p
-		if p.Reached == s.subscribers[n.Channel] {
-			s.first.Record(p.First, 1)
-			s.last.Record(p.Last, 1)
-			s.complete++
-			delete(s.pending, key)
-		}
+		s.finish(key)
+	}
+}
+
+// finish counts a publication if all subscribers have it.
+func (s *spreads) finish(key publicationKey) {
+	if p := s.pending[key]; p.Reached == s.subscribers[key.channel] {
+		s.first.Record(p.First, 1)
+		s.last.Record(p.Last, 1)
+		s.complete++
+		delete(s.pending, key)
+	}
+}
+
+// without notes how many subscribers of each channel are not there: publications are complete
+// without them.
+func (s *spreads) without(absent []int) {
+	for channel, n := range absent {
+		s.subscribers[channel] -= n
+	}
+	for key := range s.pending {
+		s.finish(key)
 	}
 }
 

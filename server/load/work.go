@@ -33,10 +33,14 @@ type update struct {
 	// Counted is how long the part of the run was that counts; 0 before Stop. It ends when the
 	// worker obeys, so that no later request counts, however long the order was on its way.
 	Counted time.Duration `json:",omitempty"`
-	CPU     time.Duration // of the process
-	Last    []int64       `json:",omitempty"` // the number of each channel's last publication, once paused
-	Done    bool          // this is the last update
-	Err     string        `json:",omitempty"`
+	// Absent is how many subscribers of each channel were not there when the run began, in the
+	// first update after Start; nil: all were.
+	Absent []int   `json:",omitempty"`
+	Short  int     `json:",omitempty"` // connections beyond the limit on descriptors, which are not opened
+	Usage  usage   // of the process and its machine
+	Last   []int64 `json:",omitempty"` // the number of each channel's last publication, once paused
+	Done   bool    // this is the last update
+	Err    string  `json:",omitempty"`
 }
 
 // Workers say what they have counted each updateEvery, or less often if there are many: then the
@@ -44,6 +48,12 @@ type update struct {
 const (
 	updateEvery = 200 * time.Millisecond
 	updateApart = 20 * time.Millisecond
+)
+
+// Workers look each beatEvery how late their timers are, or less often if there are many.
+const (
+	beatEvery = 20 * time.Millisecond
+	beatApart = 5 * time.Millisecond
 )
 
 // unwatchedEvery is how often a worker says what it has counted if the run is not watched and
@@ -69,6 +79,7 @@ func Work(in io.Reader, out io.Writer) error {
 	}
 	defer w.close()
 	w.openAll()
+	w.watchTimers()
 	s := &shift{worker: w}
 	orders := make(chan order)
 	go func() {
@@ -97,6 +108,7 @@ type shift struct {
 	paused  bool      // nothing is under way any more
 	patient time.Time // until then what is under way, or has not come, is waited for
 	last    []int64   // of the order Last
+	absent  []int     // to be said in the next update
 	storm   time.Time // the next one
 	ended   bool
 	said    update    // the last update
@@ -140,7 +152,7 @@ func (s *shift) obey(o order) {
 	switch {
 	case o.Start != nil:
 		s.from = o.Start.Count
-		w.start(o.Start.Send, s.from)
+		s.absent = w.start(o.Start.Send, s.from)
 		if w.plan.Storm > 0 {
 			s.storm = o.Start.Count.Add(w.plan.Storm)
 		}
@@ -182,15 +194,18 @@ func (s *shift) look(now time.Time) {
 // update is what there is to say now.
 func (s *shift) update() update {
 	w := s.worker
-	u := update{Sample: w.lanes[0].collect(), Open: w.open(), CPU: cpuTime(), Paused: s.paused, Counted: s.counted,
-		Done: s.ended}
+	u := update{Sample: w.lanes[0].collect(), Open: w.open(), Short: w.wanted() - w.places,
+		Usage:  readUsage(w.plan.Loops),
+		Paused: s.paused, Counted: s.counted, Done: s.ended, Absent: s.absent}
+	s.absent = nil
 	for _, l := range w.lanes[1:] {
 		u.Sample.add(l.collect())
 	}
 	if w.audience != nil {
 		u.Sample.Push = w.audience.collect()
 	}
-	u.Ready = u.Open == w.wanted()
+	u.Sample.compact()
+	u.Ready = u.Open >= w.places
 	if s.paused && w.plan.Publishes {
 		for i := range w.last {
 			u.Last = append(u.Last, w.last[i].Load())

@@ -25,6 +25,7 @@ type part struct {
 	Run       uint64        // a random number of the run, which is in the ids of messages
 	Publishes bool          // it has the publishers
 	Every     time.Duration // between its updates
+	Beat      time.Duration // between two timers that it starts to see how late they fire
 	Watched   bool          // the updates are shown as they come
 }
 
@@ -39,16 +40,18 @@ type worker struct {
 	lanes    []*lane
 	next     atomic.Uint32  // connections, by which lanes take turns
 	dials    atomic.Uint32  // by which sources and addresses take turns
-	audience *audience      // of Kind Push
+	audience *audience      // of Kind Push, and Arrivals
+	arrivals []arrival      // of Kind Arrivals
 	last     []atomic.Int64 // of Kind Push: the number of each channel's last publication
 	connect  []byte
 
 	sockets []*websocket.DialOptions // of WebSockets, one for each lane
 
-	opening chan struct{} // a place for each connection that is being opened
-	tasks   sync.WaitGroup
-	ctx     context.Context // ends when nothing is to be opened any more
-	cancel  context.CancelFunc
+	opener *opener
+	places int // descriptors for connections: less than are wanted if the limit is lower
+	tasks  sync.WaitGroup
+	ctx    context.Context // ends when nothing is to be opened any more
+	cancel context.CancelFunc
 }
 
 // newWorker starts the loops of a worker. The caller calls close.
@@ -57,7 +60,8 @@ func newWorker(p *part) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{plan: p, target: u, opening: make(chan struct{}, p.Opening), connect: connectCommand(p.Token)}
+	w := &worker{plan: p, target: u, connect: connectCommand(p.Token)}
+	w.places = min(w.wanted(), connectionLimit())
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	if secure(u) {
 		w.tls = &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: p.Insecure,
@@ -70,7 +74,7 @@ func newWorker(p *part) (*worker, error) {
 			w.tls.NextProtos = []string{"h2"}
 		}
 	}
-	if p.Kind == Push {
+	if p.Kind == Push || p.Kind == Arrivals {
 		w.audience, w.last = newAudience(p), make([]atomic.Int64, p.Channels)
 	}
 	message := make([]byte, p.Size)
@@ -97,6 +101,9 @@ func newWorker(p *part) (*worker, error) {
 // close ends all connections and loops.
 func (w *worker) close() {
 	w.cancel()
+	if w.audience != nil {
+		w.audience.abort()
+	}
 	done, cancel := context.WithCancel(context.Background())
 	cancel() // what is open is aborted
 	for _, e := range w.engines {
@@ -105,69 +112,65 @@ func (w *worker) close() {
 	w.tasks.Wait()
 }
 
-// openAll begins to open all connections.
+// openAll begins to open all connections, as far as there are descriptors: those that publish
+// first, because without them a run has nothing to measure.
 func (w *worker) openAll() {
-	w.tasks.Go(func() {
-		for i := range w.plan.Connections {
-			if w.plan.Kind == Push {
-				w.openLater(0, func() error { return w.openSubscriber(&w.audience.subscribers[i]) })
-			} else {
-				w.openLater(0, w.openLink)
-			}
+	var all []dialer
+	if w.plan.Publishes {
+		for i := range w.plan.Channels {
+			all = append(all, &publisher{channel: i})
 		}
-		if w.plan.Publishes {
-			for i := range w.plan.Channels {
-				w.openLater(0, func() error { return w.openPublisher(i) })
-			}
+	}
+	next := 0
+	fresh := func() dialer {
+		i := next
+		if next++; next > w.places {
+			return nil
 		}
-	})
-}
-
-// retryAfter is how long a connection that could not be opened, or was lost, waits before it is
-// opened again; somewhat longer for each, so that not all of them come at once.
-const retryAfter = 200 * time.Millisecond
-
-// openLater opens one connection when there is a place to do so, after a wait. It tries again until
-// it succeeds or the run ends. It waits for the place.
-func (w *worker) openLater(after time.Duration, open func() error) {
-	select {
-	case w.opening <- struct{}{}:
-	case <-w.ctx.Done():
+		switch {
+		case i < len(all):
+			return all[i]
+		case w.plan.Kind == Push:
+			return &w.audience.subscribers[i-len(all)]
+		}
+		return new(requester)
+	}
+	var pace *pacer
+	if w.plan.Pace {
+		pace = newPacer()
+	}
+	w.opener = newOpener(w.plan.Opening, pace, fresh)
+	if w.plan.Kind == Arrivals {
+		w.expect()
 		return
 	}
+	w.tasks.Go(func() { w.opener.run(w.ctx, w.launch) })
+}
+
+// launch makes an attempt of the opener.
+func (w *worker) launch(d dialer) {
 	w.tasks.Go(func() {
-		defer func() { <-w.opening }()
-		for w.pause(after) {
-			err := open()
-			if err == nil {
-				return
-			}
-			if w.ctx.Err() == nil {
-				w.lanes[0].failed("connecting: " + reasonOf(err))
-			}
-			after = retryAfter + rand.N(retryAfter)
+		began := time.Now()
+		err := d.open(w)
+		if err != nil && w.ctx.Err() == nil {
+			w.lanes[0].failed("connecting: " + reasonOf(err))
 		}
+		w.opener.ended(d, began, time.Now(), err)
 	})
 }
 
-// again opens a connection that was lost. Any goroutine; it does not wait.
-func (w *worker) again(open func() error) {
-	if w.ctx.Err() == nil {
-		w.tasks.Go(func() { w.openLater(retryAfter+rand.N(retryAfter), open) })
+// again has a connection opened again that has ended. taken says whether the server had taken it
+// in. Any goroutine; it does not wait.
+func (w *worker) again(d dialer, taken bool) {
+	if w.ctx.Err() != nil {
+		return
 	}
-}
-
-// pause waits, and reports whether the run goes on.
-func (w *worker) pause(d time.Duration) bool {
-	if d == 0 {
-		return w.ctx.Err() == nil
+	if taken {
+		d.dialing().succeeded()
+	} else {
+		d.dialing().failed()
 	}
-	select {
-	case <-time.After(d):
-		return true
-	case <-w.ctx.Done():
-		return false
-	}
+	w.opener.again(d, time.Now())
 }
 
 // place picks the lane of the next connection, by its number.
@@ -205,36 +208,51 @@ func (w *worker) serve(place int, h myriad.Handler) error {
 	return err
 }
 
-// openLink opens a connection that makes requests.
-func (w *worker) openLink() error {
+// A requester is a connection that makes requests, as the opener knows it.
+type requester struct{ state dialState }
+
+func (r *requester) dialing() *dialState { return &r.state }
+
+func (r *requester) open(w *worker) error {
 	i := w.place()
 	switch w.plan.Kind {
 	case Echo, Idle:
-		return w.openSocket(i, w.target, nil)
+		return w.openSocket(i, w.target, r)
 	case Redis:
-		return w.serve(i, w.wire(i, newRedisTalk(w.plan), w.openLink))
+		return w.serve(i, w.wire(i, newRedisTalk(w.plan), r))
 	}
 	if w.mux != nil {
-		return w.serve(i, newMuxConn(w.lanes[i], w.mux, func() { w.again(w.openLink) }))
+		return w.serve(i, newMuxConn(w.lanes[i], w.mux, r, w.again))
 	}
 	request := httpRequest(w.plan.Plan, w.target)
-	return w.serve(i, w.wire(i, newHTTPTalk(request, w.plan.Pipeline, w.plan.Method == "HEAD"), w.openLink))
+	return w.serve(i, w.wire(i, newHTTPTalk(request, w.plan.Pipeline, w.plan.Method == "HEAD"), r))
 }
 
 // wire is a link that is opened again when it is lost.
-func (w *worker) wire(place int, t talk, open func() error) *wireLink {
-	return &wireLink{lane: w.lanes[place], talk: t, gone: func() { w.again(open) }}
+func (w *worker) wire(place int, t talk, d dialer) *wireLink {
+	return &wireLink{lane: w.lanes[place], talk: t, dialer: d, again: w.again}
 }
 
-// openPublisher opens the connection that publishes to one channel.
-func (w *worker) openPublisher(channel int) error {
+// A publisher is the connection that publishes to one channel, as the opener knows it.
+type publisher struct {
+	channel int
+	state   dialState
+}
+
+func (p *publisher) dialing() *dialState { return &p.state }
+
+func (p *publisher) open(w *worker) error {
 	if w.plan.Protocol == Rooms {
-		return w.openSpeaker(channel)
+		return w.openSpeaker(p)
 	}
 	const i = 0 // all publishers share a lane, so that the rate is theirs together
-	t := newPublishTalk(w.plan, w.target, w.audience.topics[channel], &w.last[channel])
-	return w.serve(i, w.wire(i, t, func() error { return w.openPublisher(channel) }))
+	t := newPublishTalk(w.plan, w.target, w.audience.topics[p.channel], &w.last[p.channel])
+	return w.serve(i, w.wire(i, t, p))
 }
+
+func (s *subscriber) dialing() *dialState { return &s.state }
+
+func (s *subscriber) open(w *worker) error { return w.openSubscriber(s) }
 
 // openSubscriber opens the connection of a subscriber.
 func (w *worker) openSubscriber(s *subscriber) error {
@@ -259,10 +277,16 @@ func (w *worker) openSubscriber(s *subscriber) error {
 
 // left is called when the connection of a subscriber has ended.
 func (w *worker) left(s *subscriber, err error) {
-	if w.audience.left(s) && w.ctx.Err() == nil {
-		w.lanes[0].dropped(err)
+	if w.arrivals != nil {
+		w.arrivals[s.number-w.audience.first].left(err)
+		return
 	}
-	w.again(func() error { return w.openSubscriber(s) })
+	unasked, taken := w.audience.left(s)
+	if unasked && w.ctx.Err() == nil {
+		w.lanes[0].dropped(err)
+		w.opener.lost(time.Now())
+	}
+	w.again(s, taken)
 }
 
 // open is how many connections there are, and subscribers only if they are subscribed.
@@ -270,7 +294,7 @@ func (w *worker) open() (n int) {
 	for _, l := range w.lanes {
 		n += l.open()
 	}
-	if w.audience != nil {
+	if w.audience != nil && w.arrivals == nil {
 		n += w.audience.open()
 	}
 	return n
@@ -284,16 +308,18 @@ func (w *worker) wanted() int {
 	return w.plan.Connections
 }
 
-// start begins to send. What is due is sent by the pacer, and by lanes that have a reply. What
-// counts begins at from.
-func (w *worker) start(at, from time.Time) {
-	if w.audience != nil {
-		w.audience.start(from)
+// start begins to send, on the connections that there are. What is due is sent by the pacer, and by
+// lanes that have a reply. What counts begins at from. absent is how many subscribers of each
+// channel are not there; nil: none.
+func (w *worker) start(at, from time.Time) (absent []int) {
+	w.opener.settle()
+	if w.plan.Kind == Push {
+		absent = w.audience.start(from)
 	}
 	rate, lanes := w.plan.Rate/float64(w.plan.Pipeline), w.lanes
 	switch {
 	case w.plan.Kind == Idle, w.plan.Kind == Push && !w.plan.Publishes:
-		return
+		return absent
 	case w.plan.Kind == Push:
 		lanes = lanes[:1]
 	}
@@ -303,6 +329,7 @@ func (w *worker) start(at, from time.Time) {
 	if rate > 0 {
 		w.tasks.Go(func() { w.pace(at, rate) })
 	}
+	return absent
 }
 
 // finestPace is the shortest time between two looks at what is due. coarsestPace is how long the

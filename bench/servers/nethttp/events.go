@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 
 	"github.com/myriad-go/myriad/bench/servers/harness"
 )
@@ -20,10 +21,19 @@ type subscriber struct {
 // events is how Server-Sent Events are pushed from the standard library's server: a goroutine and a
 // channel for each subscriber.
 func events(addr string) (net.Addr, error) {
-	var room harness.Room[subscriber]
+	var rooms sync.Map // *harness.Room[subscriber], by channel
+	room := func(channel string) *harness.Room[subscriber] {
+		found, ok := rooms.Load(channel)
+		if !ok {
+			found, _ = rooms.LoadOrStore(channel, new(harness.Room[subscriber]))
+		}
+		return found.(*harness.Room[subscriber])
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) { subscribe(w, r, &room) })
-	mux.HandleFunc("POST /api/publish", func(w http.ResponseWriter, r *http.Request) { publish(w, r, &room) })
+	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+		subscribe(w, r, room(r.URL.Query().Get("channel")))
+	})
+	mux.HandleFunc("POST /api/publish", func(w http.ResponseWriter, r *http.Request) { publish(w, r, room) })
 	return harness.Listen(addr, (&http.Server{Handler: mux}).Serve)
 }
 
@@ -45,14 +55,18 @@ func subscribe(w http.ResponseWriter, r *http.Request, room *harness.Room[subscr
 	}
 }
 
-func publish(w http.ResponseWriter, r *http.Request, room *harness.Room[subscriber]) {
-	var p struct{ Data json.RawMessage }
+func publish(w http.ResponseWriter, r *http.Request,
+	room func(channel string) *harness.Room[subscriber]) {
+	var p struct {
+		Channel string
+		Data    json.RawMessage
+	}
 	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	event := append(append([]byte("data: "), p.Data...), "\n\n"...)
-	room.Each(func(member subscriber) {
+	room(p.Channel).Each(func(member subscriber) {
 		select {
 		case member.events <- event:
 		case <-member.gone:

@@ -17,10 +17,15 @@ import (
 
 func main() {
 	harness.Main(map[string]harness.Start{"push-ws": serve, "push-sse": serve, "push-tokens": serveTokens,
-		"push-redis": serveRedis})
+		"push-redis": serveRedis, "push-pinging": servePinging})
 }
 
 func serve(addr string) (net.Addr, error) { return serveWith(addr, push.Config{}) }
+
+// servePinging pings each second, and wants the answer within half of one.
+func servePinging(addr string) (net.Addr, error) {
+	return serveWith(addr, push.Config{Timing: push.Timing{Ping: check.PingEvery, Pong: check.PongWithin}})
+}
 
 // serveTokens wants a token for each connection and for each subscription.
 func serveTokens(addr string) (net.Addr, error) {
@@ -59,7 +64,10 @@ func newPusher(c push.Config) (*push.Server, *myriad.Engine, error) {
 		return nil, nil, err
 	}
 	// The load driver does not answer pings, and none would come in most scenarios.
-	c.Logger, c.Timing = slog.Default(), push.Timing{Ping: time.Hour}
+	c.Logger = slog.Default()
+	if c.Timing.Ping == 0 {
+		c.Timing.Ping = time.Hour
+	}
 	c.Doors = doors.All(doors.Config{})
 	pusher, err := push.New(c)
 	return pusher, engine, err

@@ -32,6 +32,8 @@ func loadCommand(stdout, stderr io.Writer) *cli.Command {
 			socketFlags, socketPlan),
 		kindCommand(stdout, stderr, "push", "URL", "publications to subscribers of a push server", pushFlags,
 			pushPlan),
+		kindCommand(stdout, stderr, "arrivals", "URL", "subscribers of a push server that come, subscribe and leave",
+			arrivalFlags, arrivalPlan),
 		kindCommand(stdout, stderr, "redis", "HOST:PORT", "commands of the Redis protocol", redisFlags, redisPlan),
 	}
 	return &cli.Command{
@@ -54,7 +56,8 @@ func loadCommand(stdout, stderr io.Writer) *cli.Command {
 			case c.String("join") != "":
 				return load.Join(ctx, c.String("join"), c.String("secret"))
 			case c.Args().Present():
-				return fmt.Errorf("there is no kind of load %q: use http, ws, push or redis", c.Args().First())
+				return fmt.Errorf("there is no kind of load %q: use http, ws, push, arrivals or redis",
+					c.Args().First())
 			}
 			return cli.ShowSubcommandHelp(c)
 		},
@@ -74,13 +77,14 @@ func commonFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second,
 			Usage: "`TIME` for a connection to open or a reply to come"},
 		&cli.DurationFlag{Name: "open-timeout", Value: 5 * time.Minute,
-			Usage: "`TIME` for all connections to open; then the run " +
-				"goes on with those that did"},
+			Usage: "`TIME` for all connections to open; then, or when they have become hardly more for 30 s, " +
+				"the run goes on with those that did"},
 		&cli.StringSliceFlag{Name: "source",
 			Usage: "local `ADDRESS` to connect from; may be repeated, each has 28,000 ports or so"},
 		&cli.StringSliceFlag{Name: "header", Aliases: []string{"H"},
 			Usage: "`HEADER` of requests, as in 'Name: value'; may be repeated"},
 		&cli.BoolFlag{Name: "insecure", Usage: "accept any certificate"},
+		&cli.BoolFlag{Name: "pace", Usage: "open connections only as fast as the server keeps up"},
 		&cli.IntFlag{Name: "loops", Usage: "`COUNT` of event loops of each process; 0: one for each two processors"},
 		&cli.IntFlag{Name: "workers", Usage: "`COUNT` of processes that make the load; 0: this one alone"},
 		&cli.IntFlag{Name: "hosts",
@@ -118,7 +122,7 @@ func kindCommand(stdout, stderr io.Writer, name, argument, usage string, own fun
 			p.Connections, p.Rate, p.Duration, p.Warmup = c.Int("connections"), c.Float("rate"),
 				c.Duration("duration"), c.Duration("warmup")
 			p.Timeout, p.Sources, p.Header = c.Duration("timeout"), c.StringSlice("source"), c.StringSlice("header")
-			p.Insecure, p.Loops = c.Bool("insecure"), c.Int("loops")
+			p.Insecure, p.Loops, p.Pace = c.Bool("insecure"), c.Int("loops"), c.Bool("pace")
 			return runLoad(ctx, c, p, stdout, stderr)
 		},
 	}
@@ -185,6 +189,23 @@ func pushPlan(c *cli.Command) load.Plan {
 		Protocol: load.Protocol(c.String("protocol")),
 		Channels: c.Int("channels"), Prefix: c.String("prefix"), Key: c.String("api-key"), Token: c.String("token"),
 		Recover: c.Bool("recover"), Storm: c.Duration("storm")}
+}
+
+func arrivalFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "protocol", Value: string(load.Centrifuge),
+			Usage: "`NAME` of the subscribers' protocol: centrifuge, sse or mercure"},
+		&cli.IntFlag{Name: "channels", Value: 1, Usage: "`COUNT` of channels over which they are spread"},
+		&cli.StringFlag{Name: "prefix", Value: "load",
+			Usage: "what the `NAMES` of channels begin with; a number follows"},
+		&cli.StringFlag{Name: "token", Usage: "`TOKEN` of subscribers"},
+	}
+}
+
+// arrivalPlan has --rate arrivals a second, of which --connections are under way at a time at most.
+func arrivalPlan(c *cli.Command) load.Plan {
+	return load.Plan{Kind: load.Arrivals, URL: c.Args().First(), Protocol: load.Protocol(c.String("protocol")),
+		Channels: c.Int("channels"), Prefix: c.String("prefix"), Token: c.String("token")}
 }
 
 func redisFlags() []cli.Flag {
