@@ -196,8 +196,8 @@ type clock struct {
 
 func (c *clock) Now() time.Time { return time.Time{}.Add(c.now) }
 
-// A loop that was held up delivers what has come meanwhile before it looks for expired timers; but
-// nothing delays these twice.
+// On a driver that cannot look at one connection, a loop that was held up polls once before it calls
+// expired timers. Nothing delays these twice.
 func TestLateLoopLooksFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

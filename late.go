@@ -1,0 +1,67 @@
+package myriad
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// This file is how late a loop is, by its own measure: without a setting, and without a word from
+// its peers.
+
+// A lateness is how late a loop is for what it serves. The loop measures it at the end of each
+// turn; any goroutine reads shown.
+type lateness struct {
+	emptied time.Duration // the clock when the last poll began that left nothing in the sockets
+	shown   atomic.Int64  // nanoseconds, as of the last turn
+}
+
+// measureLateness is called at the end of a turn whose poll began at polled, and told of so many
+// events.
+func (l *Loop) measureLateness(events int, polled time.Duration, looked bool) {
+	late := &l.stats.late
+	switch {
+	case looked:
+	case events == 0:
+		l.lateness.emptied = l.clock
+	case events < manyEvents:
+		l.lateness.emptied = polled
+	}
+	late.Read = max(0, l.clock-l.lateness.emptied)
+	late.Settle, late.Timer = 0, 0
+	if !l.settler.taken.empty() {
+		late.Settle = max(0, l.clock-l.settler.took)
+	}
+	if since, due := l.wheel.Due(l.now); due {
+		late.Timer = max(0, l.clock-time.Duration(since)*time.Millisecond)
+	}
+	l.showLateness(max(late.Read, late.Settle, late.Timer))
+}
+
+// showLateness is called with 0 before the loop sleeps.
+func (l *Loop) showLateness(late time.Duration) {
+	l.stats.mostLate = max(l.stats.mostLate, late)
+	if int64(late) != l.lateness.shown.Load() {
+		l.lateness.shown.Store(int64(late))
+	}
+}
+
+// Late is how late the engine's loops are with what they serve, the latest of them: how long bytes
+// may have waited in a socket, output for the kernel, or a timer for its call. A loop that keeps up
+// is as late as its turns take, mostly well below a millisecond. Any goroutine; it takes some
+// nanoseconds for each loop.
+func (e *Engine) Late() time.Duration {
+	late, now := time.Duration(0), e.sys.Now().Sub(e.start)
+	for _, l := range e.loops {
+		late = max(late, l.late(now))
+	}
+	return late
+}
+
+// late is how late the loop is. Any goroutine.
+func (l *Loop) late(now time.Duration) time.Duration {
+	late := time.Duration(l.lateness.shown.Load())
+	if began := l.stats.turnBegan.Load(); began != noTurn {
+		late = max(late, now-time.Duration(began))
+	}
+	return late
+}
