@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/myriad-go/myriad/server/push/hub"
 
@@ -163,11 +164,16 @@ func newServer(c Config, open func(http.ResponseWriter) (hub.ResponseStream, err
 		})
 	}
 	s := &Server{config: c}
+	var late func() time.Duration
+	if c.Engine != nil {
+		late = c.Engine.Late
+	}
 	s.hub, err = hub.New(hub.Config{
 		Bus: c.Bus, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Doors: c.Doors, Hooks: c.Hooks, RPC: c.RPC, Message: c.Message, Version: c.Version,
 		Clock: c.Clock, Random: c.Random, OpenStream: open, Logger: c.Logger, Console: !c.DisableConsole,
+		Late: late,
 	})
 	if err != nil {
 		if own {

@@ -71,6 +71,10 @@ type Config struct {
 	RPC     func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error) // nil: no answer
 	Message func(ctx context.Context, client Caller, data []byte)                                // nil: none is taken
 
+	// Late says how late the loops are that carry the connections: see myriad.Engine.Late. nil:
+	// they are never late.
+	Late func() time.Duration
+
 	Version string // as clients see it
 	Clock   Clock
 	Random  io.Reader // any goroutine may read it
@@ -159,6 +163,7 @@ func New(c Config) (*Hub, error) {
 	}
 	h.rates.Set(c.Rates)
 	h.open(c.Doors)
+	h.wheel.lateness.of = c.Late
 	return h, nil
 }
 

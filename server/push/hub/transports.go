@@ -201,6 +201,17 @@ func (h *Hub) WebSocketOptions(subprotocols ...string) *websocket.Options {
 	}
 }
 
+// AwaitAnswers makes o's sockets AnswerTimers. session returns the session of a connection, nil
+// before it has one.
+func (h *Hub) AwaitAnswers(o *websocket.Options, session func(c *websocket.Conn) *Session) {
+	o.AnswerTimeout = h.timing.Pong
+	o.OnNoAnswer = func(c *websocket.Conn) {
+		if s := session(c); s != nil {
+			s.NoAnswer()
+		}
+	}
+}
+
 // A TextSocket is the transport of a client by WebSocket whose messages are text.
 type TextSocket struct{ *websocket.Conn }
 
