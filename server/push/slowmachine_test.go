@@ -213,6 +213,9 @@ func slowMachineKeeps(t *testing.T, times, clients int) {
 			t.Errorf("client %d, which has died, was told %q after %v, at most %v is allowed", i, c.in, took, limit)
 		}
 	}
+	if got := m.server.hub.Ended()["no pong"]; got != uint64(len(dead)) {
+		t.Errorf("%d sessions are counted as ended without a pong, want %d", got, len(dead))
+	}
 	m.SetCosts(sim.Costs{})
 	m.RunFor(10 * time.Second)
 	if late := m.engine.Stats().Late; late > 10*time.Millisecond {

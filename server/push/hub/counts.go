@@ -2,9 +2,12 @@ package hub
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/internal/outbox"
 )
@@ -19,6 +22,8 @@ type counters struct {
 	slow        atomic.Uint64 // clients disconnected as slow
 	latency     latencies     // of publications
 	overflow    outbox.Counts // publications that a policy dropped for slow subscribers
+	pings       latencies     // from when a ping is due until it leaves
+	ended       endings
 }
 
 // Counts are what a hub has now, and has done since its start.
@@ -47,6 +52,42 @@ func (h *Hub) Latencies() (counts LatencyCounts, sum time.Duration) {
 // those of whom publications were dropped.
 func (h *Hub) SlowClients() (disconnected, dropped []SlowClient) {
 	return h.slowest.newestFirst(), h.droppers.newestFirst()
+}
+
+// PingsLate returns how late pings were, and the sum. It is an estimate: from when a ping was due
+// until it was queued, and how late the loops were then.
+func (h *Hub) PingsLate() (counts LatencyCounts, sum time.Duration) {
+	return h.count.pings.counts(), time.Duration(h.count.pings.nanos.Load())
+}
+
+// Ended returns how many sessions this node has ended, by the reason that clients were told.
+func (h *Hub) Ended() map[string]uint64 {
+	all := make(map[string]uint64, len(endingReasons)+1)
+	for i, why := range endingReasons {
+		all[why.Reason] = h.count.ended[i].Load()
+	}
+	all["other"] = h.count.ended[len(endingReasons)].Load()
+	return all
+}
+
+// endingReasons are the server's own reasons to end a session.
+var endingReasons = [...]answer.Disconnect{
+	answer.DisconnectShutdown, answer.DisconnectServerError, answer.DisconnectExpired,
+	answer.DisconnectSubscriptionExpired, answer.DisconnectSlow, answer.DisconnectInsufficientState,
+	answer.DisconnectNoPong, answer.DisconnectTooManyRequests, answer.DisconnectInvalidToken,
+	answer.DisconnectBadRequest, answer.DisconnectStale, answer.DisconnectForced, answer.DisconnectPermissionDenied,
+	answer.DisconnectNotAvailable,
+}
+
+// endings count ended sessions by their reason, and last those with a reason of a hook.
+type endings [len(endingReasons) + 1]atomic.Uint64
+
+func (e *endings) add(why answer.Disconnect) {
+	i := slices.Index(endingReasons[:], why)
+	if i < 0 {
+		i = len(endingReasons)
+	}
+	e[i].Add(1)
 }
 
 // Refusals returns how many refusals there have been by their reason, the latest with a number

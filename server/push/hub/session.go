@@ -23,8 +23,8 @@ import (
 // that the client asks for, one at a time. The wheel calls tick at deadlines. Channels call Offer
 // with publications.
 //
-// mu guards the fields below it. A caller may hold locks of the bus when it takes mu. A holder of mu
-// may take the wheel's lock and ask the transport what is queued, and no more.
+// mu guards the fields below it. A caller may hold locks of the bus when it takes mu. A holder of
+// mu may take the wheel's lock and ask the transport what is queued, and no more.
 type Session struct {
 	hub *Hub
 	t   Transport
@@ -293,6 +293,7 @@ func (s *Session) due(now int64) (reason answer.Disconnect, do todo) {
 			reason = answer.DisconnectStale
 		}
 	case s.pingAt != 0 && now >= s.pingAt:
+		s.hub.count.pings.observe(time.Duration(now-s.pingAt) + s.hub.wheel.lateness.now)
 		s.pingAt = now + int64(s.hub.timing.Ping)
 		do |= s.duePing(now)
 	}
@@ -410,6 +411,9 @@ func (s *Session) NoAnswer() {
 func (s *Session) Disconnect(why answer.Disconnect) bool {
 	if s.flags.Or(isClosing)&isClosing != 0 {
 		return false
+	}
+	if !s.watcher {
+		s.hub.count.ended.add(why)
 	}
 	s.t.Close(s.hub.sendable(why))
 	return true

@@ -114,6 +114,7 @@ func (w *wheel) all() []*Session {
 // A latenessLog knows when the loops that carry a node's connections were late last.
 type latenessLog struct {
 	of   func() time.Duration // how late the loops are; nil: never
+	now  time.Duration        // how late they were when look asked
 	last int64                // when they were late last, in nanoseconds since 1970
 }
 
@@ -122,7 +123,10 @@ const lateEnough = wheelSlot / 2
 
 // look asks the loops.
 func (l *latenessLog) look(now time.Time) {
-	if l.of != nil && l.of() >= lateEnough {
+	if l.of == nil {
+		return
+	}
+	if l.now = l.of(); l.now >= lateEnough {
 		l.last = now.UnixNano()
 	}
 }
