@@ -11,7 +11,9 @@ import (
 // A lateness is how late a loop is for what it serves. The loop measures it at the end of each
 // turn; any goroutine reads shown.
 type lateness struct {
-	emptied time.Duration // the clock when the last poll began that left nothing in the sockets
+	emptied time.Duration // a clock such that what was in the sockets then has been read since
+	mark    time.Duration // the clock of a later poll, from which events are counted
+	seen    int           // those events
 	shown   atomic.Int64  // nanoseconds, as of the last turn
 }
 
@@ -19,13 +21,7 @@ type lateness struct {
 // events.
 func (l *Loop) measureLateness(events int, polled time.Duration, looked bool) {
 	late := &l.stats.late
-	switch {
-	case looked:
-	case events == 0:
-		l.lateness.emptied = l.clock
-	case events < manyEvents:
-		l.lateness.emptied = polled
-	}
+	l.lateness.polled(events, l.live, polled, l.clock, looked)
 	late.Read = max(0, l.clock-l.lateness.emptied)
 	late.Settle, late.Timer = 0, 0
 	if !l.settler.taken.empty() {
@@ -35,6 +31,21 @@ func (l *Loop) measureLateness(events int, polled time.Duration, looked bool) {
 		late.Timer = max(0, l.clock-time.Duration(since)*time.Millisecond)
 	}
 	l.showLateness(max(late.Read, late.Settle, late.Timer))
+}
+
+// polled notes a poll. One with few events has left nothing in the sockets. Of many, kernels report
+// those first that have waited longest, so that after two events for each connection all have had
+// their turn.
+func (n *lateness) polled(events, live int, began, now time.Duration, looked bool) {
+	switch n.seen += events; {
+	case looked:
+	case events == 0:
+		n.emptied, n.mark, n.seen = now, now, 0
+	case events < manyEvents:
+		n.emptied, n.mark, n.seen = began, began, 0
+	case n.seen >= 2*live:
+		n.emptied, n.mark, n.seen = n.mark, began, 0
+	}
 }
 
 // showLateness is called with 0 before the loop sleeps.
