@@ -999,7 +999,7 @@ func (c *socketClient) refused(was command, code int, message string) {
 	may := false
 	switch code {
 	case 100:
-		may = w.o.hooked()
+		may = w.o.hooked() || (w.stopping || w.shut) && message == "the server is shutting down"
 	case 103:
 		switch was.kind {
 		case "subscribe":

@@ -328,6 +328,19 @@ func TestDrain(t *testing.T) {
 	cancel()
 }
 
+// A client that publishes while the server drains, before its own connection has its turn, hears
+// that it can try again. It is no failure for the operator's log.
+func TestPublishWhileDraining(t *testing.T) {
+	n := newTestNode(t)
+	c := n.connected("news")
+	n.gate.shut()
+	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
+	c.want(t, "refused", `{"id":3,"error":{"code":100,"message":"the server is shutting down","temporary":true}}`)
+	if text := n.log.String(); strings.Contains(text, "ERROR") {
+		t.Error(text)
+	}
+}
+
 func TestDrainRunsOutOfTime(t *testing.T) {
 	n := newTestNode(t)
 	n.connected()

@@ -203,7 +203,11 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 		return err
 	}
 	shown := answer.ErrInternal
-	if !errors.As(err, &shown) {
+	switch {
+	case errors.As(err, &shown):
+	case errors.Is(err, answer.ErrDraining):
+		shown.Message = "the server is shutting down"
+	default:
 		b.s.Hub().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
 			"error",
 			err)
