@@ -23,12 +23,9 @@ func (l *Loop) measureLateness(events int, polled time.Duration, looked bool) {
 	late := &l.stats.late
 	l.lateness.polled(events, l.live, polled, l.clock, looked)
 	late.Read = max(0, l.clock-l.lateness.emptied)
-	late.Settle, late.Timer = 0, 0
+	late.Settle = 0
 	if !l.settler.taken.empty() {
 		late.Settle = max(0, l.clock-l.settler.took)
-	}
-	if since, due := l.wheel.Due(l.now); due {
-		late.Timer = max(0, l.clock-time.Duration(since)*time.Millisecond)
 	}
 	l.showLateness(max(late.Read, late.Settle, late.Timer))
 }

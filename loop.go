@@ -419,6 +419,10 @@ func (l *Loop) expire(events int, polled int64) (looked bool) {
 	}
 	since, due := l.wheel.Due(l.now)
 	late := l.now-since > wheel.Tick || events > 0 && l.now-polled > wheel.Tick
+	l.stats.late.Timer = 0
+	if due {
+		l.stats.late.Timer = time.Duration(l.now-since) * time.Millisecond
+	}
 	switch waited := l.waited; {
 	case !due || looked: // what was looked at has been called; other connections are served before the next
 		l.waited = false
