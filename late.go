@@ -14,6 +14,7 @@ type lateness struct {
 	emptied time.Duration // a clock such that what was in the sockets then has been read since
 	mark    time.Duration // the clock of a later poll, from which events are counted
 	seen    int           // those events
+	idle    bool          // nothing was there before the next poll
 	shown   atomic.Int64  // nanoseconds, as of the last turn
 }
 
@@ -34,6 +35,9 @@ func (l *Loop) measureLateness(events int, polled time.Duration, looked bool) {
 // those first that have waited longest, so that after two events for each connection all have had
 // their turn.
 func (n *lateness) polled(events, live int, began, now time.Duration, looked bool) {
+	if n.idle {
+		n.emptied, n.mark, n.seen, n.idle = began, began, 0, false
+	}
 	switch n.seen += events; {
 	case looked:
 	case events == 0:
@@ -45,7 +49,14 @@ func (n *lateness) polled(events, live int, began, now time.Duration, looked boo
 	}
 }
 
-// showLateness is called with 0 before the loop sleeps.
+// sleeps notes that the loop has nothing to do.
+func (l *Loop) sleeps() {
+	l.lateness.idle = true
+	late := &l.stats.late
+	late.Read, late.Settle, late.Timer = 0, 0, 0
+	l.showLateness(0)
+}
+
 func (l *Loop) showLateness(late time.Duration) {
 	l.stats.mostLate = max(l.stats.mostLate, late)
 	if int64(late) != l.lateness.shown.Load() {
@@ -53,10 +64,10 @@ func (l *Loop) showLateness(late time.Duration) {
 	}
 }
 
-// Late is how late the engine's loops are with what they serve, the latest of them: how long bytes
-// may have waited in a socket, output for the kernel, or a timer for its call. A loop that keeps up
-// is as late as its turns take, mostly well below a millisecond. Any goroutine; it takes some
-// nanoseconds for each loop.
+// Late is how late the engine's loops are with what they serve, the latest of them. It is how long
+// bytes may have waited in a socket, output for the kernel, or a timer for its call. A loop that
+// keeps up is as late as its turns take, mostly well below a millisecond. Any goroutine; it takes
+// some nanoseconds for each loop.
 func (e *Engine) Late() time.Duration {
 	late, now := time.Duration(0), e.sys.Now().Sub(e.start)
 	for _, l := range e.loops {

@@ -502,8 +502,7 @@ func (l *Loop) fellIdle() {
 	s := &l.stats
 	s.turnBegan.Store(noTurn)
 	s.dirty = 0
-	s.late.Read, s.late.Settle, s.late.Timer = 0, 0, 0
-	l.showLateness(0)
+	l.sleeps()
 }
 
 // elapsed is the time since the engine's start.

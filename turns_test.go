@@ -294,4 +294,10 @@ func TestLatenessOfABusyLoop(t *testing.T) {
 	if n.emptied != now {
 		t.Errorf("a poll that has left nothing is from %v, the loop is late since %v", now, n.emptied)
 	}
+	n.idle = true
+	now += time.Hour // it sleeps until many events come at once
+	n.polled(perPoll, live, now, now+poll, false)
+	if n.emptied != now {
+		t.Errorf("the loop has slept until %v, and is late since %v", now, n.emptied)
+	}
 }
