@@ -137,6 +137,14 @@ func (b *hibernation) awake(slot uint32) *Conn {
 	return c
 }
 
+// idOf is the id of the connection of that slot, which may hibernate.
+func (b *hibernation) idOf(slot uint32) driver.ID {
+	if c := b.loop.conn(slot); c != nil {
+		return c.id
+	}
+	return driver.MakeID(uint8(b.loop.index), slot, b.records.Row(slot).generation)
+}
+
 // wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
 // The conn is current then.
 func (b *hibernation) wake(slot uint32) *Conn {

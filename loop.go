@@ -36,6 +36,7 @@ type Loop struct {
 	tasks       tasks
 	owner       handoff.Owner // which goroutine owns it
 	hibernation hibernation
+	lateness    lateness
 	listeners   listeners
 	locals      driver.LocalAddrs
 
@@ -66,7 +67,8 @@ type pacing struct {
 	now     int64         // the same in milliseconds
 	due     work          // what the loop has to do, as far as it has looked at what was posted
 	slept   bool          // since the clock was read: the first event reads it again, lest timers be set from the past
-	late    bool          // to its timers: they wait for one poll
+	waited  bool          // timers that are late have waited for one poll, of a driver that cannot look
+	looked  batch[uint32] // slots whose timers are due, and whose conns the driver serves in the next poll
 	turns   int           // since others could run
 	owing   bool          // and in them something ran that may have given goroutines work, other than inline tasks
 	yielded time.Duration // the clock then
@@ -199,6 +201,8 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 		Hibernating: t.hibernating,
 		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
 		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: t.longTurns, LongestTurn: t.longest,
+		Late: l.late(now), MostLate: t.mostLate,
+		LateReads: t.late.Read, LateWrites: t.late.Settle, LateTimers: t.late.Timer,
 	}
 	if began := s.turnBegan.Load(); began != noTurn {
 		out.Turn = max(0, now-time.Duration(began))
@@ -356,6 +360,7 @@ func (l *Loop) untilTimer() time.Duration {
 
 // turn handles what is not the driver's events, which have been handled inside Poll.
 func (l *Loop) turn(events int) {
+	polled := l.clock
 	l.readClock()
 	if l.stopping {
 		l.tellStopping()
@@ -373,7 +378,7 @@ func (l *Loop) turn(events int) {
 	if l.todo(workDirty) != 0 {
 		dirty = l.settler.drainDirty(most)
 	}
-	l.expire()
+	looked := l.expire(events, polled.Milliseconds())
 	if dirty < most && l.todo(workDirty) != 0 {
 		dirty += l.settler.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
@@ -384,6 +389,7 @@ func (l *Loop) turn(events int) {
 	}
 	l.stats.turns++
 	l.stats.revisits = len(l.settler.revisits.coming)
+	l.measureLateness(events, polled, looked)
 	l.stats.publish(false)
 	if l.turns++; events > 0 && l.clock-l.yielded >= yieldTime && (l.turns >= turnsPerYield || alone()) {
 		l.readClock() // what others do meanwhile is not time of this loop's
@@ -392,13 +398,55 @@ func (l *Loop) turn(events int) {
 	}
 }
 
-// expire is for the timers that have run out. If the loop is late for them, it first looks for what
-// has come meanwhile, so that a peer that has sent in time is not treated as one that has not.
-func (l *Loop) expire() {
-	since, due := l.wheel.Due(l.now)
-	if l.late = due && !l.late && l.now-since > wheel.Tick; due && !l.late {
-		l.wheel.Advance(l.now, l.expired)
+const (
+	// manyEvents is from how many events on a Poll may have left some for the next one.
+	manyEvents = 64
+	// mostLooks is how many connections a turn has the driver look at.
+	mostLooks = 256
+)
+
+// expire is for the timers that have run out. A connection receives what has come for it before its
+// timer is called: a peer that has sent in time is not late. Mostly this turn's poll has told all
+// that there was. With many events, or on a loop that is late, something may be left. Then the
+// driver looks at each connection whose timer is due, and the next turn calls the timers that are
+// due still. polled is when this turn's poll began. expire reports whether it was for such looks.
+func (l *Loop) expire(events int, polled int64) (looked bool) {
+	looked = !l.looked.empty()
+	for slot, ok := l.looked.take(); ok; slot, ok = l.looked.take() {
+		if l.wheel.Expire(slot, l.now) {
+			l.expired(slot)
+		}
 	}
+	since, due := l.wheel.Due(l.now)
+	late := l.now-since > wheel.Tick || events > 0 && l.now-polled > wheel.Tick
+	l.stats.late.Timer = 0
+	if due {
+		l.stats.late.Timer = time.Duration(l.now-since) * time.Millisecond
+	}
+	switch waited := l.waited; {
+	case !due || looked: // what was looked at has been called; other connections are served before the next
+		l.waited = false
+	case waited, !late && events < manyEvents:
+		l.waited = false
+		l.wheel.Advance(l.now, l.expired)
+	case l.can.Look != nil:
+		l.wheel.AdvanceUpTo(l.now, mostLooks, l.look)
+	default:
+		l.waited = true
+	}
+	return looked
+}
+
+// look has the driver serve the connection of that slot next, and leaves its timer due. A listener
+// has nothing that its timer waits for.
+func (l *Loop) look(slot uint32) {
+	if _, ok := l.listeners[slot]; ok {
+		l.expired(slot)
+		return
+	}
+	l.wheel.Set(slot, l.now-wheel.Tick)
+	l.looked.list = append(l.looked.list, slot)
+	l.can.Look(l.hibernation.idOf(slot))
 }
 
 // readClock is called between two turns, and by the first event after the loop has slept.
@@ -454,6 +502,7 @@ func (l *Loop) fellIdle() {
 	s := &l.stats
 	s.turnBegan.Store(noTurn)
 	s.dirty = 0
+	l.sleeps()
 }
 
 // elapsed is the time since the engine's start.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -20,6 +21,7 @@ type settler struct {
 	loop     *Loop
 	dirty    atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
 	taken    batch[dirtyConn]     // from it
+	took     time.Duration        // the clock then
 	revisits relay[*Conn]         // to be settled again, in the next turn
 }
 
@@ -376,5 +378,5 @@ func (s *settler) takeDirty() {
 	} else {
 		slices.SortFunc(list, func(a, b dirtyConn) int { return cmp.Compare(a.slot, b.slot) })
 	}
-	s.taken = batch[dirtyConn]{list: list}
+	s.taken, s.took = batch[dirtyConn]{list: list}, s.loop.clock
 }

@@ -56,6 +56,13 @@ type LoopStats struct {
 	HandlerTime time.Duration // in handlers and functions of Loop.Do, estimated: one call of 61 is timed
 	LongTurns   uint64        // turns that took 1 ms or more: everything on the loop waited for so long
 	LongestTurn time.Duration
+	// gauge: how late the loop is, as Engine.Late says it: the largest of the three below, or how
+	// long the turn under way has taken
+	Late       time.Duration
+	MostLate   time.Duration // since the start, of those at the ends of turns
+	LateReads  time.Duration // gauge: how long bytes may have waited in a socket
+	LateWrites time.Duration // gauge: how long output has waited to be offered to the kernel
+	LateTimers time.Duration // gauge: how long a timer has waited for its call
 	// gauge: how long the turn under way has taken, 0 if the loop sleeps: a large one is stuck
 	Turn time.Duration
 
@@ -104,6 +111,11 @@ func (a *LoopStats) add(b *LoopStats) {
 	a.LongTurns += b.LongTurns
 	a.LongestTurn = max(a.LongestTurn, b.LongestTurn)
 	a.Turn = max(a.Turn, b.Turn)
+	a.Late = max(a.Late, b.Late)
+	a.MostLate = max(a.MostLate, b.MostLate)
+	a.LateReads = max(a.LateReads, b.LateReads)
+	a.LateWrites = max(a.LateWrites, b.LateWrites)
+	a.LateTimers = max(a.LateTimers, b.LateTimers)
 	a.addHandlers(b.Handlers)
 }
 
@@ -186,6 +198,8 @@ type tallies struct {
 	dirty, mostDirty, revisits       int
 	hibernating                      int // connections
 	busyTime, handlerTime, longest   time.Duration
+	mostLate                         time.Duration
+	late                             struct{ Read, Settle, Timer time.Duration } // at the end of the last turn
 }
 
 // A sampler chooses which calls are timed.

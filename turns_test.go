@@ -196,8 +196,8 @@ type clock struct {
 
 func (c *clock) Now() time.Time { return time.Time{}.Add(c.now) }
 
-// A loop that was held up delivers what has come meanwhile before it looks for expired timers; but
-// nothing delays these twice.
+// On a driver that cannot look at one connection, a loop that was held up polls once before it
+// calls expired timers. Nothing delays these twice.
 func TestLateLoopLooksFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -271,5 +271,33 @@ func TestLoopsYield(t *testing.T) {
 				t.Errorf("%d turns without a yield, want %d", turns, tt.want)
 			}
 		})
+	}
+}
+
+// A loop that is never without events is as late as a round of its connections takes, not as long
+// as it has been busy.
+func TestLatenessOfABusyLoop(t *testing.T) {
+	const live, perPoll, poll = 1000, 200, 10 * time.Millisecond
+	var n lateness
+	now := time.Duration(0)
+	for range 1000 {
+		n.polled(perPoll, live, now, now+poll, false)
+		now += poll
+		if round := 2 * live / perPoll * poll; now-n.emptied > 2*round+poll {
+			t.Fatalf("after %v the loop is %v late, and a round takes %v", now, now-n.emptied, round)
+		}
+	}
+	if late := now - n.emptied; late < live/perPoll*poll {
+		t.Errorf("the loop is %v late, less than its connections wait", late)
+	}
+	n.polled(manyEvents-1, live, now, now+poll, false)
+	if n.emptied != now {
+		t.Errorf("a poll that has left nothing is from %v, the loop is late since %v", now, n.emptied)
+	}
+	n.idle = true
+	now += time.Hour // it sleeps until many events come at once
+	n.polled(perPoll, live, now, now+poll, false)
+	if n.emptied != now {
+		t.Errorf("the loop has slept until %v, and is late since %v", now, n.emptied)
 	}
 }

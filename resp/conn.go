@@ -46,6 +46,7 @@ type cold struct {
 	limit    int                    // of output in bytes
 	outbox   *outbox.Outbox[pushed] // nil: the peer has never been slow
 	room     room
+	unsent   int // what was queued when the connection looked idle last
 }
 
 // A room is what is known of the output queue's room for pushed messages.

@@ -628,11 +628,23 @@ func (h *handler) Expired(nc *myriad.Conn) {
 	c.mu.Lock()
 	busy := c.work != nil && c.work.inbox.phase != idle
 	c.mu.Unlock()
-	if busy || c.is(stateSubscribed) {
+	if busy || c.is(stateSubscribed) || c.takesReply() {
 		nc.SetTimer(c.lane.live.s.IdleTimeout)
 		return
 	}
 	nc.Abort(os.ErrDeadlineExceeded)
+}
+
+// takesReply reports whether the client has taken a part of the reply since the last look, so that
+// its idle time begins only now. Of a client that does not read, the queue is as long as then.
+func (c *Conn) takesReply() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	queued, before := c.nc.Queued(), c.read().unsent
+	if queued != before {
+		c.change().unsent = queued
+	}
+	return queued != before
 }
 
 // Ended is the peer's FIN: what it has sent is answered, and the connection closed.

@@ -32,6 +32,7 @@ type handshake struct {
 	told     bool           // its end has been reported; owned by the loop
 	closed   bool           // Options.Closed was called; owned by the loop
 	began    bool           // the peer has sent something; owned by the loop
+	spared   bool           // it has its time once more; owned by the loop
 
 	mu    sync.Mutex
 	state state
@@ -411,9 +412,15 @@ func (h *handshake) fail(err error) {
 	h.wire.Fail(err)
 }
 
-// Expired ends a handshake that takes too long. A client has nothing to say then that the peer
-// would have to read.
+// Expired ends a handshake that takes too long. One that waits for the steppers is not the peer's
+// fault: it has its time once more. A client has nothing to say then that the peer would have to
+// read.
 func (h *handshake) Expired(c *myriad.Conn) {
+	if !h.spared && h.steppers.keepWaiting(h) {
+		h.spared = true
+		c.SetTimer(h.s.kind.timeout())
+		return
+	}
 	err := fmt.Errorf("tlsloop: no end of the handshake in time, of which it had %v: %w", h.s.kind.timeout(),
 		os.ErrDeadlineExceeded)
 	h.fail(err)

@@ -72,6 +72,13 @@ func (k *steppers) forget(h *handshake) bool {
 	return k.waiting.remove(h)
 }
 
+// keepWaiting reports whether h waits for a goroutine or for room.
+func (k *steppers) keepWaiting(h *handshake) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return h.link.in != nil
+}
+
 // leave ends a handshake's time in flight, and begins the one that has waited longest.
 func (k *steppers) leave() {
 	k.mu.Lock()

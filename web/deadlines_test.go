@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/web/internal/exchange"
 )
 
@@ -169,4 +172,68 @@ func TestWriteTimeoutWhileTheBodyComes(t *testing.T) {
 			t.Error("no error")
 		}
 	}
+}
+
+// What a handler has written in time is sent, however late the loop comes to it. WriteTimeout is
+// for clients that do not read.
+func TestWriteTimeoutOnALateLoop(t *testing.T) {
+	const clients = 300
+	o := sim.Calm()
+	o.MaxSteps, o.Workers, o.Queue = 1<<30, clients, clients
+	w := newWorld(1, o)
+	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wait []driver.Parker // of handlers, so that all write at once
+	var began time.Time
+	inTime := map[string]bool{} // by path: its handler has written half a second before the timeout
+	s := &Server{Engine: engine, Dispatch: DispatchPool, WriteTimeout: 3 * time.Second,
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			p := w.NewParker()
+			wait = append(wait, p)
+			p.Park()
+			io.WriteString(rw, "in time")
+			inTime[r.URL.Path] = w.Now().Sub(began) < 2500*time.Millisecond
+		})}
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := make([]*sim.Peer, clients)
+	for i := range peers {
+		peers[i] = w.Dial(ln.Addr())
+	}
+	w.RunFor(time.Second)
+	began = w.Now()
+	for i, p := range peers {
+		p.Write(fmt.Appendf(nil, "GET /%d HTTP/1.1\r\nHost: h\r\n\r\n", i))
+	}
+	w.RunFor(100 * time.Millisecond)
+	w.SetCosts(sim.Costs{Send: 20 * time.Millisecond}) // 6 s for all
+	for _, p := range wait {
+		p.Unpark()
+	}
+	w.RunFor(20 * time.Second)
+	late := 0
+	for i, p := range peers {
+		if !inTime[fmt.Sprint("/", i)] {
+			late++
+		} else if got := string(p.Received()); !strings.HasSuffix(got, "in time") {
+			t.Fatalf("client %d has got %q: %v", i, got, p.Err())
+		}
+		p.Close()
+	}
+	if late > clients/3 {
+		t.Errorf("%d of %d handlers were late", late, clients)
+	}
+	w.SetCosts(sim.Costs{})
+	if err := s.Shutdown(atLength(t)); err != nil {
+		t.Error(err)
+	}
+	if err := engine.Shutdown(atLength(t)); err != nil {
+		t.Error(err)
+	}
+	w.Settle()
+	w.Check(t)
 }

@@ -13,9 +13,11 @@ import (
 // at once.
 
 var (
-	errNoClose = fmt.Errorf("websocket: the peer ended the connection without a close frame: %w", io.ErrUnexpectedEOF)
-	errNoEcho  = fmt.Errorf("websocket: the peer did not answer the close frame: %w", os.ErrDeadlineExceeded)
-	errNoPong  = fmt.Errorf("websocket: the peer was silent after a ping: %w", os.ErrDeadlineExceeded)
+	errNoClose  = fmt.Errorf("websocket: the peer ended the connection without a close frame: %w", io.ErrUnexpectedEOF)
+	errNoEcho   = fmt.Errorf("websocket: the peer did not answer the close frame: %w", os.ErrDeadlineExceeded)
+	errNoPong   = fmt.Errorf("websocket: the peer was silent after a ping: %w", os.ErrDeadlineExceeded)
+	errNoAnswer = fmt.Errorf("websocket: the peer did not answer within Options.AnswerTimeout: %w",
+		os.ErrDeadlineExceeded)
 	errAborted = fmt.Errorf("websocket: the connection was ended by Abort: %w", net.ErrClosed)
 	errStopped = fmt.Errorf("websocket: the engine closed the connection: %w", net.ErrClosed)
 )

@@ -203,6 +203,9 @@ func (c *Conn) arrive(nc pipe) {
 		nc.Abort(errAborted) // OnClose gets what Abort was given
 		return
 	}
+	if c.ping.answer == answerQueued {
+		nc.Notify()
+	}
 	if c.cold == nil {
 		return
 	}
@@ -285,6 +288,7 @@ func (h *handler[C]) Notified(C) {
 	c.end.boundClose(c)
 	c.partsEnded()
 	c.ping.flushPong(c)
+	c.ping.offered(c)
 	c.resume()
 	if (c.settings().Pull || c.lateDue() > 0) && c.end.phase() == open { // deadlines may have changed
 		c.wakeLate()
@@ -316,6 +320,7 @@ func (h *handler[C]) Expired(C) {
 	if due := c.ping.due(c.settings()); due > 0 && now >= due {
 		c.ping.judgeSilence(c, now)
 	}
+	c.ping.judgeAnswer(c, now)
 	c.arm(now)
 }
 
@@ -443,6 +448,12 @@ func (c *Conn) arm(now int64) {
 	}
 	if c.ping.waitingPong(c) && (wait == 0 || wait > pongRetry) {
 		wait = pongRetry
+	}
+	c.mu.Lock()
+	left, ok := c.ping.answerLeft(now)
+	c.mu.Unlock()
+	if answer := max(time.Duration(left)*time.Millisecond, time.Millisecond); ok && (wait == 0 || wait > answer) {
+		wait = answer
 	}
 	c.nc.SetTimer(wait)
 }

@@ -63,7 +63,8 @@
 // allows. That holds for a peer that reads, too: one that sends 100 pings in one segment gets 17
 // pongs. A close frame gets its echo. A violation of the protocol gets a close frame with the
 // fitting code. A peer that has been silent for Options.PingInterval gets a ping, and
-// Options.PongTimeout to send anything at all.
+// Options.PongTimeout to send anything at all, from when the ping has left. Conn.AwaitAnswer is for
+// protocols whose pings are messages.
 //
 // # Stopping
 //

@@ -45,6 +45,7 @@ const (
 	received
 	drained
 	ponged
+	unanswered
 	leaving // not a callback: the answer to what the peer has sent last
 	finished
 )
@@ -161,6 +162,8 @@ func (c *Conn) call(ev event) (returned bool) {
 		if !c.end.muted() {
 			s.OnPong(c, p, time.Duration(ev.micros)*time.Microsecond)
 		}
+	case unanswered:
+		c.noAnswer()
 	case received:
 		if c.end.muted() {
 			break

@@ -58,6 +58,10 @@ type Options struct {
 	// close frame; os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time; or
 	// an error of the network.
 	OnClose func(c *Conn, err error)
+	// OnNoAnswer is called when the peer has not answered a message in time, behind OnMessage of
+	// all that has come before: see Conn.AwaitAnswer. Nil: the connection is aborted, with an error
+	// that is os.ErrDeadlineExceeded.
+	OnNoAnswer func(c *Conn)
 
 	// Dispatch chooses where callbacks run. DispatchAuto, the zero value: a pool of goroutines
 	// until they have been quick many times in a row. Then the connection's loop, after the turn's
@@ -124,8 +128,11 @@ type Options struct {
 	// PingInterval is after how much silence of the peer it is sent a ping. 0: 30 s.
 	PingInterval time.Duration
 	// PongTimeout is how long the peer may then still be silent before the connection is aborted.
-	// 0: 20 s.
+	// It begins when the kernel has been offered the ping. 0: 20 s.
 	PongTimeout time.Duration
+	// AnswerTimeout is how long the peer may take for an answer to a message: see Conn.AwaitAnswer.
+	// 0: AwaitAnswer does nothing. At most 24 days.
+	AnswerTimeout time.Duration
 	// CloseTimeout is how long the peer may take to answer a close frame. While output is queued
 	// before the frame, it bounds the time for each 4 KiB of that. Behind the peer's own close
 	// frame, or its FIN, it is how long each callback of an earlier message may take: they may
@@ -153,6 +160,7 @@ type settings struct {
 	handshakeTimeout time.Duration // these are 0 when off
 	pingInterval     time.Duration
 	pongTimeout      time.Duration
+	answerTimeout    int64 // in milliseconds
 	closeTimeout     time.Duration
 	writeTimeout     time.Duration
 	flushWait        time.Duration
@@ -190,6 +198,7 @@ func (o *Options) compile() (*settings, error) {
 		handshakeTimeout: orDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
 		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
 		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
+		answerTimeout:    min(max(o.AnswerTimeout.Milliseconds(), 0), longestAnswer),
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
 		writeTimeout:     orDefault(o.WriteTimeout, DefaultWriteTimeout),
 		flushWait:        outbox.FlushWait,

@@ -20,9 +20,11 @@ const (
 
 // A pinger judges by the silence of a peer whether it is alive. It is the loop's.
 type pinger struct {
-	mark  int64 // see pingState
-	state pingState
-	pongs uint8 // sent since the output was last seen to be empty
+	mark     int64       // see pingState
+	answerBy uint32      // guarded by Conn.mu: when an answer is due, in milliseconds modulo 2^32
+	answer   answerState // guarded by Conn.mu
+	state    pingState
+	pongs    uint8 // sent since the output was last seen to be empty
 }
 
 // A pingState says what the pinger waits for, and what its mark is.
@@ -30,7 +32,9 @@ type pingState uint8
 
 const (
 	pingsIdle    pingState = iota // for silence; mark is when something was received last, in milliseconds
-	pingsSent                     // for any byte behind a ping; mark is when that was sent
+	pingsQueued                   // for the kernel to be offered a ping
+	pingsRefused                  // for any byte behind a ping that the kernel has refused; mark is when
+	pingsSent                     // for any byte behind a ping; mark is when the kernel was offered that
 	pingsEnding                   // for callbacks behind the peer's end; mark is how many of them are left
 	pingsClosing                  // for the end of the closing handshake; mark is how many bytes are queued
 )
@@ -47,7 +51,7 @@ func (ping *pinger) due(s *settings) int64 {
 	switch {
 	case ping.state == pingsIdle && s.pingInterval > 0:
 		return ping.mark + s.pingInterval.Milliseconds()
-	case ping.state == pingsSent:
+	case ping.state == pingsSent || ping.state == pingsRefused:
 		return ping.mark + s.pongTimeout.Milliseconds()
 	}
 	return 0
@@ -55,11 +59,17 @@ func (ping *pinger) due(s *settings) int64 {
 
 // judgeSilence pings a peer that has been silent for long, and gives one up that stayed silent
 // after that. Any byte counts as life. A connection that is not being read, because callbacks are
-// slow, is not judged.
+// slow, is not judged. The engine calls it when what has come has been read.
+//
+// The peer's time begins when the kernel has been offered the ping, because before that it waits
+// for this server. If the kernel has refused the ping, the peer reads slowly, or not at all. It
+// has its time once more, because the ping may have left in between.
 func (ping *pinger) judgeSilence(c *Conn, now int64) {
 	switch {
 	case !c.reading():
 		ping.received(now)
+	case ping.state == pingsRefused:
+		ping.state, ping.mark = pingsSent, now
 	case ping.state == pingsSent:
 		c.mu.Lock()
 		c.end.endWith(c, errNoPong)
@@ -68,8 +78,128 @@ func (ping *pinger) judgeSilence(c *Conn, now int64) {
 	default:
 		_ = c.Ping(nil) // if the output is full, the peer has all the more to prove
 		if ping.mark = now; c.settings().pongTimeout > 0 {
-			ping.state = pingsSent
+			ping.state = pingsQueued
+			c.nc.Notify()
 		}
+	}
+}
+
+// offered notes that the kernel has been offered what was queued before, and sets the timer for
+// what is expected of the peer. On the loop.
+func (ping *pinger) offered(c *Conn) {
+	c.mu.Lock()
+	ponged, answered := ping.state == pingsQueued, ping.answer == answerQueued
+	if !ponged && !answered {
+		c.mu.Unlock()
+		return
+	}
+	now, refused := c.clock().UnixMilli(), c.nc.Queued() > 0
+	if ponged {
+		if ping.state, ping.mark = pingsSent, now; refused {
+			ping.state = pingsRefused
+		}
+	}
+	if answered {
+		ping.answer, ping.answerBy = answerDue, uint32(now+c.settings().answerTimeout)
+		if refused {
+			ping.answer = answerRefused
+		}
+	}
+	c.mu.Unlock()
+	if c.end.phase() == open {
+		c.arm(c.now())
+	}
+}
+
+// An answerState says how far a pinger has come with an answer that a protocol of the application
+// expects of the peer: see Conn.AwaitAnswer.
+type answerState uint8
+
+const (
+	answerIdle   answerState = iota // none is expected
+	answerQueued                    // the question waits for the kernel
+	// the kernel has refused the question: the peer has its time once more after answerBy
+	answerRefused
+	answerDue  // answerBy is when it is due
+	answerLate // OnNoAnswer is to be called behind what has come before
+)
+
+// longestAnswer is within what answerBy can tell, in milliseconds.
+const longestAnswer = 1<<31 - 1
+
+// answerLeft is how many milliseconds the peer has still to answer. It is not ok if there is no
+// deadline. It is called under mu.
+func (ping *pinger) answerLeft(now int64) (ms int64, ok bool) {
+	return int64(int32(ping.answerBy - uint32(now))), ping.answer == answerRefused || ping.answer == answerDue
+}
+
+// AwaitAnswer is for a protocol with pings of its own, which are messages. It is called when such a
+// message has been written: unless Answered is called in time, OnNoAnswer is. The time is
+// Options.AnswerTimeout. It begins when the kernel has been offered the message, however long that
+// waits in this process. OnNoAnswer comes behind every message that has arrived by then. If the
+// kernel refuses the message, because the peer does not read, the peer has the time twice. A second
+// call before Answered does nothing. It reports false without Options.AnswerTimeout, and once
+// closing has begun. Any goroutine.
+func (c *Conn) AwaitAnswer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settings().answerTimeout == 0 || !c.end.writable() {
+		return false
+	}
+	if c.ping.answer == answerIdle {
+		c.ping.answer = answerQueued
+		if c.nc != nil { // else arrive goes on
+			c.nc.Notify()
+		}
+	}
+	return true
+}
+
+// Answered says that the answer has come for which AwaitAnswer waits. Any goroutine.
+func (c *Conn) Answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ping.answer = answerIdle // the timer finds nothing due
+}
+
+// judgeAnswer tells of an answer that has not come. A connection that is not being read is not
+// judged. On the loop, when what has come has been read.
+func (ping *pinger) judgeAnswer(c *Conn, now int64) {
+	reading := c.reading()
+	c.mu.Lock()
+	left, due := ping.answerLeft(now)
+	due = due && left <= 0
+	if due {
+		ping.answerBy = uint32(now + c.settings().answerTimeout)
+		switch {
+		case !reading:
+		case ping.answer == answerRefused:
+			ping.answer = answerDue
+		default:
+			ping.answer = answerLate
+		}
+	}
+	late := due && ping.answer == answerLate
+	c.mu.Unlock()
+	if late {
+		c.dispatch(event{kind: unanswered})
+	}
+}
+
+// noAnswer calls OnNoAnswer, unless a message before it was the answer.
+func (c *Conn) noAnswer() {
+	c.mu.Lock()
+	late := c.ping.answer == answerLate
+	if late {
+		c.ping.answer = answerIdle
+	}
+	if late && c.settings().OnNoAnswer == nil {
+		c.end.endWith(c, errNoAnswer)
+		c.nc.Abort(errNoAnswer)
+	}
+	c.mu.Unlock()
+	if late && c.settings().OnNoAnswer != nil && !c.end.muted() {
+		c.settings().OnNoAnswer(c)
 	}
 }
 

@@ -19,6 +19,11 @@ type Capabilities struct {
 	Own func()
 	// Cut is CloseWrite for output that is not complete: see BreakOff. Nil: CloseWrite serves.
 	Cut func(id ID)
+	// Look has the next Poll serve a connection, or an attempt to dial, before its turn. What has
+	// come for it is emitted, and what is queued is offered to the kernel once more. That Poll does
+	// not wait, and may serve no other connection. Nil: a Poll leaves nothing for the next one that
+	// was there when it began.
+	Look func(id ID)
 	// Control calls f with the descriptor of a connection, which stays open until f returns. It
 	// fails with ErrStale for an id that is not live, and with ErrUnsupported for a connection
 	// without a descriptor. Nil: no connection has one to show.

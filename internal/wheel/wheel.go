@@ -14,6 +14,7 @@ package wheel
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 
@@ -100,6 +101,16 @@ func (w *Wheel) Clear(id uint32) {
 	w.armed--
 }
 
+// Expire disarms the slot's timer if it is due at now, and reports whether it was.
+func (w *Wheel) Expire(id uint32, now int64) bool {
+	s := w.slots.Row(id)
+	if s == nil || s.place() == unlinked || s.tick() > w.tickAt(now) {
+		return false
+	}
+	w.Clear(id)
+	return true
+}
+
 // Next is when Advance should be called: at most a tick after the earliest timer is due. It can be
 // earlier than any timer, when one was moved or a cascade is due; it says false when no timer is
 // armed.
@@ -130,19 +141,24 @@ func (w *Wheel) Due(now int64) (since int64, due bool) {
 // turn does not fire, and one set to the past fires at the next Advance, never in this one, so that
 // Advance ends. Time does not go back: an earlier now counts as the latest one seen. Advance panics
 // if fire calls it.
-func (w *Wheel) Advance(now int64, fire func(id uint32)) {
+func (w *Wheel) Advance(now int64, fire func(id uint32)) { w.AdvanceUpTo(now, math.MaxInt, fire) }
+
+// AdvanceUpTo is Advance that calls fire for most timers at most. It reports whether others are due
+// still, which a later call comes to first.
+func (w *Wheel) AdvanceUpTo(now int64, most int, fire func(id uint32)) (more bool) {
 	if w.firing {
 		panic("wheel: Advance called by fire: return first")
 	}
 	w.take(w.tickAt(now))
 	w.firing = true
 	defer func() { w.firing = false }()
-	for !w.due.empty() {
+	for ; most > 0 && !w.due.empty(); most-- {
 		id := w.due.first()
 		w.unlink(id)
 		w.armed--
 		fire(id)
 	}
+	return !w.due.empty()
 }
 
 // take empties all buckets up to the tick into the list of due timers; those that were moved or

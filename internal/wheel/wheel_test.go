@@ -245,3 +245,52 @@ func advance(w *Wheel, now int64) (fired []uint32) {
 	w.Advance(now, func(id uint32) { fired = append(fired, id) })
 	return fired
 }
+
+// Expire disarms a timer that is due, and no other one.
+func TestExpire(t *testing.T) {
+	w := New(0)
+	w.Set(1, 100)
+	w.Set(2, 100)
+	w.Set(3, 200)
+	w.Advance(50, func(id uint32) { t.Errorf("timer %d has fired early", id) })
+	if w.Expire(1, 95) || w.Expire(9, 1000) || w.Expire(0, 1000) {
+		t.Error("a timer that is not due, or not set, has expired")
+	}
+	for now := int64(104); now < 300; now += 96 { // before and behind the time of all
+		w.Expire(2, now)
+	}
+	if !w.Expire(1, 104) || w.Expire(1, 104) || w.Expire(2, 300) || w.Len() != 1 {
+		t.Errorf("%d timers are armed, want the third", w.Len())
+	}
+	w.Advance(300, func(id uint32) {
+		if id != 3 {
+			t.Errorf("timer %d has fired, want 3", id)
+		}
+	})
+}
+
+// AdvanceUpTo leaves the rest for the next calls, in order, and what was set meanwhile behind it.
+func TestAdvanceUpTo(t *testing.T) {
+	w := New(0)
+	for id := range uint32(5) {
+		w.Set(id, int64(8*id))
+	}
+	var fired []uint32
+	fire := func(id uint32) {
+		if fired = append(fired, id); len(fired) < 5 {
+			w.Set(id+10, 0)
+		}
+	}
+	for calls := 1; ; calls++ {
+		more := w.AdvanceUpTo(100, 2, fire)
+		if _, due := w.Due(100); due != (w.Len() > 0) || more && !due {
+			t.Errorf("call %d: more is %v, due %v, %d are armed", calls, more, due, w.Len())
+		}
+		if w.Len() == 0 {
+			break
+		}
+	}
+	if want := []uint32{0, 1, 2, 3, 4, 10, 11, 12, 13}; !slices.Equal(fired, want) {
+		t.Errorf("fired %v, want %v", fired, want)
+	}
+}

@@ -78,6 +78,7 @@ var sampleFields = []string{
 	"rss", "heap", "goroutines",
 	"busy", // thousandths of the loops' time that they were busy
 	"in", "out", "queued",
+	"late", // how late the loops were at the sample, in µs
 }
 
 // A sampler keeps samples of the last minutes, so that the console's charts have data when it is
@@ -129,11 +130,11 @@ func (s *sampler) tick(now time.Time) {
 
 func (s *sampler) take(now time.Time) []int64 {
 	next := reading{at: now, counts: s.hub.Counts()}
-	loops, queued := 0, int64(0)
+	loops, queued, late := 0, int64(0), time.Duration(0)
 	if s.engine != nil {
 		stats := s.engine.Stats()
 		next.in, next.out, next.busy = stats.BytesIn, stats.BytesOut, stats.BusyTime
-		loops, queued = len(stats.Loops), stats.Queued
+		loops, queued, late = len(stats.Loops), stats.Queued, stats.Late
 	}
 	passed := now.Sub(s.last.at)
 	rate := func(now, before uint64) int64 { return int64(float64(now-before)/passed.Seconds() + .5) }
@@ -151,6 +152,7 @@ func (s *sampler) take(now time.Time) []int64 {
 		counts.Percentile(&before, .5).Microseconds(), counts.Percentile(&before, .99).Microseconds(),
 		s.resident(), int64(s.usage[1].Value.Uint64()), int64(s.usage[0].Value.Uint64()),
 		busy, rate(next.in, s.last.in), rate(next.out, s.last.out), queued,
+		late.Microseconds(),
 	}
 	s.last, s.counts = next, counts
 	return sample

@@ -18,18 +18,24 @@ import (
 var latencyDesc = prometheus.NewDesc("myriad_publish_duration_seconds",
 	"Time from a publication's acceptance until it is queued for every subscriber on this node.", nil, nil)
 
-// A latencyCollector reports the durations of publications, with one bucket for each octave.
-type latencyCollector struct{ hub *hub.Hub }
+var pingsLateDesc = prometheus.NewDesc("myriad_pings_late_seconds",
+	"Time from when a ping to a client was due until it left, an estimate.", nil, nil)
 
-func (latencyCollector) Describe(descs chan<- *prometheus.Desc) { descs <- latencyDesc }
+// A latencyCollector reports durations, with one bucket for each octave.
+type latencyCollector struct {
+	desc *prometheus.Desc
+	of   func() (hub.LatencyCounts, time.Duration)
+}
+
+func (c latencyCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
 func (c latencyCollector) Collect(metrics chan<- prometheus.Metric) {
-	counts, sum := c.hub.Latencies()
+	counts, sum := c.of()
 	upTo := map[float64]uint64{}
 	for _, o := range counts.Octaves() {
 		upTo[o.UpTo.Seconds()] = o.Count
 	}
-	metrics <- prometheus.MustNewConstHistogram(latencyDesc, counts.Sum(), sum.Seconds(), upTo)
+	metrics <- prometheus.MustNewConstHistogram(c.desc, counts.Sum(), sum.Seconds(), upTo)
 }
 
 // routeMetrics serves two pages under one path. Every request gets figures without names. An
@@ -70,8 +76,12 @@ func (s *Server) registerFigures(registry *prometheus.Registry) {
 			func() uint64 { return s.hub.Counts().Publishes }),
 		counter("myriad_messages_total", "Publications that were queued for a subscriber, counted once for each.",
 			func() uint64 { return s.hub.Counts().Messages }),
-		latencyCollector{s.hub},
-		refusalCollector{s.hub},
+		latencyCollector{latencyDesc, s.hub.Latencies},
+		latencyCollector{pingsLateDesc, s.hub.PingsLate},
+		gauge("myriad_loops_late_seconds", "How late the loops are with what they serve, the latest of them.",
+			func() float64 { return s.late().Seconds() }),
+		reasonCollector{endedDesc, s.hub.Ended},
+		reasonCollector{refusalsDesc, s.refusalCounts},
 		counter("myriad_slow_disconnects_total", "Clients that were disconnected as slow.",
 			func() uint64 { return s.hub.Counts().SlowDisconnects }),
 		gauge("myriad_cluster_ready", "1 if this node has what all nodes publish, else 0.", func() float64 {
@@ -99,6 +109,12 @@ func (s *Server) registerFigures(registry *prometheus.Registry) {
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",
 			func() uint64 { return s.hub.Counts().Dropped }),
 	)
+}
+
+// refusalCounts returns how many refusals there have been by their reason.
+func (s *Server) refusalCounts() map[string]uint64 {
+	counts, _, _ := s.hub.Refusals(math.MaxUint64)
+	return counts
 }
 
 // silentNode is how long a node may be silent before it does not count.
@@ -169,14 +185,19 @@ func (c slowCollector) collect(metrics chan<- prometheus.Metric, action string, 
 var refusalsDesc = prometheus.NewDesc("myriad_refusals_total",
 	"Requests and clients' commands that were refused, by reason.", []string{"reason"}, nil)
 
-// A refusalCollector reports refusals by their reason.
-type refusalCollector struct{ hub *hub.Hub }
+var endedDesc = prometheus.NewDesc("myriad_sessions_ended_total",
+	"Clients that this node has disconnected, by the reason that they were told.", []string{"reason"}, nil)
 
-func (refusalCollector) Describe(descs chan<- *prometheus.Desc) { descs <- refusalsDesc }
+// A reasonCollector reports counts by their reason.
+type reasonCollector struct {
+	desc *prometheus.Desc
+	of   func() map[string]uint64
+}
 
-func (c refusalCollector) Collect(metrics chan<- prometheus.Metric) {
-	counts, _, _ := c.hub.Refusals(math.MaxUint64)
-	for why, count := range counts {
-		metrics <- prometheus.MustNewConstMetric(refusalsDesc, prometheus.CounterValue, float64(count), why)
+func (c reasonCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
+
+func (c reasonCollector) Collect(metrics chan<- prometheus.Metric) {
+	for why, count := range c.of() {
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(count), why)
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/myriad-go/myriad/server/push/hub"
 
@@ -170,7 +172,7 @@ func New(c Config) (*Server, error) {
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Forms: hub.FormsOf(c.Doors), Hooks: c.Hooks, RPC: c.RPC, Message: c.Message,
 		Version: c.Version, Clock: c.Clock, Random: c.Random, OpenStream: c.OpenStream, Logger: c.Logger,
-		Console: !c.DisableConsole,
+		Console: !c.DisableConsole, Late: s.late,
 	})
 	if err != nil {
 		if own {
@@ -304,13 +306,27 @@ func (s *Server) Clients() http.Handler { return s.clients }
 func (s *Server) Admin() http.Handler { return s.admin }
 
 // serveHealth answers 200 until Drain or Shutdown begins, then 503, so that a load balancer stops
-// sending clients. It also answers 503 while this node does not have what other nodes publish.
+// sending clients. It also answers 503 while this node does not have what other nodes publish. With
+// Config.Engine the body says how late the loops are. That does not change the status: under
+// overload all nodes are late at once, and a load balancer would take them all out.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if problem := s.config.Bus.State().Problem; problem != "" {
 		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
 		return
 	}
-	answer.WriteJSON(w, http.StatusOK, []byte(`{}`))
+	body := []byte(`{}`)
+	if s.config.Engine != nil {
+		body = fmt.Appendf(nil, `{"late_us":%d}`, s.late().Microseconds())
+	}
+	answer.WriteJSON(w, http.StatusOK, body)
+}
+
+// late returns how late the loops are, 0 without Config.Engine.
+func (s *Server) late() time.Duration {
+	if s.config.Engine == nil {
+		return 0
+	}
+	return s.config.Engine.Late()
 }
 
 // Config returns what New was given, with defaults for Bus, Clock, Random, Logger, Node, Version

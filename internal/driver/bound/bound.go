@@ -92,6 +92,9 @@ func (d *Driver) Capabilities() driver.Capabilities {
 	if control := c.Control; control != nil {
 		c.Control = func(id driver.ID, f func(fd uintptr)) error { d.check("Control"); return control(id, f) }
 	}
+	if look := c.Look; look != nil {
+		c.Look = func(id driver.ID) { d.check("Look"); look(id) }
+	}
 	return c
 }
 

@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"bytes"
+
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -17,6 +19,7 @@ var receiveCases = []testCase{
 	{"PauseBeforeTheFirstByte", pauseBeforeTheFirstByte},
 	{"PausedEndDoesNotSpin", pausedEndDoesNotSpin},
 	{"PausedWithBytesDoesNotSpin", pausedWithBytesDoesNotSpin},
+	{"Look", look},
 }
 
 func echo(b *bed) {
@@ -200,4 +203,44 @@ func pausedWithBytesDoesNotSpin(b *bed) {
 	b.receive(c, want)
 	b.until("Ended", func() bool { return c.Ended })
 	b.closed(c)
+}
+
+// look serves connections before their turn: with bytes and without, paused, and gone.
+func look(b *bed) {
+	b.start()
+	look := b.k.Capabilities().Look
+	if look == nil {
+		return // a Poll leaves nothing for the next one
+	}
+	silent, quiet := b.connect()
+	p, c := b.connect()
+	_, paused := b.connect()
+	_, gone := b.connect()
+	b.closed(gone)
+	paused.Pause()
+	b.poll(0)
+	for range 50 {
+		look(quiet.ID)
+		look(paused.ID)
+		look(gone.ID)
+		look(b.l.ID)
+		b.poll(-1) // does not wait
+	}
+	if len(quiet.In) > 0 || quiet.Ended || quiet.Over {
+		b.Errorf("Look at a silent connection: %v", quiet)
+	}
+	want := pattern(3000, 1)
+	p.Write(want)
+	b.until("a look finds the bytes", func() bool {
+		look(c.ID)
+		return bytes.Equal(c.In, want)
+	})
+	silent.Close()
+	b.until("a look finds the end", func() bool {
+		look(quiet.ID)
+		return quiet.Ended
+	})
+	paused.Resume()
+	b.exchange(p, c)
+	b.closed(c, quiet, paused)
 }

@@ -58,6 +58,7 @@ type Driver struct {
 	// its goroutine
 	next    int
 	have    int
+	looks   []driver.ID // of Look, for the next Poll
 	vectors [][]byte
 	iovecs  [vectorsPerWrite]unix.Iovec
 	polled  int // events emitted in this Poll
@@ -72,7 +73,35 @@ func New(loop uint8, o driver.Options, p Poller) *Driver {
 }
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
-func (d *Driver) Capabilities() driver.Capabilities { return driver.Capabilities{Control: d.Control} }
+func (d *Driver) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Control: d.Control, Look: d.Look}
+}
+
+// Look has the next Poll read from a connection and send to it, whether or not its socket is known
+// to be ready. The calls then say what there is, at the price of one that may be in vain.
+func (d *Driver) Look(id driver.ID) { d.looks = append(d.looks, id) }
+
+// lookNext makes events of what Look was given, in place of those that the kernel would report.
+// With both, a connection might be given two receive buffers in a Poll.
+func (d *Driver) lookNext() {
+	n := min(len(d.looks), len(d.events))
+	d.next, d.have = 0, 0
+	for _, id := range d.looks[:n] {
+		s := d.live(id)
+		if s != nil && (s.kind == kindConn || s.kind == kindDialing && connected(int(s.fd))) {
+			d.events[d.have] = Event{id, Readable | Writable}
+			d.have++
+		}
+	}
+	d.looks = append(d.looks[:0], d.looks[n:]...)
+}
+
+// connected reports whether an attempt to connect has come to an end.
+func connected(fd int) bool {
+	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	n, err := unix.Poll(p[:], 0)
+	return n > 0 && err == nil
+}
 
 // Control calls f with the descriptor of a connection.
 func (d *Driver) Control(id driver.ID, f func(fd uintptr)) error {
@@ -97,7 +126,11 @@ func (d *Driver) Wake() {
 func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	d.polled = 0
 	d.emitDeferred(ev)
-	if d.next == d.have && len(d.row) == 0 {
+	switch {
+	case d.next < d.have || len(d.row) > 0:
+	case len(d.looks) > 0:
+		d.lookNext()
+	default:
 		if err := d.await(wait); err != nil {
 			return d.polled, err
 		}

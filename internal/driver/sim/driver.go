@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -22,6 +23,7 @@ type Driver struct {
 	free   []uint32
 	queued []*conn // those with something to tell, each once, in order
 	batch  []*conn // those of the Poll that is running, or whose event did not return, that are still to be served
+	looks  []driver.ID
 	woken  bool
 	closed bool
 	owner  *actor // the actor that polls, nil for a goroutine outside
@@ -444,5 +446,31 @@ func (c *conn) end(last func(ev driver.Events)) {
 
 // Capabilities implements driver.Driver.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Own: d.Own}
+	return driver.Capabilities{Own: d.Own, Look: d.Look}
+}
+
+// Look has the next Poll serve a connection alone.
+func (d *Driver) Look(id driver.ID) {
+	d.enter("Look")
+	defer d.exit()
+	if c := d.find(id); c != nil {
+		d.note("look", c, 0)
+		d.looks = append(d.looks, id)
+	}
+}
+
+// lookNext takes those out of the queue that Look was given.
+func (d *Driver) lookNext() (batch []*conn) {
+	for _, id := range d.looks {
+		c := d.find(id)
+		if c == nil || !c.isQueued {
+			continue
+		}
+		if i := slices.Index(d.queued, c); i >= 0 {
+			d.queued = slices.Delete(d.queued, i, i+1)
+			batch = append(batch, c)
+		}
+	}
+	d.looks = d.looks[:0]
+	return batch
 }

@@ -45,6 +45,7 @@ func (q *taskQueue) take(w *World) *actor {
 	t := q.waiting[i]
 	q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
 	q.running++
+	w.spend(w.o.Costs.Task)
 	a := w.spawn("task", t.f)
 	a.task = t.x
 	w.runnable = w.runnable[:len(w.runnable)-1] // it runs at once

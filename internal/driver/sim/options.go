@@ -41,6 +41,9 @@ type Options struct {
 	// MaxConns is how many slots a driver has: 65,536. ErrFull above.
 	MaxConns int
 
+	// Costs make the processor slow: see World.SetCosts.
+	Costs Costs
+
 	Pairs       bool // Facilities.Pair is there, so that an engine adopts any net.Conn
 	NoDetach    bool // Detach fails with driver.ErrUnsupported
 	ThreadBound bool // drivers panic if a call comes from another goroutine or thread than the first
@@ -48,6 +51,31 @@ type Options struct {
 	MaxSteps   int           // of one Run, RunFor, RunUntil or Settle, which panics above: 5,000,000
 	TraceLines int           // kept for Trace; the hash covers all: 4,096
 	Stall      time.Duration // real time after which an actor is declared stuck: 30 s
+}
+
+// Costs are how much fake time the world's one processor takes for what runs on it. With the zero
+// value only steps take time, and every program is fast enough. Peers run on machines of their own:
+// what they do costs nothing.
+type Costs struct {
+	Event  time.Duration // of each event that a driver emits, with its callback; accepts have their own
+	Accept time.Duration // of each connection that a driver accepts
+	Send   time.Duration // of each call of Send and SendFile
+	Task   time.Duration // of each task of an Executor: a handler on a pool, a step of a handshake
+}
+
+// SetCosts changes what the processor takes. When more costs come than time passes, work gathers,
+// as on a machine that is too small; RunFor then ends in the middle of it.
+func (w *World) SetCosts(c Costs) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.o.Costs, w.costly = c, true
+}
+
+// spend lets the processor work for d. The lock is held.
+func (w *World) spend(d time.Duration) {
+	if d > 0 {
+		w.now = w.now.Add(d)
+	}
 }
 
 // Calm switches every fault off: no loss, no delay, whole buffers. Goroutines are still picked by

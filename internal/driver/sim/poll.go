@@ -46,7 +46,7 @@ func (d *Driver) polled() {
 func (d *Driver) await(wait time.Duration) {
 	w := d.w
 	switch {
-	case wait == 0 || len(d.queued) > 0 || len(d.batch) > 0 || d.woken || w.chance(w.o.Spurious):
+	case wait == 0 || len(d.queued) > 0 || len(d.batch) > 0 || len(d.looks) > 0 || d.woken || w.chance(w.o.Spurious):
 		w.yield(d.owner, d.goid, "Poll(0)")
 	default:
 		d.wt = w.newWaiterFor(d.owner, wait)
@@ -109,7 +109,11 @@ func (c *conn) finished() bool {
 // emit serves a seeded number of those with news, in turns.
 func (d *Driver) emit(ev driver.Events) int {
 	if len(d.batch) == 0 {
-		d.batch = d.nextBatch()
+		if len(d.looks) > 0 {
+			d.batch = d.lookNext()
+		} else {
+			d.batch = d.nextBatch()
+		}
 	}
 	n := 0
 	for len(d.batch) > 0 {
@@ -164,6 +168,11 @@ func (c *conn) tell(ev driver.Events) int {
 
 // call runs an event without the lock.
 func (d *Driver) call(f func()) {
+	d.w.spend(d.w.o.Costs.Event)
+	d.unlocked(f)
+}
+
+func (d *Driver) unlocked(f func()) {
 	d.w.mu.Unlock()
 	defer d.w.mu.Lock()
 	f()
@@ -184,7 +193,8 @@ func (c *conn) tellAccepted(ev driver.Events) int {
 	c.l.backlog = c.l.backlog[1:]
 	s := w.newSocket(e, "accepted")
 	w.note(d.name, "accepted", uint64(id), int64(e.id))
-	d.call(func() { ev.Accepted(id, s) })
+	w.spend(w.o.Costs.Accept)
+	d.unlocked(func() { ev.Accepted(id, s) })
 	return 1
 }
 

@@ -54,6 +54,7 @@ func (d *Driver) Send(id driver.ID, chain *buf.Chain) int64 {
 		chain.Release()
 		return 0
 	}
+	d.w.spend(d.w.o.Costs.Send)
 	direct := c.out.empty()
 	was := len(c.out.shadow)
 	c.out.shadow = chain.AppendTo(c.out.shadow)
@@ -79,6 +80,7 @@ func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, err
 	c.mustBeLive("SendFile")
 	c.mustTakeOutput("SendFile")
 	d.note("sendfile", c, n)
+	d.w.spend(d.w.o.Costs.Send)
 	c.out.file, c.out.off, c.out.left = f, off, n
 	if c.out.chain.Len() == 0 {
 		n -= c.transfer()

@@ -52,9 +52,10 @@ type World struct {
 	cond *sync.Cond // for goroutines outside: something happened
 	rng  *rand.Rand
 
-	now   time.Time
-	queue timeline
-	trace trace
+	now    time.Time
+	costly bool // SetCosts was called, or Options.Costs are set
+	queue  timeline
+	trace  trace
 
 	// the token
 	runnable []*actor
@@ -89,6 +90,7 @@ func New(seed uint64, o Options) *World {
 		sockets: map[*end]string{}, nextPort: firstPort,
 		blocks: buf.InUse(),
 	}
+	w.costly = o.Costs != Costs{}
 	w.cond = sync.NewCond(&w.mu)
 	w.trace.init(w.o.TraceLines)
 	return w

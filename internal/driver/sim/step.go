@@ -85,6 +85,9 @@ func (w *World) unlocked(f func() bool) bool {
 // step lets one thing happen, none of it after until. With k == delivery, time does not jump to a
 // timer unless a delivery comes behind it. The lock is held, and released while others run.
 func (w *World) step(until time.Time, k kind) bool {
+	if w.o.Costs != (Costs{}) && !w.now.Before(until) {
+		return false // the processor may never be idle
+	}
 	ready := len(w.runnable)
 	if w.tasks.startable(w) {
 		ready++
@@ -117,6 +120,9 @@ func (w *World) step(until time.Time, k kind) bool {
 // comesFirst decides whether e happens before actors that can run.
 func (w *World) comesFirst(e *event) bool {
 	if !e.at.After(w.now) {
+		if w.costly {
+			return true // the network is not slower than the processor
+		}
 		return w.rng.IntN(2) == 0
 	}
 	return e.kind == delivery && e.at.Sub(w.now) < aheadTime && w.rng.IntN(4) == 0

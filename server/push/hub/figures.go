@@ -2,9 +2,12 @@ package hub
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 
 	"github.com/myriad-go/myriad/internal/outbox"
 )
@@ -19,6 +22,8 @@ type figures struct {
 	slow        atomic.Uint64 // clients disconnected as slow
 	latency     latencies     // of publications
 	overflow    outbox.Counts // publications that a policy dropped for slow subscribers
+	pings       latencies     // from when a ping is due until it leaves
+	ended       endings
 
 	slowest  slowLog // disconnected clients
 	droppers slowLog // clients that missed publications under a policy that drops
@@ -53,6 +58,42 @@ func (f *figures) Latencies() (counts LatencyCounts, sum time.Duration) {
 // those of whom publications were dropped.
 func (f *figures) SlowClients() (disconnected, dropped []SlowClient) {
 	return f.slowest.newestFirst(), f.droppers.newestFirst()
+}
+
+// PingsLate returns how late pings were, and the sum. It is an estimate: from when a ping was due
+// until it was queued, and how late the loops were then.
+func (f *figures) PingsLate() (counts LatencyCounts, sum time.Duration) {
+	return f.pings.counts(), time.Duration(f.pings.nanos.Load())
+}
+
+// Ended returns how many sessions this node has ended, by the reason that clients were told.
+func (f *figures) Ended() map[string]uint64 {
+	all := make(map[string]uint64, len(endingReasons)+1)
+	for i, why := range endingReasons {
+		all[why.Reason] = f.ended[i].Load()
+	}
+	all["other"] = f.ended[len(endingReasons)].Load()
+	return all
+}
+
+// endingReasons are the server's own reasons to end a session.
+var endingReasons = [...]answer.Disconnect{
+	answer.DisconnectShutdown, answer.DisconnectServerError, answer.DisconnectExpired,
+	answer.DisconnectSubscriptionExpired, answer.DisconnectSlow, answer.DisconnectInsufficientState,
+	answer.DisconnectNoPong, answer.DisconnectTooManyRequests, answer.DisconnectInvalidToken,
+	answer.DisconnectBadRequest, answer.DisconnectStale, answer.DisconnectForced, answer.DisconnectPermissionDenied,
+	answer.DisconnectNotAvailable,
+}
+
+// endings count ended sessions by their reason, and last those with a reason of a hook.
+type endings [len(endingReasons) + 1]atomic.Uint64
+
+func (e *endings) add(why answer.Disconnect) {
+	i := slices.Index(endingReasons[:], why)
+	if i < 0 {
+		i = len(endingReasons)
+	}
+	e[i].Add(1)
 }
 
 // A SlowClient describes one slow client for the console. The log line has the same values.

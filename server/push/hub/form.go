@@ -95,6 +95,21 @@ type Transport interface {
 // ErrQueueFull is returned by Transport.Send when the transport's queue is full.
 var ErrQueueFull = errors.New("push: the transport's queue is full")
 
+// An AnswerTimer is a Transport whose connection knows when a message has left, and when it has
+// read what the client has sent. So a client is not taken for dead while its ping, or its answer,
+// waits for this node. The wheel judges clients of other transports: they have the time for a pong
+// twice if the node is late.
+type AnswerTimer interface {
+	Transport
+	// AwaitAnswer is called when a ping has been queued. If Answered is not called within
+	// Timing.Pong from when the kernel has been offered the ping, the door calls Session.NoAnswer.
+	// Before that it passes on what the client has sent by then. If the kernel refuses the ping,
+	// because the client does not read, the client has twice that time. A call before Answered does
+	// nothing. It reports false if it cannot do so.
+	AwaitAnswer() bool
+	Answered()
+}
+
 // A Message is encoded once for each form, for any number of subscribers.
 type Message struct {
 	Payload []byte // a receiver of the message must not keep it

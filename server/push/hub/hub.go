@@ -35,6 +35,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/guard"
@@ -58,6 +59,10 @@ type Config struct {
 	Hooks   Hooks
 	RPC     func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error) // nil: no answer
 	Message func(ctx context.Context, client Caller, data []byte)                                // nil: none is taken
+
+	// Late says how late the loops are that carry the connections: see myriad.Engine.Late. nil:
+	// they are never late.
+	Late func() time.Duration
 
 	Version string // as clients see it
 	Clock   Clock

@@ -148,12 +148,16 @@ func (s *Session) CountRefusal(why Refusal, err error) {
 // Pong takes the answer to the last ping.
 func (s *Session) Pong() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pongBy == 0 {
+	by := s.pongBy
+	s.pongBy = 0 // a tick for the old deadline finds nothing due
+	s.mu.Unlock()
+	switch by {
+	case 0:
 		return errors.Join(answer.DisconnectBadRequest, errPong)
+	case timedByConn:
+		s.t.(AnswerTimer).Answered()
 	}
-	s.pongBy = 0
-	return nil // a tick for the old deadline finds nothing due
+	return nil
 }
 
 // Refresh replaces the connection's token, and with it the connection's expiry. It returns the

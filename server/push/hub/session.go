@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,8 +20,8 @@ import (
 // that the client asks for, one at a time. The wheel calls tick at deadlines. Channels call Offer
 // with publications.
 //
-// mu guards the fields below it. A caller may hold locks of the bus when it takes mu; a holder of
-// mu may take only the wheel's lock.
+// mu guards the fields below it. A caller may hold locks of the bus when it takes mu. A holder of
+// mu may take the wheel's lock and ask the transport what is queued, and no more.
 type Session struct {
 	hub *Hub
 	t   Transport
@@ -36,6 +37,7 @@ type Session struct {
 	stage    stage
 	hooked   bool      // a hook says when the connection ends
 	lagging  bool      // a channel has queued publications for it: see slow.go
+	spared   bool      // the client has its time once more, because this node is late
 	identity *identity // of its token, nil without one; constant once the session is connected
 	members  []*member
 	deadlines
@@ -50,7 +52,7 @@ type wheelPlace struct {
 // deadlines are those of a session, in nanoseconds since 1970; 0: there is none.
 type deadlines struct {
 	pingAt int64 // when to ping next
-	pongBy int64 // when the answer to the last ping is due
+	pongBy int64 // when the answer to the last ping is due; timedByConn: the transport tells by NoAnswer
 	endAt  int64 // the end of its stage, or of its token plus the time to renew it
 }
 
@@ -246,6 +248,9 @@ func (s *Session) tick(now time.Time) {
 	if todo&doPing != 0 {
 		s.ping()
 	}
+	if todo&doAwait != 0 {
+		s.await()
+	}
 	if todo&doRefresh != 0 {
 		s.hub.clock.AfterFunc(0, s.refreshByHook) // a hook may block
 	}
@@ -262,6 +267,7 @@ type todo uint8
 
 const (
 	doPing todo = 1 << iota
+	doAwait
 	doExpire
 	doCatchUp
 	doRefresh
@@ -280,22 +286,22 @@ func (s *Session) due(now int64) (reason answer.Disconnect, do todo) {
 		// sessions.
 		s.hub.wheel.set(s, now+int64(s.hub.timing.Ping))
 		return reason, 0
+	case s.pongBy != 0 && now >= s.pongBy && s.spare(now):
 	case s.pongBy != 0 && now >= s.pongBy:
 		reason = answer.DisconnectNoPong
 	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.hub.hooks.Refresh != nil:
 		do |= doRefresh
 		s.endAt = now + int64(s.hub.timing.Refresh) // if the hook does not answer
+	case s.endAt != 0 && now >= s.endAt && s.spareConnect(now):
 	case s.endAt != 0 && now >= s.endAt:
 		reason = answer.DisconnectExpired
 		if s.stage != stageConnected {
 			reason = answer.DisconnectStale
 		}
 	case s.pingAt != 0 && now >= s.pingAt:
-		do |= doPing
+		s.hub.figures.pings.observe(time.Duration(now-s.pingAt) + s.hub.wheel.lateness.now)
 		s.pingAt = now + int64(s.hub.timing.Ping)
-		if s.form().answered {
-			s.pongBy = now + int64(s.hub.timing.Pong)
-		}
+		do |= s.duePing(now)
 	}
 	if s.identity != nil && s.identity.subsEnd != 0 && now >= s.identity.subsEnd {
 		do |= doExpire
@@ -326,8 +332,83 @@ func (s *Session) deadline() int64 {
 	return first
 }
 
+// timedByConn is pongBy while the transport knows when the answer is due.
+const timedByConn = math.MaxInt64
+
+// duePing returns what to do about a ping that is due. No ping is queued behind one that is not
+// answered: on a node that is late, pings would wait for pings. Nor is one queued behind other
+// output if the form's pings need no answer, because that output keeps the connection open as well.
+// The caller holds s.mu.
+func (s *Session) duePing(now int64) todo {
+	switch {
+	case s.pongBy == timedByConn:
+		return doAwait // for an answer that has come at the same time as the last deadline was set
+	case s.pongBy != 0:
+		return 0
+	case !s.form().answered:
+		if s.t.Queued() > 0 {
+			return 0
+		}
+		return doPing
+	}
+	s.pongBy, s.spared = now+int64(s.hub.timing.Pong), false
+	if _, ok := s.t.(AnswerTimer); ok {
+		s.pongBy = timedByConn
+	}
+	return doPing | doAwait
+}
+
+// spare gives a client its time to answer once more. It does so if the ping may have left late, or
+// if the answer may wait to be read. Only clients whose transport is no AnswerTimer need it. It
+// reports false if the client has had that. The caller holds s.mu.
+func (s *Session) spare(now int64) bool {
+	pong := int64(s.hub.timing.Pong)
+	if s.spared || s.t.Queued() == 0 && !s.hub.wheel.lateness.since(now-pong) {
+		return false
+	}
+	s.spared, s.pongBy = true, now+pong
+	return true
+}
+
+// spareConnect gives a client its time to connect once more, if its first command may wait to be
+// read. It reports false if the client has had that, or is connected. The caller holds s.mu.
+func (s *Session) spareConnect(now int64) bool {
+	connect := int64(s.hub.timing.Connect)
+	if s.stage != stageNew || s.spared || !s.hub.wheel.lateness.since(now-connect) {
+		return false
+	}
+	s.spared, s.endAt = true, now+connect
+	return true
+}
+
 func (s *Session) ping() {
 	s.Tell("", s.form().pings)
+}
+
+// await has the transport wait for the answer to a ping that has been queued. A transport that does
+// not after all is judged by the wheel.
+func (s *Session) await() {
+	t, ok := s.t.(AnswerTimer)
+	if !ok || t.AwaitAnswer() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pongBy == timedByConn && s.stage == stageConnected {
+		s.pongBy = s.hub.clock.Now().UnixNano() + int64(s.hub.timing.Pong)
+		s.hub.wheel.set(s, s.deadline())
+	}
+}
+
+// NoAnswer disconnects a client that has not answered a ping in time. The door of an AnswerTimer
+// calls it.
+func (s *Session) NoAnswer() {
+	s.mu.Lock()
+	due := s.stage == stageConnected && s.pongBy == timedByConn
+	s.mu.Unlock()
+	if due {
+		s.Disconnect(answer.DisconnectNoPong)
+	}
 }
 
 // Disconnect closes the connection for that reason. It returns false if it was already closing. It
@@ -336,6 +417,9 @@ func (s *Session) ping() {
 func (s *Session) Disconnect(why answer.Disconnect) bool {
 	if s.flags.Or(isClosing)&isClosing != 0 {
 		return false
+	}
+	if !s.watcher {
+		s.hub.figures.ended.add(why)
 	}
 	s.t.Close(s.hub.sendable(why))
 	return true

@@ -59,6 +59,17 @@ func (t *transports) WebSocketOptions(subprotocols ...string) *websocket.Options
 	}
 }
 
+// AwaitAnswers makes o's sockets AnswerTimers. session returns the session of a connection, nil
+// before it has one.
+func (t *transports) AwaitAnswers(o *websocket.Options, session func(c *websocket.Conn) *Session) {
+	o.AnswerTimeout = t.timing.Pong
+	o.OnNoAnswer = func(c *websocket.Conn) {
+		if s := session(c); s != nil {
+			s.NoAnswer()
+		}
+	}
+}
+
 // Detach begins a response that outlives its handler. For an error see NotDetached.
 func (t *transports) Detach(w http.ResponseWriter) (ResponseStream, error) { return t.openStream(w) }
 

@@ -14,6 +14,7 @@ type wheel struct {
 	size     int
 	due      []*Session // those of the sweep that runs, also while they are in no slot; reused
 	sweeping sync.Mutex
+	lateness latenessLog // guarded by sweeping
 }
 
 const (
@@ -65,6 +66,7 @@ func (w *wheel) unlink(s *Session) {
 func (w *wheel) sweep(now time.Time) {
 	w.sweeping.Lock()
 	defer w.sweeping.Unlock()
+	w.lateness.look(now)
 	for _, s := range w.take(now) {
 		s.tick(now)
 	}
@@ -108,6 +110,29 @@ func (w *wheel) all() []*Session {
 	}
 	return list
 }
+
+// A latenessLog knows when the loops that carry a node's connections were late last.
+type latenessLog struct {
+	of   func() time.Duration // how late the loops are; nil: never
+	now  time.Duration        // how late they were when look asked
+	last int64                // when they were late last, in nanoseconds since 1970
+}
+
+// lateEnough is from when on a client may not have had its time to answer a ping.
+const lateEnough = wheelSlot / 2
+
+// look asks the loops.
+func (l *latenessLog) look(now time.Time) {
+	if l.of == nil {
+		return
+	}
+	if l.now = l.of(); l.now >= lateEnough {
+		l.last = now.UnixNano()
+	}
+}
+
+// since reports whether the loops were late at that time or after it.
+func (l *latenessLog) since(at int64) bool { return l.last != 0 && l.last >= at }
 
 // shrunk returns list, copied to a smaller array if its capacity is far above its length, so that a
 // peak's memory is released.

@@ -29,6 +29,7 @@ func newSockets(h *hub.Hub) *sockets {
 				c.SetValue(h.Start(f.socket(c), f, from))
 			}
 			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*hub.Session), p) }
+			h.AwaitAnswers(o, func(c *websocket.Conn) *hub.Session { return c.Value().(*hub.Session) })
 			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*hub.Session).Ended() }
 			options[codec] = o
 		}

@@ -1,0 +1,91 @@
+package hub
+
+import (
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/answer"
+)
+
+// On a node that is late, or behind output that has not left, a client has its time to answer and
+// to connect twice, and no more. On others it has it once.
+func TestClientsOfALateNodeAreSpared(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		late   time.Duration // of the loops
+		queued int           // bytes for the client
+		times  int
+	}{
+		{"on time", 0, 0, 1}, {"a little late", lateEnough - 1, 0, 1}, {"late", lateEnough, 0, 2}, {"queued", 0, 1, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.wheel.lateness.of = func() time.Duration { return tt.late }
+			c := n.connected()
+			for len(c.Take()) == 0 {
+				n.clock.Advance(wheelSlot)
+			}
+			c.Bytes = tt.queued
+			n.clock.Advance(time.Duration(tt.times)*n.timing.Pong - wheelSlot)
+			c.WantOpen(t, "before the end of its time")
+			n.clock.Advance(3 * wheelSlot)
+			c.WantClosed(t, "behind its time", answer.DisconnectNoPong)
+			if got := n.Ended()["no pong"]; got != 1 {
+				t.Errorf("%d sessions are counted as ended for that", got)
+			}
+			if tt.queued > 0 {
+				return
+			}
+			begun := n.dial()
+			n.clock.Advance(time.Duration(tt.times)*n.timing.Connect - wheelSlot)
+			begun.WantOpen(t, "before the end of its time to connect")
+			n.clock.Advance(3 * wheelSlot)
+			begun.WantClosed(t, "behind its time to connect", answer.DisconnectStale)
+		})
+	}
+}
+
+// A timed transport knows when an answer is due.
+type timedTransport struct {
+	Transport
+	refuses        bool
+	asked, answers int
+}
+
+func (t *timedTransport) AwaitAnswer() bool { t.asked++; return !t.refuses }
+func (t *timedTransport) Answered()         { t.answers++ }
+
+// A client whose connection times its answers is not judged by the wheel, and gets no second ping
+// before it has answered.
+func TestAnswerTimers(t *testing.T) {
+	n := newTestNode(t)
+	c := n.connected()
+	timed := &timedTransport{Transport: c.s.t}
+	c.s.t = timed
+	n.clock.Advance(n.timing.Ping)
+	c.Want(t, "ping", `{}`)
+	n.clock.Advance(10 * n.timing.Ping)
+	c.Want(t, "a second ping")
+	c.WantOpen(t, "ten intervals later")
+	if timed.asked < 5 || timed.answers != 0 {
+		t.Errorf("the transport was asked to wait %d times and told of %d answers", timed.asked, timed.answers)
+	}
+	c.frame([]byte(`{}`))
+	if timed.answers != 1 {
+		t.Errorf("the transport was told of %d answers, want 1", timed.answers)
+	}
+	c.s.NoAnswer()
+	c.WantOpen(t, "after a verdict that is too late")
+	n.clock.Advance(n.timing.Ping)
+	c.Want(t, "the next ping", `{}`)
+	c.s.NoAnswer()
+	c.WantClosed(t, "after the verdict", answer.DisconnectNoPong)
+	c.s.t = c
+
+	c = n.connected()
+	c.s.t = &timedTransport{Transport: c.s.t, refuses: true}
+	n.clock.Advance(n.timing.Ping + n.timing.Pong + wheelSlot)
+	c.Want(t, "ping", `{}`)
+	c.WantClosed(t, "its transport does not wait after all", answer.DisconnectNoPong)
+	c.s.t = c
+}
