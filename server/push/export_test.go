@@ -1,5 +1,7 @@
 package push
 
+import "github.com/myriad-go/myriad/server/push/hub"
+
 // What the tests, which are outside of the package, see of the inside.
 const (
 	MostConnections = mostConnections
@@ -18,3 +20,6 @@ var (
 func (s *Server) ConnectionsHere(most int) ConnectionList {
 	return s.cluster.connectionsHere(operation{Most: most})
 }
+
+// Hub returns the server's hub.
+func (s *Server) Hub() *hub.Hub { return s.hub }

@@ -71,7 +71,7 @@ func (m *slowMachine) stop() {
 	m.comeBack = false
 	m.SetCosts(sim.Costs{})
 	m.server.Drain()
-	for _, session := range m.server.hub.Sessions() {
+	for _, session := range m.server.Hub().Sessions() {
 		session.Disconnect(answer.DisconnectShutdown)
 	}
 	m.RunFor(15 * time.Second)
@@ -218,7 +218,7 @@ func slowMachineKeeps(t *testing.T, times, clients int) {
 			t.Errorf("client %d, which has died, was told %q after %v, at most %v is allowed", i, c.in, took, limit)
 		}
 	}
-	if got := m.server.hub.Ended()["no pong"]; got != uint64(len(dead)) {
+	if got := m.server.Hub().Ended()["no pong"]; got != uint64(len(dead)) {
 		t.Errorf("%d sessions are counted as ended without a pong, want %d", got, len(dead))
 	}
 	m.SetCosts(sim.Costs{})

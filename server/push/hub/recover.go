@@ -8,7 +8,7 @@ import (
 )
 
 // This file joins a history and what is received while it is read. A client that joins gets each
-// publication after its own position once: the first come from the history, the next from the
+// publication after its own position once. The first come from the history, the next from the
 // window that the channel received meanwhile, the rest from the channel.
 
 // A JoinPoint joins a history and the window that was received while it was read.

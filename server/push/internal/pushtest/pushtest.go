@@ -1,5 +1,5 @@
-// Package pushtest has what the tests of the push server and of its hub share: a clock that a test
-// moves, randomness that repeats itself, a log, the peer of a connection, and a bus that is late.
+// Package pushtest has the fakes of the push server's tests. It imports neither the server nor its
+// hub, so that tests inside of these packages can use it; servertest is for those outside.
 package pushtest
 
 import (
