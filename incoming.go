@@ -16,8 +16,8 @@ import (
 )
 
 // This file brings connections into their loops: those that listeners accept, and adopted ones. A
-// connection comes in by three steps. Room is reserved for it, its socket is sent to a loop, and the
-// loop attaches it. At a limit of the engine, listeners keep peers waiting (docs/adr/0008).
+// connection comes in by three steps. Room is reserved for it, its socket is sent to a loop, and
+// the loop attaches it. At a limit of the engine, listeners keep peers waiting (docs/adr/0008).
 
 // Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
 // Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
