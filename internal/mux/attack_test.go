@@ -13,9 +13,6 @@ import (
 
 func id(round int) uint32 { return uint32(2*round + 1) }
 
-// greeted is how many cancelled streams the time of greet is worth.
-const greeted = 600
-
 // A peer that sends PING and does not read is not read either.
 func TestControlFramesPauseTheInput(t *testing.T) {
 	r := newRig(t, Config{Ahead: 1 << 10})

@@ -1,5 +1,4 @@
-// lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are
-// needed
+//lint:file-ignore SA1019 x/net is deprecated for programs; here it is the peer, and its knobs are needed
 
 package mux
 

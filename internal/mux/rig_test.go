@@ -272,15 +272,6 @@ func (r *rig) wantNothing() {
 	}
 }
 
-func (r *rig) wantLog(lines ...string) {
-	r.t.Helper()
-	r.settle()
-	if !slices.Equal(r.log, lines) {
-		r.t.Errorf("the owner got\n\t%s\nwant\n\t%s", strings.Join(r.log, "\n\t"), strings.Join(lines, "\n\t"))
-	}
-	r.log = nil
-}
-
 // paused reports whether our end reads no more because its control frames wait.
 func (r *rig) paused() bool { return r.conn.act != nil && r.conn.act.paused }
 

@@ -80,6 +80,10 @@ again:
 			return nil, fmt.Errorf("go test -c %s: %w\n%s", p.folder, err, out)
 		}
 	}
+	b.programs = slices.DeleteFunc(b.programs, func(p program) bool {
+		_, err := os.Stat(p.path)
+		return errors.Is(err, os.ErrNotExist) // a package without tests has no binary
+	})
 	return b, nil
 }
 
