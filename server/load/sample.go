@@ -29,9 +29,9 @@ type Sample struct {
 	Opened   int64 // connections
 	Lost     int64 // connections that ended without our doing
 	Latency  *Histogram
-	// Service is the time from when a request was sent until its reply. It has those requests of
-	// the open loop (Plan.Rate) whose reply came while the run counted, and was no refusal. So
-	// their number is what the server has done in that time, however late it was asked.
+	// Service is the time from when a request was sent until its reply. It has the requests of the
+	// open loop (Plan.Rate) whose reply came while the run counted, and was no refusal. So their
+	// number is what the server has done in that time, however late it was asked.
 	Service *Histogram
 	// Late is how long after it was due a request left although a connection was free: the fault of
 	// this side, not of the server.
