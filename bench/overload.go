@@ -52,8 +52,8 @@ func (t turn) overload(ctx context.Context, target *target, fresh func() error) 
 	return out, out.population(target)
 }
 
-// good is how much a second the clients of a run got while it counted, however late it was: replies,
-// or deliveries.
+// good is how much a second the clients of a run got while it counted, however late that was:
+// replies, or deliveries.
 func (t turn) good(r *load.Report) (rate float64) {
 	if t.scenario.kind != load.Push {
 		return served(r)
