@@ -52,8 +52,8 @@ func (t turn) overload(ctx context.Context, target *target, fresh func() error) 
 	return out, out.population(target)
 }
 
-// good is how much a second the clients of a run got while it counted, however late it was: replies,
-// or deliveries.
+// good is how much a second the clients of a run got while it counted, however late that was:
+// replies, or deliveries.
 func (t turn) good(r *load.Report) (rate float64) {
 	if t.scenario.kind != load.Push {
 		return served(r)
@@ -112,7 +112,7 @@ const (
 func ramp(try func(offered float64) (done float64, enough bool, err error)) (most, at float64, err error) {
 	offered, below, above := float64(rampFirst), 0.0, 0.0
 	for step, halves := 0, 0; step < rampSteps && halves <= rampHalves; step++ {
-		done, enough, err := try(offered)
+		done, enough, err := twice(offered, try)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -138,6 +138,18 @@ func ramp(try func(offered float64) (done float64, enough bool, err error)) (mos
 		return 0, 0, fmt.Errorf("nothing is possible at %d a second: give it longer", rampFirst)
 	}
 	return most, at, nil
+}
+
+// twice tries again what was not enough: the machine may have been held up meanwhile.
+func twice(offered float64, try func(offered float64) (float64, bool, error)) (done float64, enough bool, err error) {
+	if done, enough, err = try(offered); enough || err != nil {
+		return done, enough, err
+	}
+	again, enough, err := try(offered)
+	if !enough {
+		again = max(done, again)
+	}
+	return again, enough, err
 }
 
 const (

@@ -29,7 +29,7 @@ type Sample struct {
 	Opened   int64 // connections
 	Lost     int64 // connections that ended without our doing
 	Latency  *Histogram
-	// Service is the time from when a request was sent until its reply. It has those requests of the
+	// Service is the time from when a request was sent until its reply. It has the requests of the
 	// open loop (Plan.Rate) whose reply came while the run counted, and was no refusal. So their
 	// number is what the server has done in that time, however late it was asked.
 	Service *Histogram
