@@ -51,8 +51,8 @@ func TestDribble(t *testing.T) {
 	}
 	r.settle()
 	s := r.conn.streams[1]
-	if s.in.State().Unread != 1<<15 || !s.in.Complete() || r.conn.act.partial != nil {
-		t.Errorf("%d bytes have come, complete: %v; %v is kept", s.in.State().Unread, s.in.Complete(), r.conn.act.partial)
+	if n := s.in.State().Unread; n != 1<<15 || !s.in.Complete() || r.conn.act.partial != nil {
+		t.Errorf("%d bytes have come, complete: %v; %v is kept", n, s.in.Complete(), r.conn.act.partial)
 	}
 }
 

@@ -54,7 +54,7 @@ func newSlowMachine(t *testing.T, seed uint64, timing push.Timing) *slowMachine 
 	}
 	server, err := push.New(push.Config{Clock: worldTime{w}, Random: pushtest.Seeded(), Logger: log, Timing: timing,
 		Engine: engine,
-		Doors: servertest.Doors(mercure.Config{})})
+		Doors:  servertest.Doors(mercure.Config{})})
 	if err != nil {
 		t.Fatal(err)
 	}
