@@ -56,11 +56,11 @@ type Driver struct {
 	events  [eventsPerPoll]Event
 	// events[next:have] are still to be dispatched; none outside Poll, unless an event has ended
 	// its goroutine
-	next    int
-	have    int
-	vectors [][]byte
-	iovecs  [vectorsPerWrite]unix.Iovec
-	polled  int // events emitted in this Poll
+	next   int
+	have   int
+	gather gather
+	sharer sharer
+	polled int // events emitted in this Poll
 
 	waking   sync.RWMutex // Wake may be called while Shutdown runs, and must not write to a number used anew
 	shutDown bool
@@ -68,11 +68,14 @@ type Driver struct {
 
 // New makes a driver for one loop, which owns the poller.
 func New(loop uint8, o driver.Options, p Poller) *Driver {
-	return &Driver{loop: loop, poller: p, alive: o.KeepAlive, buffer: make([]byte, o.ReadBuffer), used: 1}
+	return &Driver{loop: loop, poller: p, alive: o.KeepAlive, buffer: make([]byte, o.ReadBuffer), used: 1,
+		sharer: sharer{helpers: helpersOf(o)}}
 }
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
-func (d *Driver) Capabilities() driver.Capabilities { return driver.Capabilities{Control: d.Control} }
+func (d *Driver) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Control: d.Control, SendMany: d.SendMany}
+}
 
 // Control calls f with the descriptor of a connection.
 func (d *Driver) Control(id driver.ID, f func(fd uintptr)) error {
@@ -230,6 +233,7 @@ func (d *Driver) fail(id driver.ID, s *slot, errno unix.Errno, ev driver.Events)
 
 // Shutdown releases the kernel's objects and aborts what still lives.
 func (d *Driver) Shutdown() error {
+	d.sharer.stop()
 	for i := range d.used {
 		if s := d.slots.Row(i); s != nil && (s.kind == kindConn || s.kind == kindDialing) {
 			d.release(s)
@@ -614,19 +618,25 @@ func (d *Driver) Send(id driver.ID, c *buf.Chain) (queued int64) {
 		c.Release()
 		return 0
 	}
-	queued = int64(c.Len())
 	if s.out == nil {
-		if errno := d.write(s, c); errno != 0 {
-			c.Release()
-			d.sendFailed(id, s, errno)
-			return 0
-		}
-		if queued = int64(c.Len()); queued == 0 {
-			return 0
-		}
-		d.startBacklog(id, s)
+		return d.sent(id, s, c, d.gather.write(int(s.fd), c))
 	}
+	queued = int64(c.Len())
 	c.Pack(&s.out.chain)
+	return queued
+}
+
+// sent follows a write: c is what the kernel has not taken, and goes on as it has room.
+func (d *Driver) sent(id driver.ID, s *slot, c *buf.Chain, errno unix.Errno) (queued int64) {
+	if errno != 0 {
+		c.Release()
+		d.sendFailed(id, s, errno)
+		return 0
+	}
+	if queued = int64(c.Len()); queued > 0 {
+		d.startBacklog(id, s)
+		c.Pack(&s.out.chain)
+	}
 	return queued
 }
 
@@ -635,10 +645,16 @@ func (d *Driver) startBacklog(id driver.ID, s *slot) {
 	d.touch(id, s)
 }
 
+// A gather is the memory of one goroutine's writes.
+type gather struct {
+	vectors [][]byte
+	iovecs  [vectorsPerWrite]unix.Iovec
+}
+
 // write hands the chain to the kernel until it is empty or the kernel takes no more.
-func (d *Driver) write(s *slot, c *buf.Chain) unix.Errno {
+func (g *gather) write(fd int, c *buf.Chain) unix.Errno {
 	for c.Len() > 0 {
-		n, asked, errno := d.writeOnce(int(s.fd), c)
+		n, asked, errno := g.writeOnce(fd, c)
 		if n > 0 {
 			c.Discard(n)
 		}
@@ -652,17 +668,17 @@ func (d *Driver) write(s *slot, c *buf.Chain) unix.Errno {
 	return 0
 }
 
-func (d *Driver) writeOnce(fd int, c *buf.Chain) (n, asked int, errno unix.Errno) {
+func (g *gather) writeOnce(fd int, c *buf.Chain) (n, asked int, errno unix.Errno) {
 	if p := c.First(); len(p) == c.Len() {
 		n, errno = rawWrite(fd, p)
 		return n, len(p), errno
 	}
-	d.vectors = c.Vectors(d.vectors[:0], vectorsPerWrite)
-	for _, p := range d.vectors {
+	g.vectors = c.Vectors(g.vectors[:0], vectorsPerWrite)
+	for _, p := range g.vectors {
 		asked += len(p)
 	}
-	n, errno = rawWritev(fd, d.vectors, &d.iovecs)
-	clear(d.vectors)
+	n, errno = rawWritev(fd, g.vectors, &g.iovecs)
+	clear(g.vectors)
 	return n, asked, errno
 }
 
@@ -714,7 +730,7 @@ func (d *Driver) flushBacklog(id driver.ID, s *slot, ev driver.Events) {
 
 func (d *Driver) continueSending(s *slot) error {
 	b := s.out
-	if errno := d.write(s, &b.chain); errno != 0 {
+	if errno := d.gather.write(int(s.fd), &b.chain); errno != 0 {
 		return errno
 	}
 	if b.chain.Len() > 0 || b.file == nil {

@@ -444,5 +444,5 @@ func (c *conn) end(last func(ev driver.Events)) {
 
 // Capabilities implements driver.Driver.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Own: d.Own}
+	return driver.Capabilities{Own: d.Own, SendMany: d.SendMany}
 }
