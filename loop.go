@@ -82,9 +82,13 @@ type shutdown struct {
 	told      int   // the conns in the table below it know that the loop is stopping
 }
 
+// helpers is how many goroutines may help a loop to send to many conns: there are as many as
+// processors without a loop, shared out among the loops.
+func helpers(loops int) int { return max(0, runtime.GOMAXPROCS(0)-loops) / loops }
+
 func newLoop(e *Engine, index int) (*Loop, error) {
 	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer,
-		KeepAlive: max(0, e.cfg.KeepAlive)})
+		KeepAlive: max(0, e.cfg.KeepAlive), Helpers: helpers(e.cfg.Loops)})
 	if err != nil {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}

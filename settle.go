@@ -22,6 +22,7 @@ type settler struct {
 	dirty    atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
 	taken    batch[dirtyConn]     // from it
 	took     time.Duration        // the clock then
+	together together             // conns whose output leaves at once
 	revisits relay[*Conn]         // to be settled again, in the next turn
 }
 
@@ -353,9 +354,16 @@ func (s *settler) drainDirty(most int) (n int) {
 		c.mu.Lock()
 		c.next = nil
 		c.asked &^= linked
+		out := s.together.takeOutput(c)
 		c.mu.Unlock()
-		s.settle(c)
+		if out == nil {
+			s.together.send(s.loop) // before c's handler can give one of them more to send
+			s.settle(c)
+		} else {
+			s.together.add(c, out)
+		}
 	}
+	s.together.send(s.loop)
 	if !s.taken.empty() {
 		s.loop.due |= workDirty
 	}
@@ -379,4 +387,43 @@ func (s *settler) takeDirty() {
 		slices.SortFunc(list, func(a, b dirtyConn) int { return cmp.Compare(a.slot, b.slot) })
 	}
 	s.taken, s.took = batch[dirtyConn]{list: list}, s.loop.clock
+}
+
+// A together is conns for which there is nothing to do but to send what is queued. The driver is
+// given them all at once, and may have other processors help.
+type together struct {
+	conns []*Conn
+	batch []driver.Outgoing
+	sizes []int64
+}
+
+// takeOutput takes c's output if there is nothing else to do for c; else it returns nil. c.mu is
+// held.
+func (t *together) takeOutput(c *Conn) (out *buf.Chain) {
+	if c.loop.can.SendMany == nil || c.asked&^shown != 0 || c.cold.Load() != nil || c.state() != open {
+		return nil
+	}
+	out, c.out = c.out, nil
+	return out
+}
+
+func (t *together) add(c *Conn, out *buf.Chain) {
+	t.conns = append(t.conns, c)
+	t.batch = append(t.batch, driver.Outgoing{ID: c.id, Chain: out})
+	t.sizes = append(t.sizes, int64(out.Len()))
+}
+
+// send gives the driver what was added.
+func (t *together) send(l *Loop) {
+	if len(t.conns) == 0 {
+		return
+	}
+	l.can.SendMany(t.batch)
+	for i, c := range t.conns {
+		t.batch[i].Chain.Put()
+		c.sent(t.sizes[i], t.batch[i].Queued)
+	}
+	clear(t.conns)
+	clear(t.batch)
+	t.conns, t.batch, t.sizes = t.conns[:0], t.batch[:0], t.sizes[:0]
 }

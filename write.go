@@ -308,6 +308,12 @@ func (c *Conn) send(out *buf.Chain) {
 	n := int64(out.Len())
 	queued := l.drv.Send(c.id, out)
 	out.Put()
+	c.sent(n, queued)
+}
+
+// sent follows the driver's taking n bytes, of which it has queued some.
+func (c *Conn) sent(n, queued int64) {
+	l := c.loop
 	l.stats.writes++
 	l.stats.given += uint64(n)
 	l.stats.bytesOut += uint64(n - queued)

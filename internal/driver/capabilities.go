@@ -17,6 +17,9 @@ type Capabilities struct {
 	// Own makes the calling goroutine the owner, between two calls of the owner before. Nil: the
 	// driver does not check its callers.
 	Own func()
+	// SendMany is Send for each of the batch, in any order, with helpers where Options.Helpers
+	// allows them and it pays. It returns when all is handed over. Nil: Send serves.
+	SendMany func(batch []Outgoing)
 	// Cut is CloseWrite for output that is not complete: see BreakOff. Nil: CloseWrite serves.
 	Cut func(id ID)
 	// Look has the next Poll serve a connection, or an attempt to dial, before its turn. What has

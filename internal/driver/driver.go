@@ -155,6 +155,14 @@ type Driver interface {
 	Shutdown() error
 }
 
+// An Outgoing is what Capabilities.SendMany sends on one connection. A batch has at most one for
+// each.
+type Outgoing struct {
+	ID     ID
+	Chain  *buf.Chain
+	Queued int64 // what Send would return
+}
+
 // A Socket is a connection between drivers: accepted, imported or detached, and owned by its
 // holder.
 type Socket interface {
@@ -184,6 +192,8 @@ type File interface {
 // Options are what the engine asks of each driver.
 type Options struct {
 	ReadBuffer int // bytes lent to one Received at most
+	// Helpers is how many goroutines beside the owner may make system calls for it during SendMany.
+	Helpers int
 	// KeepAlive is for TCP connections that the driver accepts or dials. After so much silence the
 	// kernel probes the peer every ProbeInterval, and closes the connection after Probes without an
 	// answer. 0: never. Sockets of Import stay as they are.

@@ -86,6 +86,9 @@ func (d *Driver) Capabilities() driver.Capabilities {
 	if own := c.Own; own != nil {
 		c.Own = func() { d.check("Own"); own() }
 	}
+	if many := c.SendMany; many != nil {
+		c.SendMany = func(batch []driver.Outgoing) { d.check("SendMany"); many(batch) }
+	}
 	if cut := c.Cut; cut != nil {
 		c.Cut = func(id driver.ID) { d.check("Cut"); cut(id) }
 	}

@@ -48,7 +48,7 @@ func (b *bed) start() {
 
 func (b *bed) open(loop uint8) *Checker {
 	b.Helper()
-	d, err := b.sys.Open(loop, driver.Options{ReadBuffer: readBuffer})
+	d, err := b.sys.Open(loop, driver.Options{ReadBuffer: readBuffer, Helpers: 2})
 	if err != nil {
 		b.Fatalf("Open: %v", err)
 	}

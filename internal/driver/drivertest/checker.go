@@ -198,6 +198,28 @@ func (c *Conn) SendChain(chain *buf.Chain) int64 {
 	return n
 }
 
+// SendMany is Capabilities.SendMany with parts[i] for conns[i], which are conns of k. A conn that
+// is over may be among them.
+func (k *Checker) SendMany(conns []*Conn, parts [][]byte) {
+	k.t.Helper()
+	batch := make([]driver.Outgoing, len(conns))
+	for i, c := range conns {
+		batch[i] = driver.Outgoing{ID: c.ID, Chain: new(buf.Chain)}
+		batch[i].Chain.Append(parts[i])
+	}
+	k.call("SendMany", func() { k.Driver.Capabilities().SendMany(batch) })
+	for i, o := range batch {
+		if n := o.Chain.Len(); n != 0 {
+			errorf(k.t, "SendMany left %d bytes in a chain", n)
+			o.Chain.Release()
+		}
+		if o.Queued < 0 || o.Queued > int64(len(parts[i])) || conns[i].Over && o.Queued != 0 {
+			errorf(k.t, "SendMany of %d bytes says that %d are queued", len(parts[i]), o.Queued)
+		}
+		conns[i].Queued += o.Queued
+	}
+}
+
 // SendFile is Driver.SendFile.
 func (c *Conn) SendFile(f driver.File, off, n int64) (int64, error) {
 	c.k.t.Helper()

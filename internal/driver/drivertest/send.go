@@ -8,6 +8,7 @@ var sendCases = []testCase{
 	{"PartialWrites", partialWrites},
 	{"SendInsideSent", sendInsideSent},
 	{"SharedBlocks", sharedBlocks},
+	{"SendMany", sendMany},
 	{"EmptySend", emptySend},
 	{"HalfClosedByOwner", halfClosedByOwner},
 	{"CloseWriteFollowsTheQueue", closeWriteFollowsTheQueue},
@@ -139,6 +140,54 @@ func sharedBlocks(b *bed) {
 		b.same("the peer received", p.Received(), append(want, want[10:20]...))
 	}
 	b.closed(b.k.Accepted...)
+}
+
+// A batch for many connections: what each is sent arrives whole and behind what it was sent before,
+// beside one that is over, one whose peer has gone, and one whose peer does not read.
+func sendMany(b *bed) {
+	b.start()
+	if b.k.Capabilities().SendMany == nil {
+		return // the driver does without
+	}
+	const crowd, rounds = 40, 10
+	peers, conns := make([]Peer, crowd), make([]*Conn, crowd)
+	for i := range crowd {
+		peers[i], conns[i] = b.connect()
+	}
+	b.closed(conns[0])
+	gone, stuck := 1, 2
+	peers[gone].Reset()
+	peers[stuck].StopReading()
+	want := make([][]byte, crowd)
+	for round := range rounds {
+		parts := make([][]byte, crowd)
+		for i := range parts {
+			size := 1 + (i*131+round*17)%5000
+			if i == stuck {
+				size = mostChunk / 2 / rounds
+			}
+			parts[i] = pattern(size, byte(i+round))
+			want[i] = append(want[i], parts[i]...)
+		}
+		b.k.SendMany(conns, parts)
+		if more := pattern(100, byte(round)); round%3 == 0 {
+			conns[crowd-1].Send(more)
+			want[crowd-1] = append(want[crowd-1], more...)
+		}
+		if round%4 == 0 {
+			b.poll(0)
+		}
+	}
+	if conns[stuck].Left() == 0 {
+		b.Errorf("%d bytes to a peer that does not read were sent", len(want[stuck]))
+	}
+	peers[stuck].Resume()
+	for i, c := range conns[stuck:] {
+		b.arrives(peers[stuck+i], want[stuck+i])
+		b.until("Sent adds up to what was queued", func() bool { return c.Left() == 0 })
+	}
+	b.until("the last event of the one whose peer has gone", func() bool { return conns[gone].Over })
+	b.closed(conns[stuck:]...)
 }
 
 func emptySend(b *bed) {

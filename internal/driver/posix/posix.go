@@ -56,12 +56,12 @@ type Driver struct {
 	events  [eventsPerPoll]Event
 	// events[next:have] are still to be dispatched; none outside Poll, unless an event has ended
 	// its goroutine
-	next    int
-	have    int
-	looks   []driver.ID // of Look, for the next Poll
-	vectors [][]byte
-	iovecs  [vectorsPerWrite]unix.Iovec
-	polled  int // events emitted in this Poll
+	next   int
+	have   int
+	looks  []driver.ID // of Look, for the next Poll
+	gather gather
+	sharer sharer
+	polled int // events emitted in this Poll
 
 	waking   sync.RWMutex // Wake may be called while Shutdown runs, and must not write to a number used anew
 	shutDown bool
@@ -69,12 +69,13 @@ type Driver struct {
 
 // New makes a driver for one loop, which owns the poller.
 func New(loop uint8, o driver.Options, p Poller) *Driver {
-	return &Driver{loop: loop, poller: p, alive: o.KeepAlive, buffer: make([]byte, o.ReadBuffer), used: 1}
+	return &Driver{loop: loop, poller: p, alive: o.KeepAlive, buffer: make([]byte, o.ReadBuffer), used: 1,
+		sharer: sharer{helpers: helpersOf(o)}}
 }
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Control: d.Control, Look: d.Look}
+	return driver.Capabilities{Control: d.Control, Look: d.Look, SendMany: d.SendMany}
 }
 
 // Look has the next Poll read from a connection and send to it, whether or not its socket is known
@@ -263,6 +264,7 @@ func (d *Driver) fail(id driver.ID, s *slot, errno unix.Errno, ev driver.Events)
 
 // Shutdown releases the kernel's objects and aborts what still lives.
 func (d *Driver) Shutdown() error {
+	d.sharer.stop()
 	for i := range d.used {
 		if s := d.slots.Row(i); s != nil && (s.kind == kindConn || s.kind == kindDialing) {
 			d.release(s)
@@ -649,20 +651,26 @@ func (d *Driver) Send(id driver.ID, c *buf.Chain) (queued int64) {
 		return 0
 	}
 	if s.out == nil {
-		left, errno := d.write(s, c)
-		if errno != 0 {
-			c.Release()
-			d.sendFailed(id, s, errno)
-			return 0
-		}
-		if left == 0 {
-			return 0
-		}
-		d.startBacklog(id, s)
+		left, errno := d.gather.write(int(s.fd), c)
+		return d.sent(id, s, c, left, errno)
 	}
 	queued = int64(c.Len())
 	c.Pack(&s.out.chain)
 	return queued
+}
+
+// sent follows a write: c has the bytes that the kernel has not taken, which go on as it has room.
+func (d *Driver) sent(id driver.ID, s *slot, c *buf.Chain, left int, errno unix.Errno) (queued int64) {
+	switch {
+	case errno != 0:
+		c.Release()
+		d.sendFailed(id, s, errno)
+		return 0
+	case left > 0:
+		d.startBacklog(id, s)
+		c.Pack(&s.out.chain)
+	}
+	return int64(left)
 }
 
 func (d *Driver) startBacklog(id driver.ID, s *slot) {
@@ -670,22 +678,28 @@ func (d *Driver) startBacklog(id driver.ID, s *slot) {
 	d.touch(id, s)
 }
 
+// A gather is the memory of one goroutine's writes.
+type gather struct {
+	vectors [][]byte
+	iovecs  [vectorsPerWrite]unix.Iovec
+}
+
 // write hands the chain to the kernel until it is empty or the kernel takes no more. It returns how
 // many bytes are left.
-func (d *Driver) write(s *slot, c *buf.Chain) (left int, errno unix.Errno) {
+func (g *gather) write(fd int, c *buf.Chain) (left int, errno unix.Errno) {
 	left = c.Len()
 	for left > 0 {
 		var n, asked int
 		if p := c.First(); len(p) == left {
 			asked = left
-			n, errno = rawWrite(int(s.fd), p)
+			n, errno = rawWrite(fd, p)
 		} else {
-			d.vectors = c.Vectors(d.vectors[:0], vectorsPerWrite)
-			for _, p := range d.vectors {
+			g.vectors = c.Vectors(g.vectors[:0], vectorsPerWrite)
+			for _, p := range g.vectors {
 				asked += len(p)
 			}
-			n, errno = rawWritev(int(s.fd), d.vectors, &d.iovecs)
-			clear(d.vectors)
+			n, errno = rawWritev(fd, g.vectors, &g.iovecs)
+			clear(g.vectors)
 		}
 		if n > 0 {
 			c.Discard(n)
@@ -749,7 +763,7 @@ func (d *Driver) flushBacklog(id driver.ID, s *slot, ev driver.Events) {
 
 func (d *Driver) continueSending(s *slot) error {
 	b := s.out
-	if left, errno := d.write(s, &b.chain); errno != 0 {
+	if left, errno := d.gather.write(int(s.fd), &b.chain); errno != 0 {
 		return errno
 	} else if left > 0 || b.file == nil {
 		return nil

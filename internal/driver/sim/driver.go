@@ -446,7 +446,7 @@ func (c *conn) end(last func(ev driver.Events)) {
 
 // Capabilities implements driver.Driver.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Own: d.Own, Look: d.Look}
+	return driver.Capabilities{Own: d.Own, Look: d.Look, SendMany: d.SendMany}
 }
 
 // Look has the next Poll serve a connection alone.

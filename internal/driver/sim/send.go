@@ -68,6 +68,13 @@ func (d *Driver) Send(id driver.ID, chain *buf.Chain) int64 {
 	return n
 }
 
+// SendMany implements driver.Capabilities.
+func (d *Driver) SendMany(batch []driver.Outgoing) {
+	for i := range batch {
+		batch[i].Queued = d.Send(batch[i].ID, batch[i].Chain)
+	}
+}
+
 // SendFile implements driver.Driver.
 func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, error) {
 	d.enter("SendFile")
