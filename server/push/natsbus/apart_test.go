@@ -34,7 +34,7 @@ func TestLateLogHoldsUpNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := b.live(within(t), late)
+	f, err := b.logs.live(within(t), late)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +105,10 @@ func TestLogWithoutLeaderHoldsUpNoOther(t *testing.T) {
 		}
 	}
 	for i, r := range collectors {
-		eventually(t, left[i].config.Node+" has delivered all", func() bool { got, _ := r.state(); return got == n })
+		eventually(t, left[i].node+" has delivered all", func() bool { got, _ := r.state(); return got == n })
 		h, err := left[i].History(within(t), going, bus.Query{Limit: -1})
 		if err != nil || len(h.Publications) != n {
-			t.Errorf("%s keeps %d, %v", left[i].config.Node, len(h.Publications), err)
+			t.Errorf("%s keeps %d, %v", left[i].node, len(h.Publications), err)
 		}
 	}
 	cancel()
@@ -154,7 +154,7 @@ func apart(t *testing.T, servers []*Server) (nodes []*Bus, stuck, going bus.Topi
 
 // storedBy returns which nodes store a log, as far as they are up to date.
 func storedBy(t *testing.T, nodes []*Bus, id logID) (list []int) {
-	i, err := nodes[0].info(within(t), id.stream(nodes[0].prefix))
+	i, err := nodes[0].logs.streams.info(within(t), id.stream(nodes[0].prefix))
 	if err != nil || i.Cluster == nil {
 		return nil
 	}
@@ -165,7 +165,7 @@ func storedBy(t *testing.T, nodes []*Bus, id logID) (list []int) {
 		}
 	}
 	for at, b := range nodes {
-		if slices.Contains(names, b.config.Node) {
+		if slices.Contains(names, b.node) {
 			list = append(list, at)
 		}
 	}

@@ -12,25 +12,39 @@
 // # Logs
 //
 // The channels of one retention share a few logs: streams of JetStream, each stored by three nodes.
-// Every node follows every log as a whole (follow.go). A publication's offset is its sequence
-// number in the log. So offsets rise, and a node sees at once when a message of a log is missing,
-// whichever channel it belongs to (fill.go).
+// Every node follows every log as a whole. A publication's offset is its sequence number in the
+// log. So offsets rise, and a node sees at once when a message of a log is missing, whichever
+// channel it belongs to.
 //
-// Publish returns when the node has received its publication from the log (publish.go); what is
-// acknowledged is stored by most nodes. History reads from the nearest replica, up to the place
-// that the node has followed (history.go).
+// What has no retention goes through NATS alone (passing.go): nodes whose link is down miss it.
 //
-// What has no retention goes through NATS alone: nodes whose link is down miss it.
+// The life of a publication, top to bottom:
 //
-// # Epochs
+//   - publish.go sends it to the log, and returns when the node has received it from there. What is
+//     acknowledged is stored by most nodes.
+//   - follow.go receives it on every node. What did not arrive the follower reads from the nearest
+//     replica, or from the log's leader.
+//   - deliver.go hands it to the receivers of the node, which topics.go lists, and tells Publish.
+//   - progress.go says how far the node is, to all that wait for it.
+//   - history.go reads from the end in memory (tail.go) and from the nearest replica, up to the
+//     place that the node has followed.
 //
 // A log that has lost its end, with the disks or a power failure, uses sequence numbers again.
-// Three checks notice that, and begin a new epoch (epoch.go): clients are told that they have not
-// recovered.
+// Three checks notice that, and begin a new epoch (epoch.go, seal.go): clients are told that they
+// have not recovered.
 //
-// # Presence and questions
+// logs.go has the followers of the node. streams.go creates the logs, and leaders.go moves their
+// leaders. All of them use the API of JetStream (jetstream.go), by the requests of request.go over
+// the connection of conn.go. The form of subjects is in names.go, that of messages in codec.go.
 //
-// Who is present is asked of all nodes, and stored nowhere (nodes.go).
+// # The other nodes
+//
+// nodes.go has the signs of life by which nodes know each other, and questions.go what they ask.
+// Presence is stored nowhere: the node asks all others for their clients (presence.go).
+//
+// # The server
+//
+// server.go starts NATS in this process, and remove.go makes the cluster forget a node.
 //
 // # Limits
 //

@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // This file decides in which epoch a log is. The epoch is a message of the log itself, under a
@@ -27,11 +26,32 @@ const epochToken = "$e"
 
 var errOtherEpoch = errors.New("another node has begun an epoch")
 
-// agreeOnEpoch learns the log's epoch, or begins one. The follower is listening, so nothing stored
-// from now on escapes it. With renew, the epoch that it knows is over.
-func (f *follower) agreeOnEpoch(renew bool) error {
-	old := f.epochNow()
-	s, found, err := f.b.leaderGet(f.ctx, f.stream, directGet{Last: f.stored + epochToken})
+// An epochKeeper keeps the epoch of one log: it learns the epoch or begins one, and confirms it now
+// and then.
+type epochKeeper struct {
+	*logName
+	*jetStream
+	questions *questions
+	progress  *progress
+	seal      seal
+	synced    bool          // NATS syncs every message: see Config.Synced
+	every     time.Duration // between two marks
+	markAt    atomic.Int64  // time of the last mark
+}
+
+// newEpochKeeper returns the keeper of a log that keeps messages for maxAge. The caller must close
+// its seal.
+func newEpochKeeper(name *logName, j *jetStream, q *questions, p *progress, c Config,
+	maxAge time.Duration) *epochKeeper {
+	e := &epochKeeper{logName: name, jetStream: j, questions: q, progress: p, synced: c.Synced, every: maxAge / marks}
+	e.seal.open(c.Dir, name.stream)
+	return e
+}
+
+// agree learns the log's epoch, or begins one. The follower is listening, so nothing stored from
+// now on escapes it. With renew, the epoch that it knows is over.
+func (e *epochKeeper) agree(ctx context.Context, renew bool) error {
+	s, found, err := e.leaderGet(ctx, e.stream, directGet{Last: e.stored + epochToken})
 	if err != nil {
 		return err
 	}
@@ -49,95 +69,65 @@ func (f *follower) agreeOnEpoch(renew bool) error {
 	switch {
 	case !found:
 		why = "it is new"
-	case renew && epoch == old:
+	case renew && epoch == e.progress.epochNow():
 		why = "it has lost its end"
 	case !renew:
-		if why, err = f.doubt(epoch); err != nil {
+		if why, err = e.doubt(ctx, epoch); err != nil {
 			return err
 		}
 	}
 	if why != "" {
-		if epoch, err = f.newEpoch(s.seq, why); err != nil {
+		if epoch, err = e.begin(ctx, s.seq, why); err != nil {
 			return err
 		}
 	}
-	f.mu.Lock()
-	f.epoch, f.epochAt = epoch, s.seq
-	f.mu.Unlock()
-	f.work.Lock()
-	defer f.work.Unlock()
-	if old != "" { // what came while the follower was not live is missing
-		f.loseAll()
-	}
+	e.progress.setEpoch(epoch, s.seq)
 	return nil
 }
 
-// newEpoch replaces the epoch that stands at sequence number at; 0: there is none.
-func (f *follower) newEpoch(at uint64, why string) (string, error) {
+// begin replaces the epoch that stands at sequence number at; 0: there is none.
+func (e *epochKeeper) begin(ctx context.Context, at uint64, why string) (string, error) {
 	var random [8]byte
 	rand.Read(random[:]) // it never fails
 	epoch := hex.EncodeToString(random[:])
-	if err := f.putEpoch(f.ctx, epoch, at); err != nil {
+	if err := e.put(ctx, epoch, at); err != nil {
 		return "", err
 	}
-	f.b.log.Info("natsbus: a log begins an epoch", "log", f.stream, "because", why)
+	e.log.Info("natsbus: a log begins an epoch", "log", e.stream, "because", why)
 	return epoch, nil
 }
 
-// putEpoch stores the epoch if the one at sequence number at is still the last.
-func (f *follower) putEpoch(ctx context.Context, epoch string, at uint64) error {
-	err := f.b.storeOnce(ctx, f.stored+epochToken, appendText([]byte{byte(formEpoch)}, epoch), at)
+// put stores the epoch if the one at sequence number at is still the last.
+func (e *epochKeeper) put(ctx context.Context, epoch string, at uint64) error {
+	err := e.storeOnce(ctx, e.stored+epochToken, appendText([]byte{byte(formEpoch)}, epoch), at)
 	if isCode(err, codeWrongLast, codeWrongLastOnly) {
 		return errOtherEpoch
 	}
 	return err
 }
 
-// storeOnce stores a message if the last one with that subject has the sequence number last.
-func (b *Bus) storeOnce(ctx context.Context, subject string, data []byte, last uint64) error {
-	reply, g, drop := b.inbox.expect(firstOnly)
-	defer drop()
-	m := &nats.Msg{Subject: subject, Reply: reply, Data: data, Header: nats.Header{
-		"Nats-Expected-Last-Subject-Sequence": {strconv.FormatUint(last, 10)},
-	}}
-	if err := b.nc.PublishMsg(m); err != nil {
-		return err
-	}
-	timer := time.NewTimer(requestTime)
-	defer timer.Stop()
-	select {
-	case <-g.done:
-		_, _, err := acknowledged(g.msgs[0])
-		return err
-	case <-timer.C:
-		return errNoAnswer
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // doubt returns why the log may have lost its end while this node did not follow it, or "".
-func (f *follower) doubt(epoch string) (why string, err error) {
-	sealed, last, at, sameBoot := f.seal.read()
+func (e *epochKeeper) doubt(ctx context.Context, epoch string) (why string, err error) {
+	sealed, last, at, sameBoot := e.seal.read()
 	if sealed == epoch {
-		if why, err = f.differs(last, at); why != "" || err != nil {
+		if why, err = e.differs(ctx, last, at); why != "" || err != nil {
 			return why, err
 		}
 		// What a process has written survives it. If the machine has started again meanwhile, only
 		// what was synced has survived.
-		if sameBoot || f.b.config.Synced {
+		if sameBoot || e.synced {
 			return "", nil
 		}
 	}
 	vouched := false
-	_, err = f.b.ask(f.ctx, questionFollows, appendText(nil, f.stream), func(answer []byte) {
+	_, err = e.questions.ask(ctx, questionFollows, appendText(nil, e.stream), func(answer []byte) {
 		r := reader{rest: answer}
 		vouched = vouched || r.text() == epoch // which is never empty, as the answer of a node that does not know
 	})
 	switch {
 	case err != nil:
 		return "", err
-	case vouched, sealed == "" && f.b.config.Synced:
+	case vouched, sealed == "" && e.synced:
 		return "", nil
 	case sealed != "" && sealed != epoch: // it has changed while this node was away
 		return "", nil
@@ -146,12 +136,12 @@ func (f *follower) doubt(epoch string) (why string, err error) {
 }
 
 // differs returns why the log is not the one of which this node has had everything up to last.
-func (f *follower) differs(last uint64, at int64) (string, error) {
-	probe, _ := f.position()
+func (e *epochKeeper) differs(ctx context.Context, last uint64, at int64) (string, error) {
+	probe, _ := e.progress.position()
 	if probe <= last {
 		return fmt.Sprintf("it ends with %d, and this node has had %d", probe-1, last), nil
 	}
-	s, found, err := f.b.leaderGet(f.ctx, f.stream, directGet{Seq: last})
+	s, found, err := e.leaderGet(ctx, e.stream, directGet{Seq: last})
 	if err != nil {
 		return "", err
 	}
@@ -161,48 +151,22 @@ func (f *follower) differs(last uint64, at int64) (string, error) {
 	return "", nil
 }
 
-// vouch answers which epoch of a log this node follows.
-func (b *Bus) vouch(body []byte) []byte {
-	r := reader{rest: body}
-	name := r.text()
-	b.mu.Lock()
-	f := b.byStream[name]
-	b.mu.Unlock()
-	if f == nil {
-		return appendText(nil, "")
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	select {
-	case <-f.live:
-		return appendText(nil, f.epoch)
-	default:
-		return appendText(nil, "")
-	}
-}
-
 // marks is how many marks a log has within the time that positions are valid.
 const marks = 24
 
-func (f *follower) hearMark(at int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.markAt = max(f.markAt, at)
-}
+// hearMark notes that the log has a mark of that time. The follower calls it.
+func (e *epochKeeper) hearMark(at int64) { e.markAt.Store(max(e.markAt.Load(), at)) }
 
 // keepMarks stores a mark now and then, and the epoch again before it becomes too old. A mark is
 // the only message with its subject, so that the log drops it for its age alone: while it is there,
 // nothing after it was dropped for that reason. One node succeeds; the others learn of it.
-func (f *follower) keepMarks() {
-	every := max(f.b.config.PositionAge, f.id.keep.Age, minAge) / marks
-	f.mu.Lock()
-	due := time.Since(time.Unix(0, f.markAt)) > every
-	epoch, at := f.epoch, f.epochAt
-	f.mu.Unlock()
-	if !due || every < time.Second {
+func (e *epochKeeper) keepMarks(ctx context.Context) {
+	due := time.Since(time.Unix(0, e.markAt.Load())) > e.every
+	epoch, at := e.progress.epochStored()
+	if !due || e.every < time.Second {
 		return
 	}
-	mark := f.stored + "$m." + strconv.FormatInt(time.Now().UnixNano()/int64(every), 10)
-	_ = f.b.storeOnce(f.ctx, mark, []byte{byte(formMark)}, 0) // another node may be first; the next look tries again
-	_ = f.putEpoch(f.ctx, epoch, at)
+	mark := e.stored + "$m." + strconv.FormatInt(time.Now().UnixNano()/int64(e.every), 10)
+	_ = e.storeOnce(ctx, mark, []byte{byte(formMark)}, 0) // another node may be first; the next look tries again
+	_ = e.put(ctx, epoch, at)
 }

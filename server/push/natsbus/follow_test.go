@@ -24,7 +24,7 @@ func TestFollowerFillsHoles(t *testing.T) {
 	if err := two.Subscribe(within(t), news, r); err != nil {
 		t.Fatal(err)
 	}
-	f, err := two.live(within(t), news)
+	f, err := two.logs.live(within(t), news)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestFollowerSaysWhatIsLost(t *testing.T) {
 	if err := two.Subscribe(within(t), small, r); err != nil {
 		t.Fatal(err)
 	}
-	f, err := two.live(within(t), small)
+	f, err := two.logs.live(within(t), small)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +104,11 @@ func TestPublishWithoutQuorum(t *testing.T) {
 	at := publish(t, nodes[0], "1")
 	leader := -1
 	eventually(t, "three nodes store the log", func() bool {
-		i, err := nodes[0].info(within(t), nodes[0].State().Logs[0].Name)
+		i, err := nodes[0].logs.streams.info(within(t), nodes[0].State().Logs[0].Name)
 		if err != nil || i.Cluster == nil || len(i.Cluster.Replicas) != 2 {
 			return false
 		}
-		leader = slices.IndexFunc(nodes, func(b *Bus) bool { return b.config.Node == i.Cluster.Leader })
+		leader = slices.IndexFunc(nodes, func(b *Bus) bool { return b.node == i.Cluster.Leader })
 		return leader >= 0 && i.Cluster.Replicas[0].Current && i.Cluster.Replicas[1].Current
 	})
 	left := nodes[leader]
@@ -143,7 +143,7 @@ func TestStepDown(t *testing.T) {
 		publish(t, b, "1") // each follows the log now
 	}
 	leader := func() string {
-		i, err := nodes[0].info(within(t), nodes[0].State().Logs[0].Name)
+		i, err := nodes[0].logs.streams.info(within(t), nodes[0].State().Logs[0].Name)
 		if err != nil || i.Cluster == nil || i.Config.Replicas < 3 {
 			return ""
 		}
@@ -152,7 +152,7 @@ func TestStepDown(t *testing.T) {
 	eventually(t, "the log has three replicas", func() bool { return leader() != "" })
 	old := leader()
 	for _, b := range nodes {
-		if b.config.Node == old {
+		if b.node == old {
 			b.StepDown(within(t))
 		}
 	}

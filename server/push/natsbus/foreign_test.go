@@ -37,9 +37,9 @@ func TestAnswersThatSayNothing(t *testing.T) {
 			t.Errorf("the notice % x was accepted", p)
 		}
 	}
-	var b Bus
-	b.nodes.seen = nil // a node without a name would be written there
-	b.hearBeat(&nats.Msg{Data: []byte{byte(formBeat), 0, 0}})
+	n := newNodes(nil)
+	n.seen = nil // a node without a name would be written there
+	n.receive(&nats.Msg{Data: []byte{byte(formBeat), 0, 0}})
 }
 
 // A message in a log that this node does not understand, as one of a later version, makes
@@ -52,7 +52,7 @@ func TestMessagesOfALaterVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := publish(t, b, "1")
-	f, err := b.live(within(t), news)
+	f, err := b.logs.live(within(t), news)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,45 +8,49 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/bus"
-	"github.com/nats-io/nats.go"
 )
 
-// History implements bus.Bus. Top is the position to which this node has followed the log.
-func (b *Bus) History(ctx context.Context, t bus.Topic, q bus.Query) (bus.History, error) {
-	if err := b.usable(ctx); err != nil {
-		return bus.History{}, err
-	}
-	if t.Keep.Size <= 0 {
-		return bus.History{}, bus.ErrNoHistory
-	}
-	token, err := tokenOf(t.Name)
-	if err != nil {
-		return bus.History{}, err
-	}
-	f, err := b.live(ctx, t)
-	if err != nil {
-		return bus.History{}, err
-	}
-	if err := f.reach(ctx, t.Name, q); err != nil {
+// A historyReader reads the messages that a log has kept of its channels: from the end in memory,
+// and from the nearest replica. Any goroutine may call it.
+type historyReader struct {
+	*logName
+	*jetStream
+	progress *progress
+	registry *registry
+	ends     endsAsker
+	reads    chan struct{} // has a place for each of maxReads readers
+}
+
+// newHistoryReader returns the reader of a log. What it starts ends with ctx, and is counted in
+// background.
+func newHistoryReader(ctx context.Context, name *logName, j *jetStream, p *progress, r *registry,
+	background *sync.WaitGroup) *historyReader {
+	return &historyReader{logName: name, jetStream: j, progress: p, registry: r,
+		ends:  endsAsker{jetStream: j, stream: name.stream, ctx: ctx, background: background},
+		reads: make(chan struct{}, maxReads)}
+}
+
+// read returns a channel's history. Top is the position to which this node has followed the log.
+func (h *historyReader) read(ctx context.Context, t bus.Topic, token string, q bus.Query) (bus.History, error) {
+	if err := h.reach(ctx, t.Name, q); err != nil {
 		return bus.History{}, err
 	}
 	after := uint64(0) // what is not after it is not needed
 	if q.Since != nil && !q.Reverse {
 		after = q.Since.Offset
 	}
-	f.mu.Lock()
-	h := bus.History{Top: bus.Position{Offset: f.last, Epoch: channelEpoch(f.epoch, t.Name)}}
-	recent, from := f.tail.of(f.stored+token, after), f.tail.from
-	f.mu.Unlock()
-	b.registry.barrier(t.Name) // a delivery up to Top may still run
-	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
-		return h, nil
+	subject := h.stored + token
+	top, recent, from := h.progress.recent(t.Name, subject, after)
+	answer := bus.History{Top: top}
+	h.registry.barrier(t.Name) // a delivery up to Top may still run
+	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != top.Epoch {
+		return answer, nil
 	}
 	if q.Limit == 0 && (q.Since == nil || q.Reverse) {
-		return h, nil
+		return answer, nil
 	}
-	err = f.read(ctx, f.stored+token, t.Keep, q, recent, from, &h)
-	return h, err
+	err := h.readUpToTop(ctx, subject, t.Keep, q, recent, from, &answer)
+	return answer, err
 }
 
 // errMayBeShort says that the log ends before a client's position, and that the others may have
@@ -61,32 +65,33 @@ const reachTime = 5 * time.Second
 // position is ahead of this node if the client has it from a node that has died. Then the log may
 // have no leader yet. The client waits until it has, because one that is sent away comes back later
 // than necessary.
-func (f *follower) reach(ctx context.Context, channel string, q bus.Query) error {
+func (h *historyReader) reach(ctx context.Context, channel string, q bus.Query) error {
 	if q.Since == nil || q.Reverse {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
 	for {
-		last, _ := f.position()
-		if q.Since.Offset <= last || q.Since.Epoch != "" && q.Since.Epoch != channelEpoch(f.epochNow(), channel) {
+		last, _ := h.progress.position()
+		epoch := channelEpoch(h.progress.epochNow(), channel)
+		if q.Since.Offset <= last || q.Since.Epoch != "" && q.Since.Epoch != epoch {
 			return nil
 		}
-		call := f.floors.begin(f)
-		if err := f.waitUnless(ctx, q.Since.Offset, call.done); !errors.Is(err, errOther) {
+		call := h.ends.begin()
+		if err := h.progress.waitUnless(ctx, q.Since.Offset, call.done); !errors.Is(err, errOther) {
 			return err
 		}
 		err := call.err
 		switch {
 		case err == nil && q.Since.Offset <= call.ends.Last:
-			return f.waitFor(ctx, q.Since.Offset)
+			return h.progress.waitFor(ctx, q.Since.Offset)
 		case err == nil && call.ends.Sure:
 			return nil
 		case err == nil:
 			err = errMayBeShort
 		}
 		pause, stop := context.WithTimeout(ctx, tryAgain)
-		_ = f.waitFor(pause, q.Since.Offset) // the next turn sees whether it has come
+		_ = h.progress.waitFor(pause, q.Since.Offset) // the next turn sees whether it has come
 		stop()
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
@@ -94,12 +99,12 @@ func (f *follower) reach(ctx context.Context, channel string, q bus.Query) error
 	}
 }
 
-// read reads the channel's messages up to h.Top. recent are those after from.
-func (f *follower) read(ctx context.Context, subject string, keep bus.Retention, q bus.Query, recent []stored,
-	from uint64, h *bus.History) error {
-	list, complete := recent, q.Since != nil && !q.Reverse && q.Since.Offset <= h.Top.Offset
+// readUpToTop reads the channel's messages up to to.Top. recent are those after from.
+func (h *historyReader) readUpToTop(ctx context.Context, subject string, keep bus.Retention, q bus.Query,
+	recent []stored, from uint64, to *bus.History) error {
+	list, complete := recent, q.Since != nil && !q.Reverse && q.Since.Offset <= to.Top.Offset
 	if q.Since == nil || q.Reverse || q.Since.Offset < from {
-		older, err := f.older(ctx, subject, keep.Size, q, from)
+		older, err := h.older(ctx, subject, keep.Size, q, from)
 		if err != nil {
 			return err
 		}
@@ -107,25 +112,25 @@ func (f *follower) read(ctx context.Context, subject string, keep bus.Retention,
 		list = append(older.list, recent...)
 	}
 	list, dropped := selected(list, keep, q)
-	h.Complete = complete && !dropped
+	to.Complete = complete && !dropped
 	for _, s := range list {
 		r := reader{rest: s.data}
 		isPublication := form(r.byte()) == formPublication
 		p := r.publication()
-		if !isPublication || r.wrong { // this node does not understand it: see follower.skip
-			h.Complete = false
+		if !isPublication || r.wrong { // this node does not understand it: see delivery.skip
+			to.Complete = false
 			continue
 		}
 		p.Version = nil
-		p.Position = bus.Position{Offset: s.seq, Epoch: h.Top.Epoch}
-		h.Publications = append(h.Publications, p)
+		p.Position = bus.Position{Offset: s.seq, Epoch: to.Top.Epoch}
+		to.Publications = append(to.Publications, p)
 	}
 	if q.Reverse {
-		slices.Reverse(h.Publications)
+		slices.Reverse(to.Publications)
 	}
-	n := len(h.Publications)
+	n := len(to.Publications)
 	if q.Limit >= 0 && n > q.Limit {
-		h.Publications, h.Complete = h.Publications[:q.Limit], false
+		to.Publications, to.Complete = to.Publications[:q.Limit], false
 	}
 	return nil
 }
@@ -185,52 +190,54 @@ const maxReads = 16
 
 // older reads the channel's messages up to the sequence number top. The messages before q.Since are
 // not among them, unless q is in reverse.
-func (f *follower) older(ctx context.Context, subject string, size int, q bus.Query, top uint64) (p part, err error) {
-	if err := f.awaitReplica(ctx, top); err != nil {
+func (h *historyReader) older(ctx context.Context, subject string, size int, q bus.Query, top uint64) (p part,
+	err error) {
+	if err := h.awaitReplica(ctx, top); err != nil {
 		return p, err
 	}
 	select {
-	case f.reads <- struct{}{}:
-		defer func() { <-f.reads }()
+	case h.reads <- struct{}{}:
+		defer func() { <-h.reads }()
 	case <-ctx.Done():
-		return p, f.late(ctx)
-	case <-f.b.closing:
+		return p, h.progress.late(ctx)
+	case <-h.closing:
 		return p, bus.ErrClosed
 	}
 	if q.Since == nil || q.Reverse {
-		return f.messagesFrom(ctx, subject, size, 1, top)
+		return h.messagesFrom(ctx, subject, size, 1, top)
 	}
 	since := q.Since.Offset
-	if p, err = f.messagesFrom(ctx, subject, size, max(since, 1), top); err != nil {
+	if p, err = h.messagesFrom(ctx, subject, size, max(since, 1), top); err != nil {
 		return p, err
 	}
-	p.complete, err = f.hasAll(ctx, subject, size, since, p)
+	p.complete, err = h.hasAll(ctx, subject, size, since, p)
 	return p, err
 }
 
 // hasAll reports whether p, which a replica has of a channel from since on, is everything that the
 // channel got after since.
-func (f *follower) hasAll(ctx context.Context, subject string, size int, since uint64, p part) (bool, error) {
+func (h *historyReader) hasAll(ctx context.Context, subject string, size int, since uint64, p part) (bool, error) {
 	switch {
 	case witnessed(p.list, since):
 		return true, nil
 	case p.all > size: // the channel may have dropped some because it has too many
 		return false, nil
 	}
-	first, _, err := f.b.direct(ctx, f.stream, directGet{Seq: 1, Next: subject})
+	first, _, err := h.direct(ctx, h.stream, directGet{Seq: 1, Next: subject})
 	if err != nil || witnessed(first, since) {
 		return err == nil, err
 	}
 	// No message shows that nothing was dropped between it and the others. If the log still has
 	// everything after since but what channels drop because they have too many, nothing was.
-	ends, err := f.floors.ask(ctx, f)
+	ends, err := h.ends.ask(ctx)
 	return ends.First <= since+1, err
 }
 
 // messagesFrom reads the channel's messages from one sequence number up to another.
-func (f *follower) messagesFrom(ctx context.Context, subject string, size int, from, top uint64) (p part, err error) {
+func (h *historyReader) messagesFrom(ctx context.Context, subject string, size int, from, top uint64) (p part,
+	err error) {
 	for {
-		list, pending, err := f.b.direct(ctx, f.stream, directGet{Seq: from, Next: subject, Batch: size + 1})
+		list, pending, err := h.direct(ctx, h.stream, directGet{Seq: from, Next: subject, Batch: size + 1})
 		if err != nil {
 			return p, err
 		}
@@ -250,43 +257,43 @@ func (f *follower) messagesFrom(ctx context.Context, subject string, size int, f
 
 // awaitReplica returns when the replica that answers direct gets has everything up to seq. A
 // replica applies a message a little later than the leader publishes it.
-func (f *follower) awaitReplica(ctx context.Context, seq uint64) error {
+func (h *historyReader) awaitReplica(ctx context.Context, seq uint64) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		f.mu.Lock()
-		there := f.replica >= seq
-		f.mu.Unlock()
-		if there {
+		if h.progress.isInReplica(seq) {
 			return nil
 		}
-		list, _, err := f.b.direct(ctx, f.stream, directGet{Seq: seq, Next: ">"})
+		list, _, err := h.direct(ctx, h.stream, directGet{Seq: seq, Next: ">"})
 		if err != nil {
 			return err
 		}
 		if len(list) > 0 {
-			f.mu.Lock()
-			f.replica = max(f.replica, list[0].seq)
-			f.mu.Unlock()
+			h.progress.replicaHas(list[0].seq)
 			return nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return f.late(ctx)
-		case <-f.b.closing:
+			return h.progress.late(ctx)
+		case <-h.closing:
 			return bus.ErrClosed
 		}
 	}
 }
 
-// floors asks the leader for the ends of the log. Callers that wait at the same time share a
+// An endsAsker asks the leader for the ends of the log. Callers that wait at the same time share a
 // request, which has begun after each of them.
-type floors struct {
+type endsAsker struct {
+	*jetStream
+	stream     string
+	ctx        context.Context // of all requests
+	background *sync.WaitGroup
+
 	mu      sync.Mutex
 	running bool
-	next    *floorCall // begins when the running one has ended
+	next    *endsCall // begins when the running one has ended
 }
 
-type floorCall struct {
+type endsCall struct {
 	done chan struct{}
 	ends logEnds
 	err  error
@@ -300,22 +307,22 @@ type logEnds struct {
 }
 
 // begin returns a call that begins after this one.
-func (c *floors) begin(f *follower) *floorCall {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.next == nil {
-		c.next = &floorCall{done: make(chan struct{})}
+func (e *endsAsker) begin() *endsCall {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.next == nil {
+		e.next = &endsCall{done: make(chan struct{})}
 	}
-	mine := c.next
-	if !c.running {
-		c.running = true
-		f.done.Go(func() { c.run(f) })
+	mine := e.next
+	if !e.running {
+		e.running = true
+		e.background.Go(e.run)
 	}
 	return mine
 }
 
-func (c *floors) ask(ctx context.Context, f *follower) (logEnds, error) {
-	mine := c.begin(f)
+func (e *endsAsker) ask(ctx context.Context) (logEnds, error) {
+	mine := e.begin()
 	select {
 	case <-mine.done:
 		return mine.ends, mine.err
@@ -325,64 +332,18 @@ func (c *floors) ask(ctx context.Context, f *follower) (logEnds, error) {
 }
 
 // run makes calls until none is wanted.
-func (c *floors) run(f *follower) {
+func (e *endsAsker) run() {
 	for {
-		c.mu.Lock()
-		call := c.next
-		c.next = nil
-		c.running = call != nil
-		c.mu.Unlock()
+		e.mu.Lock()
+		call := e.next
+		e.next = nil
+		e.running = call != nil
+		e.mu.Unlock()
 		if call == nil {
 			return
 		}
-		i, err := f.b.info(f.ctx, f.stream)
+		i, err := e.info(e.ctx, e.stream)
 		call.ends, call.err = logEnds{i.State.First, i.State.Last, i.heardMost(leadsAlone)}, err
 		close(call.done)
-	}
-}
-
-// Forget implements bus.Bus. It stores a tombstone that replaces what the channel has. A purge
-// would hide from the others that something is missing.
-func (b *Bus) Forget(ctx context.Context, t bus.Topic) error {
-	if err := b.usable(ctx); err != nil {
-		return err
-	}
-	if t.Keep.Size <= 0 {
-		return bus.ErrNoHistory
-	}
-	token, err := tokenOf(t.Name)
-	if err != nil {
-		return err
-	}
-	f, err := b.live(ctx, t)
-	if err != nil {
-		return err
-	}
-	for {
-		reply, g, drop := b.inbox.expect(firstOnly)
-		err := b.kept.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: []byte{byte(formForgotten)},
-			Header: nats.Header{"Nats-Rollup": {"sub"}}})
-		if err != nil {
-			drop()
-			return err
-		}
-		var seq uint64
-		select {
-		case <-g.done:
-			seq, _, err = acknowledged(g.msgs[0])
-		case <-time.After(resendAfter):
-			err = errUnanswered
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-b.closing:
-			err = bus.ErrClosed
-		}
-		drop()
-		if err == nil {
-			return f.waitFor(ctx, seq)
-		}
-		if !mayRetry(err) || ctx.Err() != nil {
-			return err
-		}
 	}
 }

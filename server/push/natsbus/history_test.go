@@ -36,13 +36,14 @@ func TestHistoryAfterAnyPosition(t *testing.T) {
 	put(full, 4)
 	put(short, 3)
 	put(fresh, 1)
-	f, err := b.live(within(t), topic(full))
+	f, err := b.logs.live(within(t), topic(full))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.mu.Lock()
-	f.tail.reset(f.last)
-	f.mu.Unlock()
+	p := f.progress
+	p.mu.Lock()
+	p.tail.reset(p.last)
+	p.mu.Unlock()
 	for _, tt := range []struct {
 		name, why string
 		complete  bool
@@ -63,7 +64,7 @@ func TestHistoryAfterAnyPosition(t *testing.T) {
 func sameLog(b *Bus, n int) (list []string) {
 	for i := 0; len(list) < n; i++ {
 		t := bus.Topic{Name: fmt.Sprint("channel", i), Keep: bus.Retention{Size: 3, Age: time.Hour}}
-		if strings.HasSuffix(idOf(t, b.config.Parts).stream(b.prefix), "_0") {
+		if strings.HasSuffix(idOf(t, b.logs.parts).stream(b.prefix), "_0") {
 			list = append(list, t.Name)
 		}
 	}

@@ -2,89 +2,67 @@ package natsbus
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
-// This file moves the leaders of logs. A node that stops while it leads takes no publications for
-// its logs until the others have noticed, which takes seconds; one that steps down first loses
-// none. After restarts the leaders are with the nodes that stayed.
-
-// preference asks for a leader. NATS chooses another one if that node cannot lead.
-type preference struct {
-	Placement *struct {
-		Preferred string `json:"preferred"`
-	} `json:"placement,omitempty"`
+// leaders moves the leaders of logs. When a node stops while it leads, its logs take no
+// publications for the seconds until the others have noticed. If it steps down first, no time is
+// lost. After restarts the leaders are with the nodes that stayed.
+type leaders struct {
+	*streams
+	logs     *logs
+	stepping atomic.Bool // stepDownAll has been called
 }
 
-func (f *follower) stepDown(ctx context.Context, to string) error {
-	var body preference
-	if to != "" {
-		body.Placement = &struct {
-			Preferred string `json:"preferred"`
-		}{to}
-	}
-	return f.b.call(ctx, "STREAM.LEADER.STEPDOWN."+f.stream, body, nil)
-}
-
-// StepDown makes other nodes lead the logs that this one leads, as far as there are others. It
+// stepDownAll makes other nodes lead the logs that this one leads, as far as there are others. It
 // returns when they do, or ctx ends.
-func (b *Bus) StepDown(ctx context.Context) {
-	b.stepping.Store(true) // from now on, balance moves no leader
-	for _, f := range b.followers() {
+func (l *leaders) stepDownAll(ctx context.Context) {
+	l.stepping.Store(true) // from now on, balance moves no leader
+	for _, f := range l.logs.all() {
 		for ctx.Err() == nil {
-			i, err := b.info(ctx, f.stream)
-			if err != nil || i.Cluster == nil || i.Cluster.Leader != b.config.Node || i.Config.Replicas < 3 {
+			i, err := l.info(ctx, f.stream)
+			if err != nil || i.Cluster == nil || i.Cluster.Leader != l.node || i.Config.Replicas < 3 {
 				break
 			}
-			if err := f.stepDown(ctx, ""); err != nil {
-				b.log.Warn("natsbus: a log could not get another leader yet", "log", f.stream, "error", err)
+			if err := l.stepDown(ctx, f.stream, ""); err != nil {
+				l.log.Warn("natsbus: a log could not get another leader yet", "log", f.stream, "error", err)
 			}
 			f.pause(50 * time.Millisecond)
 		}
 	}
 }
 
-func (b *Bus) followers() (list []*follower) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, f := range b.logs {
-		list = append(list, f)
-	}
-	return list
-}
-
 // balance gives one log that this node leads to the node that leads the fewest, if that has at
 // least two less.
-func (b *Bus) balance(ctx context.Context) {
-	if b.stepping.Load() {
+func (l *leaders) balance(ctx context.Context) {
+	if l.stepping.Load() {
 		return
 	}
-	leads := map[string]int{b.config.Node: 0}
-	for name := range b.nodes.alive() {
+	leads := map[string]int{l.node: 0}
+	for name := range l.nodes.alive() {
 		leads[name] = 0
 	}
 	var mine *follower
-	for _, f := range b.followers() {
-		f.mu.Lock()
-		i := f.info
-		f.mu.Unlock()
+	for _, f := range l.logs.all() {
+		i := f.progress.lastInfo()
 		if i.Cluster == nil || i.Config.Replicas < 3 {
 			continue
 		}
 		leads[i.Cluster.Leader]++
-		if i.Cluster.Leader == b.config.Node {
+		if i.Cluster.Leader == l.node {
 			mine = f
 		}
 	}
-	fewest := b.config.Node
+	fewest := l.node
 	for name, n := range leads {
 		if n < leads[fewest] || n == leads[fewest] && name < fewest {
 			fewest = name
 		}
 	}
-	if mine == nil || leads[b.config.Node]-leads[fewest] < 2 {
+	if mine == nil || leads[l.node]-leads[fewest] < 2 {
 		return
 	}
-	err := mine.stepDown(ctx, fewest)
-	b.log.Info("natsbus: another node is to lead a log", "log", mine.stream, "node", fewest, "error", err)
+	err := l.stepDown(ctx, mine.stream, fewest)
+	l.log.Info("natsbus: another node is to lead a log", "log", mine.stream, "node", fewest, "error", err)
 }

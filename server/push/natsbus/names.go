@@ -66,6 +66,19 @@ func (id logID) subjects(prefix, kind string) string {
 	return prefix + "." + kind + "." + id.class() + "." + strconv.Itoa(id.part) + "."
 }
 
+// A logName is what NATS knows a log by.
+type logName struct {
+	id       logID
+	stream   string
+	stored   string // what the log stores has subjects that begin with it
+	received string // of what it publishes again
+}
+
+func (id logID) name(prefix string) *logName {
+	return &logName{id: id, stream: id.stream(prefix), stored: id.subjects(prefix, "h"),
+		received: id.subjects(prefix, "p")}
+}
+
 // parseStream is the inverse of stream.
 func parseStream(prefix, name string) (id logID, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix+"_H_")

@@ -7,17 +7,36 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/internal/receipts"
 	"github.com/nats-io/nats.go"
 )
 
-// Publish implements bus.Bus.
-func (b *Bus) Publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
-	if err := b.usable(ctx); err != nil {
-		return bus.Position{}, err
-	}
+// A publisher stores what this node publishes: publications in the log of their channel, and the
+// tombstones of Bus.Forget. It hands publications that no log keeps to passing.
+type publisher struct {
+	*jetStream
+	logs     *logs
+	passing  *passing
+	receipts receipts.Table[bus.Position] // for publications with an ID
+
+	unique    string // begins the IDs of messages
+	published atomic.Uint64
+}
+
+func newPublisher(j *jetStream, l *logs, p *passing, ids int) *publisher {
+	return &publisher{jetStream: j, logs: l, passing: p, receipts: receipts.Table[bus.Position]{Most: ids},
+		unique: randomText()}
+}
+
+// headRoom is more than the bytes of the headers of a message.
+const headRoom = 512
+
+// publish publishes p, once for each ID: see bus.Bus.
+func (u *publisher) publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
 	token, err := tokenOf(t.Name)
 	if err != nil {
 		return bus.Position{}, err
@@ -26,59 +45,20 @@ func (b *Bus) Publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.
 		return bus.Position{}, bus.ErrNoHistory
 	}
 	data := appendPublication(make([]byte, 0, len(p.Data)+len(p.Client)+len(p.User)+64), &p)
-	if most := b.nc.MaxPayload(); int64(len(data)+headRoom) > most {
+	if most := u.nc.MaxPayload(); int64(len(data)+headRoom) > most {
 		return bus.Position{}, fmt.Errorf("natsbus: the publication has %d bytes, and NATS takes at most %d: "+
 			"raise its max_payload", len(data), most)
 	}
 	publish := func() (bus.Position, error) {
 		if t.Keep.Size > 0 {
-			return b.publishKept(ctx, t, token, &p, data)
+			return u.publishKept(ctx, t, token, &p, data)
 		}
-		return bus.Position{}, b.publishPassing(t.Name, token, p, data)
+		return bus.Position{}, u.passing.publish(t.Name, token, p, data)
 	}
 	if p.ID == "" {
 		return publish()
 	}
-	return b.receipts.Once(ctx, t.Name, p.ID, time.Now, publish)
-}
-
-// headRoom is more than the bytes of the headers of a message.
-const headRoom = 512
-
-// publishPassing publishes what no log keeps. The order lock gives it one order on this node.
-func (b *Bus) publishPassing(name, token string, p bus.Publication, data []byte) error {
-	p.ID, p.Position = "", bus.Position{}
-	send := func() error {
-		if !b.nc.IsConnected() {
-			return errNotConnected
-		}
-		return b.nc.Publish(b.prefix+".t."+token, data)
-	}
-	t, err := b.registry.find(name, false)
-	if err != nil {
-		return err
-	}
-	if t == nil {
-		return send()
-	}
-	t.order.Lock()
-	defer t.order.Unlock()
-	if err := send(); err != nil {
-		return err
-	}
-	t.one[0] = p
-	for _, r := range t.receivers {
-		r.Receive(name, t.one[:])
-	}
-	t.one[0] = bus.Publication{}
-	return nil
-}
-
-var errNotConnected = errors.New("natsbus: the connection to NATS is down")
-
-// A pendingPublish is a publication that this node waits to receive.
-type pendingPublish struct {
-	position chan bus.Position // has room for one
+	return u.receipts.Once(ctx, t.Name, p.ID, time.Now, publish)
 }
 
 // resendAfter is how long a publication may be without an answer before it is sent again. The log
@@ -88,34 +68,34 @@ const resendAfter = time.Second
 // publishKept publishes through the log, and returns when this node has received it from there. The
 // log's acknowledgement alone would not do: for a publication that it has already it does not say
 // that it was delivered.
-func (b *Bus) publishKept(ctx context.Context, t bus.Topic, token string, p *bus.Publication, data []byte) (
+func (u *publisher) publishKept(ctx context.Context, t bus.Topic, token string, p *bus.Publication, data []byte) (
 	bus.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTime)
 	defer cancel()
-	f, err := b.live(ctx, t)
+	f, err := u.logs.live(ctx, t)
 	if err != nil {
 		return bus.Position{}, err
 	}
-	key := b.messageID(t.Name, p.ID)
-	waiter, forget := f.expect(key)
+	key := u.messageID(t.Name, p.ID)
+	waiter, forget := f.delivery.expect(key)
 	defer forget()
 	uncertain := false
 	for {
-		reply, g, drop := b.inbox.expect(firstOnly)
+		reply, g, drop := u.expect(firstOnly)
 		m := &nats.Msg{Subject: f.stored + token, Reply: reply, Data: data, Header: nats.Header{"Nats-Msg-Id": {key}}}
 		var err error
 		if p.Version != nil {
 			var last bus.Position
-			if last, err = f.follows(ctx, t.Name, token, *p.Version, m); errors.Is(err, bus.ErrOutdated) {
+			if last, err = u.follows(ctx, f, t.Name, token, *p.Version, m); errors.Is(err, bus.ErrOutdated) {
 				drop()
 				return last, err
 			}
 		}
 		if err == nil {
-			err = b.kept.PublishMsg(m)
+			err = u.kept.PublishMsg(m)
 		}
 		if err == nil {
-			at, result := f.awaitStored(ctx, t.Name, waiter, g)
+			at, result := awaitStored(ctx, f, t.Name, waiter, g)
 			drop()
 			if result == nil {
 				return at, nil
@@ -133,7 +113,7 @@ func (b *Bus) publishKept(ctx context.Context, t bus.Topic, token string, p *bus
 				return bus.Position{}, errors.Join(bus.ErrUncertain, ctx.Err())
 			}
 			return bus.Position{}, errors.Join(err, ctx.Err())
-		case <-b.closing:
+		case <-u.closing:
 			return bus.Position{}, errors.Join(bus.ErrUncertain, bus.ErrClosed)
 		case at := <-waiter.position:
 			return at, nil
@@ -153,44 +133,42 @@ func retryAfter(err error) time.Duration {
 
 // messageID returns what the log knows a message by. It depends on the channel, because a log has
 // many.
-func (b *Bus) messageID(channel, id string) string {
+func (u *publisher) messageID(channel, id string) string {
 	if id == "" {
-		return b.unique + strconv.FormatUint(b.published.Add(1), 36)
+		return u.unique + strconv.FormatUint(u.published.Add(1), 36)
 	}
 	sum := sha256.Sum256([]byte(channel + "\x00" + id))
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// expect makes settle report the message with that ID.
-func (f *follower) expect(id string) (*pendingPublish, func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	w := f.pending[id]
-	if w != nil { // the same ID twice at once, without the table of receipts between them
-		w = &pendingPublish{position: w.position}
-		return w, func() {}
+// follows makes the log store a message only behind the channel's last one, if version may follow
+// that: the log compares. Else it returns the position of the last one and bus.ErrOutdated.
+func (u *publisher) follows(ctx context.Context, f *follower, channel, token string, version bus.Version,
+	m *nats.Msg) (bus.Position, error) {
+	s, found, err := u.leaderGet(ctx, f.stream, directGet{Last: f.stored + token})
+	if err != nil {
+		return bus.Position{}, err
 	}
-	w = &pendingPublish{position: make(chan bus.Position, 1)}
-	f.pending[id] = w
-	return w, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.pending, id)
+	if found && !version.After(versionIn(s.data)) {
+		if err := f.progress.waitFor(ctx, s.seq); err != nil {
+			return bus.Position{}, err
+		}
+		return bus.Position{Offset: s.seq, Epoch: channelEpoch(f.progress.epochNow(), channel)}, bus.ErrOutdated
 	}
+	m.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(s.seq, 10))
+	return bus.Position{}, nil
 }
 
-// settle reports that the message with that ID has been delivered.
-func (f *follower) settle(id string, seq uint64, channel string) {
-	f.mu.Lock()
-	w := f.pending[id]
-	at := bus.Position{Offset: seq, Epoch: channelEpoch(f.epoch, channel)}
-	f.mu.Unlock()
-	if w != nil {
-		select {
-		case w.position <- at:
-		default:
-		}
+// versionIn returns the version of the publication in a message, or the zero Version.
+func versionIn(data []byte) (v bus.Version) {
+	r := reader{rest: data}
+	if form(r.byte()) != formPublication {
+		return v
 	}
+	if p := r.publication(); !r.wrong && p.Version != nil {
+		v = *p.Version
+	}
+	return v
 }
 
 // errUnanswered says that a message may have been stored.
@@ -200,7 +178,7 @@ func isUnknown(err error) bool { return errors.Is(err, errUnanswered) }
 
 // awaitStored waits until the message has been delivered, or for an answer that says that it will
 // not be, or for resendAfter.
-func (f *follower) awaitStored(ctx context.Context, channel string, w *pendingPublish, g *gather) (bus.Position,
+func awaitStored(ctx context.Context, f *follower, channel string, w *pendingPublish, g *gather) (bus.Position,
 	error) {
 	timer := time.NewTimer(resendAfter)
 	defer timer.Stop()
@@ -219,10 +197,10 @@ func (f *follower) awaitStored(ctx context.Context, channel string, w *pendingPu
 				return bus.Position{}, err
 			}
 			if duplicate { // it was delivered before this call waited for it
-				if err := f.waitFor(ctx, seq); err != nil {
+				if err := f.progress.waitFor(ctx, seq); err != nil {
 					return bus.Position{}, errors.Join(errUnanswered, err)
 				}
-				return bus.Position{Offset: seq, Epoch: channelEpoch(f.epochNow(), channel)}, nil
+				return bus.Position{Offset: seq, Epoch: channelEpoch(f.progress.epochNow(), channel)}, nil
 			}
 		case <-timer.C:
 			return bus.Position{}, errUnanswered
@@ -230,19 +208,6 @@ func (f *follower) awaitStored(ctx context.Context, channel string, w *pendingPu
 			return bus.Position{}, errUnanswered
 		}
 	}
-}
-
-// acknowledged reads the log's answer to a message, which names the log and the message's number.
-func acknowledged(m *nats.Msg) (seq uint64, duplicate bool, err error) {
-	var ack struct {
-		Stream    string `json:"stream"`
-		Seq       uint64 `json:"seq"`
-		Duplicate bool   `json:"duplicate"`
-	}
-	if err = decodeAny(m, &ack); err == nil && (ack.Stream == "" || ack.Seq == 0) {
-		err = errNotUnderstood
-	}
-	return ack.Seq, ack.Duplicate, err
 }
 
 // mayRetry reports whether the cause of err may pass: an election, a restart, a full disk, or a
@@ -253,34 +218,45 @@ func mayRetry(err error) bool {
 		errors.As(err, &e) && (e.Code == 503 || e.Code == 500)
 }
 
-// receivePassing handles what other nodes have published without a history, and their notices.
-func (b *Bus) receivePassing(m *nats.Msg) {
-	name, ok := channelOf(m.Subject[len(b.prefix)+len(".t."):])
-	if !ok {
-		return
+// forget stores a tombstone that replaces what the channel has. A purge would hide from the other
+// nodes that something is missing.
+func (u *publisher) forget(ctx context.Context, t bus.Topic) error {
+	if t.Keep.Size <= 0 {
+		return bus.ErrNoHistory
 	}
-	r := reader{rest: m.Data}
-	switch form(r.byte()) {
-	case formPublication:
-		if p := r.publication(); !r.wrong {
-			b.registry.receive(name, p, func() {})
-		}
-	case formNotice:
-		if n := r.notice(); !r.wrong {
-			b.registry.tell(name, func(r bus.Receiver) { r.Notice(name, n) })
-		}
-	}
-}
-
-// Announce implements bus.Bus.
-func (b *Bus) Announce(ctx context.Context, channel string, n bus.Notice) error {
-	if err := b.usable(ctx); err != nil {
-		return err
-	}
-	token, err := tokenOf(channel)
+	token, err := tokenOf(t.Name)
 	if err != nil {
 		return err
 	}
-	b.registry.tell(channel, func(r bus.Receiver) { r.Notice(channel, n) })
-	return b.nc.Publish(b.prefix+".t."+token, appendNotice(nil, &n))
+	f, err := u.logs.live(ctx, t)
+	if err != nil {
+		return err
+	}
+	for {
+		reply, g, drop := u.expect(firstOnly)
+		err := u.kept.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: []byte{byte(formForgotten)},
+			Header: nats.Header{"Nats-Rollup": {"sub"}}})
+		if err != nil {
+			drop()
+			return err
+		}
+		var seq uint64
+		select {
+		case <-g.done:
+			seq, _, err = acknowledged(g.msgs[0])
+		case <-time.After(resendAfter):
+			err = errUnanswered
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-u.closing:
+			err = bus.ErrClosed
+		}
+		drop()
+		if err == nil {
+			return f.progress.waitFor(ctx, seq)
+		}
+		if !mayRetry(err) || ctx.Err() != nil {
+			return err
+		}
+	}
 }

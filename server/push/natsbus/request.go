@@ -4,20 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
-// This file asks JetStream, through one inbox for all answers.
-
-// An inbox gives each request its own reply subject under one subscription.
+// An inbox sends requests, and gives each its own reply subject under one subscription.
 type inbox struct {
-	prefix string
+	*conn
+	replies string // begins all reply subjects
 
 	mu      sync.Mutex
 	next    uint64
@@ -32,17 +30,20 @@ type gather struct {
 	ended bool
 }
 
-func (b *Bus) openInbox() error {
-	b.inbox.prefix = nats.NewInbox() + "."
-	b.inbox.waiting = make(map[string]*gather)
-	_, err := b.nc.Subscribe(b.inbox.prefix+"*", b.inbox.answer)
+func newInbox(c *conn) *inbox {
+	return &inbox{conn: c, replies: nats.NewInbox() + ".", waiting: make(map[string]*gather)}
+}
+
+// open subscribes to the answers.
+func (i *inbox) open() error {
+	_, err := i.nc.Subscribe(i.replies+"*", i.answer)
 	return err
 }
 
 func (i *inbox) answer(m *nats.Msg) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	g := i.waiting[m.Subject[len(i.prefix):]]
+	g := i.waiting[m.Subject[len(i.replies):]]
 	if g == nil || g.ended {
 		return
 	}
@@ -61,7 +62,7 @@ func (i *inbox) expect(whole func(*nats.Msg) bool) (reply string, g *gather, dro
 	key := strconv.FormatUint(i.next, 36)
 	g = &gather{whole: whole, done: make(chan struct{})}
 	i.waiting[key] = g
-	return i.prefix + key, g, func() {
+	return i.replies + key, g, func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		delete(i.waiting, key)
@@ -70,21 +71,25 @@ func (i *inbox) expect(whole func(*nats.Msg) bool) (reply string, g *gather, dro
 
 func firstOnly(*nats.Msg) bool { return true }
 
-// requestTime is how long one request may wait. The answer may have been lost with a node.
-const requestTime = 2 * time.Second
+const (
+	// requestTime is how long one request may wait. The answer may have been lost with a node.
+	requestTime = 2 * time.Second
+	// tryAgain is the pause before what has failed is tried again.
+	tryAgain = 250 * time.Millisecond
+)
 
 var errNoAnswer = errors.New("natsbus: JetStream does not answer")
 
 // request sends one request and returns all answers.
-func (b *Bus) request(ctx context.Context, subject string, body any, whole func(*nats.Msg) bool) ([]*nats.Msg,
+func (i *inbox) request(ctx context.Context, subject string, body any, whole func(*nats.Msg) bool) ([]*nats.Msg,
 	error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	reply, g, drop := b.inbox.expect(whole)
+	reply, g, drop := i.expect(whole)
 	defer drop()
-	if err := b.nc.PublishRequest(subject, reply, data); err != nil {
+	if err := i.nc.PublishRequest(subject, reply, data); err != nil {
 		return nil, err
 	}
 	timer := time.NewTimer(requestTime)
@@ -94,236 +99,9 @@ func (b *Bus) request(ctx context.Context, subject string, body any, whole func(
 		return g.msgs, nil
 	case <-timer.C:
 		return nil, errNoAnswer
-	case <-b.closing:
-		return nil, errClosing
+	case <-i.closing:
+		return nil, bus.ErrClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// An apiError is an error of JetStream.
-type apiError struct {
-	Code        int    `json:"code"`
-	ErrCode     int    `json:"err_code"`
-	Description string `json:"description"`
-}
-
-func (e *apiError) Error() string {
-	return fmt.Sprintf("natsbus: JetStream: %s (%d)", e.Description, e.ErrCode)
-}
-
-// These are err_codes of JetStream.
-const (
-	codeStreamNotFound  = 10059
-	codeStreamNameInUse = 10058
-	codeWrongLast       = 10071 // "wrong last sequence": a compare-and-set has lost
-	codeWrongLastOnly   = 10164 // the same, without the number
-	codeNotFound        = 10037 // "no message found"
-	codeInProcess       = 10158 // "duplicate message id is in process"
-)
-
-func isCode(err error, codes ...int) bool {
-	var e *apiError
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, code := range codes {
-		if e.ErrCode == code {
-			return true
-		}
-	}
-	return false
-}
-
-// call makes a call of the JetStream API, and decodes the answer.
-func (b *Bus) call(ctx context.Context, subject string, body, answer any) error {
-	msgs, err := b.request(ctx, "$JS.API."+subject, body, firstOnly)
-	if err != nil {
-		return err
-	}
-	return decode(msgs[0], answer)
-}
-
-// errNotUnderstood is returned for an answer that lacks what JetStream always says. Nothing may
-// rely on it: without that check an empty object would say that a log has a quorum.
-var errNotUnderstood = errors.New("natsbus: an answer is not one of JetStream")
-
-// decode reads an answer of the JetStream API, which has a type.
-func decode(m *nats.Msg, answer any) error {
-	var head struct {
-		Type string `json:"type"`
-	}
-	switch err := decodeAny(m, &head); {
-	case err != nil:
-		return err
-	case head.Type == "":
-		return errNotUnderstood
-	case answer == nil:
-		return nil
-	}
-	return json.Unmarshal(m.Data, answer)
-}
-
-// decodeAny reads an answer of JetStream, or returns the error in it.
-func decodeAny(m *nats.Msg, answer any) error {
-	if m.Header.Get("Status") == "503" { // no node serves the API: no JetStream, or no leader
-		return errNoAnswer
-	}
-	var head struct {
-		Error *apiError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &head); err != nil {
-		return err
-	}
-	if head.Error != nil {
-		return head.Error
-	}
-	return json.Unmarshal(m.Data, answer)
-}
-
-// A stored is a message of a log.
-type stored struct {
-	subject string
-	seq     uint64
-	at      int64 // nanoseconds since 1970, by the log's leader
-	id      string
-	data    []byte
-}
-
-// storedOf reads a republished message, or an answer to a direct get. They have the same headers.
-func storedOf(m *nats.Msg) (s stored, err error) {
-	s = stored{subject: m.Header.Get("Nats-Subject"), id: m.Header.Get("Nats-Msg-Id"), data: m.Data}
-	if s.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
-		return s, errMalformed
-	}
-	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return s, errMalformed
-	}
-	s.at = at.UnixNano()
-	return s, nil
-}
-
-// A directGet is the body of a direct get.
-type directGet struct {
-	Seq   uint64 `json:"seq,omitempty"`
-	Last  string `json:"last_by_subj,omitempty"`
-	Next  string `json:"next_by_subj,omitempty"`
-	Batch int    `json:"batch,omitempty"`
-}
-
-// direct reads from a replica of the log, most often this node's own. It may be behind. pending is
-// the number of messages after the last one returned.
-func (b *Bus) direct(ctx context.Context, stream string, q directGet) (list []stored, pending uint64, err error) {
-	whole := firstOnly
-	if q.Batch > 0 {
-		whole = func(m *nats.Msg) bool { return m.Header.Get("Status") != "" }
-	}
-	msgs, err := b.request(ctx, "$JS.API.DIRECT.GET."+stream, q, whole)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, m := range msgs {
-		switch status := m.Header.Get("Status"); status {
-		case "404":
-			return nil, 0, nil
-		case "204":
-			pending, err = strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
-			return list, pending, err
-		case "":
-			s, err := storedOf(m)
-			if err != nil {
-				return nil, 0, err
-			}
-			list = append(list, s)
-		case "503":
-			return nil, 0, errNoAnswer
-		default:
-			return nil, 0, fmt.Errorf("natsbus: a direct get was refused: %s %s", status, m.Header.Get("Description"))
-		}
-	}
-	return list, 0, nil
-}
-
-// leaderGet reads one message from the log's leader. A message that is not there is no error.
-func (b *Bus) leaderGet(ctx context.Context, stream string, q directGet) (s stored, found bool, err error) {
-	var answer struct {
-		Message struct {
-			Subject string    `json:"subject"`
-			Seq     uint64    `json:"seq"`
-			Data    []byte    `json:"data"`
-			Header  []byte    `json:"hdrs"`
-			Time    time.Time `json:"time"`
-		} `json:"message"`
-	}
-	err = b.call(ctx, "STREAM.MSG.GET."+stream, q, &answer)
-	if isCode(err, codeNotFound) {
-		return s, false, nil
-	}
-	if err != nil {
-		return s, false, err
-	}
-	m := answer.Message
-	if m.Seq == 0 {
-		return s, false, errNotUnderstood
-	}
-	s = stored{subject: m.Subject, seq: m.Seq, at: m.Time.UnixNano(), data: m.Data}
-	for line := range strings.SplitSeq(string(m.Header), "\r\n") {
-		if id, ok := strings.CutPrefix(line, "Nats-Msg-Id: "); ok {
-			s.id = id
-		}
-	}
-	return s, true, nil
-}
-
-// A streamInfo is what the log's leader says of it.
-type streamInfo struct {
-	Config struct {
-		Replicas int `json:"num_replicas"`
-	} `json:"config"`
-	State struct {
-		First uint64 `json:"first_seq"`
-		Last  uint64 `json:"last_seq"`
-	} `json:"state"`
-	Cluster *struct {
-		Leader   string `json:"leader"`
-		Replicas []struct {
-			Name    string        `json:"name"`
-			Current bool          `json:"current"`
-			Offline bool          `json:"offline"`
-			Active  time.Duration `json:"active"` // since its leader has heard it
-		} `json:"replicas"`
-	} `json:"cluster"`
-}
-
-// silentAfter is how long a replica may be silent before it does not count.
-const silentAfter = 5 * time.Second
-
-// leadsAlone is the time within which a leader that is the only one has heard most replicas. It
-// speaks to them every second. They elect another one after 4 s in which they have not heard it.
-const leadsAlone = 3 * time.Second
-
-// hasQuorum reports whether the leader hears enough replicas to store anything.
-func (i *streamInfo) hasQuorum() bool { return i.heardMost(silentAfter) }
-
-// heardMost reports whether the leader has heard most replicas, itself included, within that time.
-func (i *streamInfo) heardMost(within time.Duration) bool {
-	if i.Cluster == nil {
-		return true
-	}
-	heard := 1
-	for _, r := range i.Cluster.Replicas {
-		if !r.Offline && r.Active < within {
-			heard++
-		}
-	}
-	return i.Cluster.Leader != "" && heard > (len(i.Cluster.Replicas)+1)/2
-}
-
-func (b *Bus) info(ctx context.Context, stream string) (i streamInfo, err error) {
-	err = b.call(ctx, "STREAM.INFO."+stream, struct{}{}, &i)
-	if err == nil && i.Config.Replicas == 0 {
-		err = errNotUnderstood
-	}
-	return i, err
 }

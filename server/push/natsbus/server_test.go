@@ -37,7 +37,7 @@ func TestSyncAlwaysByDefault(t *testing.T) {
 
 // A node that hears an unknown one greets it at once; one that it knows it does not.
 func TestUnknownNodesAreGreeted(t *testing.T) {
-	n := nodes{seen: make(map[string]time.Time), greet: make(chan struct{}, 1)}
+	n := newNodes(nil)
 	for i, want := range []int{1, 0} {
 		n.hear("other", false)
 		if len(n.greet) != want {

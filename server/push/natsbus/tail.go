@@ -19,7 +19,7 @@ const (
 	tailOverhead = 128 // of a message in memory, besides its texts
 )
 
-// A tail is the messages that a follower has received after from. The follower's mu guards it.
+// A tail is the messages that a follower has received after from. The progress's mu guards it.
 type tail struct {
 	from  uint64
 	list  []stored

@@ -19,23 +19,24 @@ type registry struct {
 }
 
 // A topic is a channel with its receivers. Locks are taken in this order: a follower's work, a
-// topic's order, a shard's mu, a follower's mu.
+// topic's order, a shard's mu, a progress's mu.
 type topic struct {
 	name string
 
 	order     sync.Mutex // held while receivers run
 	receivers []bus.Receiver
 	removed   bool
-	log       *follower // of the last receiver that wants positions; nil without
-	epoch     string    // of the last position that the receivers may know
+	log       string // stream of the log that the last receiver that wants positions follows; or empty
+	epoch     string // of the last position that the receivers may know
 	one       [1]bus.Publication
 }
 
-func (r *registry) init() {
-	r.seed = maphash.MakeSeed()
+func newRegistry() *registry {
+	r := &registry{seed: maphash.MakeSeed()}
 	for i := range r.shards {
 		r.shards[i].topics = make(map[string]*topic)
 	}
+	return r
 }
 
 // find returns the topic of that name. If there is none it is nil, or with create a new one.
@@ -112,11 +113,35 @@ func (r *registry) receive(name string, p bus.Publication, before func()) {
 	if p.Epoch != "" && p.Epoch != t.epoch {
 		t.lost(p.Epoch)
 	}
+	t.deliver(p)
+}
+
+// deliver calls the receivers with p. The caller holds order.
+func (t *topic) deliver(p bus.Publication) {
 	t.one[0] = p
 	for _, r := range t.receivers {
-		r.Receive(name, t.one[:])
+		r.Receive(t.name, t.one[:])
 	}
 	t.one[0] = bus.Publication{}
+}
+
+// publish sends p to the other nodes, and calls the receivers with it unless that fails. The order
+// is held meanwhile, so that p has one order on this node.
+func (r *registry) publish(name string, p bus.Publication, send func() error) error {
+	t, err := r.find(name, false)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return send()
+	}
+	t.order.Lock()
+	defer t.order.Unlock()
+	if err := send(); err != nil {
+		return err
+	}
+	t.deliver(p)
+	return nil
 }
 
 // lost tells the receivers, unless they know no position yet. The caller holds order.
@@ -127,6 +152,16 @@ func (t *topic) lost(epoch string) {
 		}
 	}
 	t.epoch = epoch
+}
+
+// lostLog tells all receivers of a log's channels that they have missed something. epoch is the
+// log's now.
+func (r *registry) lostLog(stream, epoch string) {
+	r.each(func(t *topic) {
+		if t.log == stream {
+			t.lost(channelEpoch(epoch, t.name))
+		}
+	})
 }
 
 // barrier returns when a delivery that has begun has ended.
