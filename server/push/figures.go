@@ -65,6 +65,13 @@ func (s *Server) ViewNodes(ctx context.Context) ([]NodeView, error) {
 	return list, err
 }
 
+// ExplainToken is the function ExplainToken with the keys and the rules that this server uses.
+func (s *Server) ExplainToken(token string, channels []string) (e TokenExplanation, err error) {
+	e.TokenReport, err = reportToken(s.hub.Tokens(), token)
+	issuer, audience := s.hub.Tokens().Expects()
+	return e, e.explain(s.hub.Table(), err, issuer, audience, channels)
+}
+
 const (
 	sampleEvery = time.Second
 	keptSamples = 600 // ten minutes

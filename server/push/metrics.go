@@ -5,15 +5,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push/hub"
-
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/server/push/bus"
+	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
-
-// This file has the metrics, for Prometheus.
 
 var latencyDesc = prometheus.NewDesc("myriad_publish_duration_seconds",
 	"Time from a publication's acceptance until it is queued for every subscriber on this node.", nil, nil)
@@ -38,17 +36,25 @@ func (c latencyCollector) Collect(metrics chan<- prometheus.Metric) {
 	metrics <- prometheus.MustNewConstHistogram(c.desc, counts.Sum(), sum.Seconds(), upTo)
 }
 
-// routeMetrics serves two pages under one path. Every request gets figures without names. An
-// operator (see Config.ConsoleKey) also gets the slow clients and their channels.
-func (s *Server) routeMetrics(mux *http.ServeMux) {
+// promMetrics are a node's metrics, for Prometheus.
+type promMetrics struct {
+	hub    *hub.Hub
+	bus    bus.Bus
+	node   string         // this node's name
+	engine *myriad.Engine // nil: there are no figures of one
+}
+
+// route serves two pages under one path. Every request gets figures without names. An operator (see
+// Config.ConsoleKey) also gets the slow clients and their channels.
+func (m *promMetrics) route(mux *http.ServeMux) {
 	figures, names := prometheus.NewRegistry(), prometheus.NewRegistry()
-	s.registerFigures(figures)
-	names.MustRegister(slowCollector{s.hub})
+	m.register(figures)
+	names.MustRegister(slowCollector{m.hub})
 	public := metricsPage(figures, figures)
 	whole := metricsPage(figures, prometheus.Gatherers{figures, names})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		if s.hub.Keys().IsOperator(r) {
+		if m.hub.Keys().IsOperator(r) {
 			whole.ServeHTTP(w, r)
 			return
 		}
@@ -61,29 +67,29 @@ func metricsPage(registry prometheus.Registerer, g prometheus.Gatherer) http.Han
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: registry})
 }
 
-// registerFigures adds the node's counters and the usual counters of a Go process. They are public,
+// register adds the node's counters and the usual counters of a Go process. They are public,
 // so no label has a value that a client or a publisher chose. Each server has its own registry, so
 // that a process can have several servers.
-func (s *Server) registerFigures(registry *prometheus.Registry) {
-	state := s.config.Bus.State
+func (m *promMetrics) register(registry *prometheus.Registry) {
+	state := m.bus.State
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "myriad_connections", Help: "Clients that are connected now, by WebSocket and by SSE.",
-		}, func() float64 { return float64(s.hub.Counts().Connections) }),
+		}, func() float64 { return float64(m.hub.Counts().Connections) }),
 		counter("myriad_publishes_total", "Publications that were accepted, from the API and from clients.",
-			func() uint64 { return s.hub.Counts().Publishes }),
+			func() uint64 { return m.hub.Counts().Publishes }),
 		counter("myriad_messages_total", "Publications that were queued for a subscriber, counted once for each.",
-			func() uint64 { return s.hub.Counts().Messages }),
-		latencyCollector{latencyDesc, s.hub.Latencies},
-		latencyCollector{pingsLateDesc, s.hub.PingsLate},
+			func() uint64 { return m.hub.Counts().Messages }),
+		latencyCollector{latencyDesc, m.hub.Latencies},
+		latencyCollector{pingsLateDesc, m.hub.PingsLate},
 		gauge("myriad_loops_late_seconds", "How late the loops are with what they serve, the latest of them.",
-			func() float64 { return s.late().Seconds() }),
-		reasonCollector{endedDesc, s.hub.Ended},
-		reasonCollector{refusalsDesc, s.refusalCounts},
+			func() float64 { return lateOf(m.engine).Seconds() }),
+		reasonCollector{endedDesc, m.hub.Ended},
+		reasonCollector{refusalsDesc, m.refusalCounts},
 		counter("myriad_slow_disconnects_total", "Clients that were disconnected as slow.",
-			func() uint64 { return s.hub.Counts().SlowDisconnects }),
+			func() uint64 { return m.hub.Counts().SlowDisconnects }),
 		gauge("myriad_cluster_ready", "1 if this node has what all nodes publish, else 0.", func() float64 {
 			if state().Problem != "" {
 				return 0
@@ -103,17 +109,17 @@ func (s *Server) registerFigures(registry *prometheus.Registry) {
 			return float64(lagOf(state()))
 		}),
 		gauge("myriad_cluster_led", "Logs that this node leads.", func() float64 {
-			return float64(ledBy(state(), s.config.Node))
+			return float64(ledBy(state(), m.node))
 		}),
-		engineCollector{s.config.Engine},
+		engineCollector{m.engine},
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",
-			func() uint64 { return s.hub.Counts().Dropped }),
+			func() uint64 { return m.hub.Counts().Dropped }),
 	)
 }
 
 // refusalCounts returns how many refusals there have been by their reason.
-func (s *Server) refusalCounts() map[string]uint64 {
-	counts, _, _ := s.hub.Refusals(math.MaxUint64)
+func (m *promMetrics) refusalCounts() map[string]uint64 {
+	counts, _, _ := m.hub.Refusals(math.MaxUint64)
 	return counts
 }
 

@@ -172,7 +172,7 @@ func New(c Config) (*Server, error) {
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Forms: hub.FormsOf(c.Doors), Hooks: c.Hooks, RPC: c.RPC, Message: c.Message,
 		Version: c.Version, Clock: c.Clock, Random: c.Random, OpenStream: c.OpenStream, Logger: c.Logger,
-		Console: !c.DisableConsole, Late: s.late,
+		Console: !c.DisableConsole, Late: func() time.Duration { return lateOf(c.Engine) },
 	})
 	if err != nil {
 		if own {
@@ -291,7 +291,7 @@ func (s *Server) routeAdmin(mux *http.ServeMux) {
 	for _, route := range s.adminDoors {
 		route(mux)
 	}
-	s.routeMetrics(mux)
+	(&promMetrics{hub: s.hub, bus: s.config.Bus, node: s.config.Node, engine: s.config.Engine}).route(mux)
 }
 
 // ServeHTTP serves all paths.
@@ -316,17 +316,17 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	}
 	body := []byte(`{}`)
 	if s.config.Engine != nil {
-		body = fmt.Appendf(nil, `{"late_us":%d}`, s.late().Microseconds())
+		body = fmt.Appendf(nil, `{"late_us":%d}`, lateOf(s.config.Engine).Microseconds())
 	}
 	answer.WriteJSON(w, http.StatusOK, body)
 }
 
-// late returns how late the loops are, 0 without Config.Engine.
-func (s *Server) late() time.Duration {
-	if s.config.Engine == nil {
+// lateOf returns how late the loops of an engine are, 0 without one.
+func lateOf(engine *myriad.Engine) time.Duration {
+	if engine == nil {
 		return 0
 	}
-	return s.config.Engine.Late()
+	return engine.Late()
 }
 
 // Config returns what New was given, with defaults for Bus, Clock, Random, Logger, Node, Version

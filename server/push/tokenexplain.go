@@ -67,13 +67,6 @@ func ExplainToken(ctx context.Context, c Config, token string, channels ...strin
 	return e, e.explain(newTable(c, rules), err, c.TokenIssuer, c.TokenAudience, channels)
 }
 
-// ExplainToken is the function ExplainToken with the keys and the rules that this server uses.
-func (s *Server) ExplainToken(token string, channels []string) (e TokenExplanation, err error) {
-	e.TokenReport, err = reportToken(s.hub.Tokens(), token)
-	issuer, audience := s.hub.Tokens().Expects()
-	return e, e.explain(s.hub.Table(), err, issuer, audience, channels)
-}
-
 // explain adds the notes to e, of whose token refused says why the server refuses it. It returns
 // refused, or why it could not read the claims.
 func (e *TokenExplanation) explain(rules *policy.Table, refused error, issuer, audience string,
