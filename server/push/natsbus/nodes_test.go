@@ -1,0 +1,17 @@
+package natsbus
+
+import "testing"
+
+// A node that hears an unknown one greets it at once; one that it knows it does not.
+func TestUnknownNodesAreGreeted(t *testing.T) {
+	n := newNodes(nil)
+	for i, want := range []int{1, 0} {
+		n.hear("other", false)
+		if len(n.greet) != want {
+			t.Errorf("sign of life %d: %d greetings, want %d", i+1, len(n.greet), want)
+		}
+		if want > 0 {
+			<-n.greet
+		}
+	}
+}
