@@ -321,3 +321,15 @@ func (e *Engine) Stats() Stats {
 	}
 	return s
 }
+
+// Late is how late the engine's loops are with what they serve, the latest of them. It is how long
+// bytes may have waited in a socket, output for the kernel, or a timer for its call. A loop that
+// keeps up is as late as its turns take, mostly well below a millisecond. Any goroutine; it takes
+// some nanoseconds for each loop.
+func (e *Engine) Late() time.Duration {
+	late, now := time.Duration(0), e.sys.Now().Sub(e.start)
+	for _, l := range e.loops {
+		late = max(late, l.late(now))
+	}
+	return late
+}

@@ -403,11 +403,46 @@ func (l *Loop) turn(events int) {
 }
 
 const (
-	// manyEvents is from how many events on a Poll may have left some for the next one.
-	manyEvents = 64
 	// mostLooks is how many connections a turn has the driver look at.
 	mostLooks = 256
 )
+
+// measureLateness is called at the end of a turn whose poll began at polled, and told of so many
+// events.
+func (l *Loop) measureLateness(events int, polled time.Duration, looked bool) {
+	late := &l.stats.late
+	l.lateness.polled(events, l.live, polled, l.clock, looked)
+	late.Read = max(0, l.clock-l.lateness.emptied)
+	late.Settle = 0
+	if !l.settler.taken.empty() {
+		late.Settle = max(0, l.clock-l.settler.took)
+	}
+	l.showLateness(max(late.Read, late.Settle, late.Timer))
+}
+
+// sleeps notes that the loop has nothing to do.
+func (l *Loop) sleeps() {
+	l.lateness.idle = true
+	late := &l.stats.late
+	late.Read, late.Settle, late.Timer = 0, 0, 0
+	l.showLateness(0)
+}
+
+func (l *Loop) showLateness(late time.Duration) {
+	l.stats.mostLate = max(l.stats.mostLate, late)
+	if int64(late) != l.lateness.shown.Load() {
+		l.lateness.shown.Store(int64(late))
+	}
+}
+
+// late is how late the loop is. Any goroutine.
+func (l *Loop) late(now time.Duration) time.Duration {
+	late := time.Duration(l.lateness.shown.Load())
+	if began := l.stats.turnBegan.Load(); began != noTurn {
+		late = max(late, now-time.Duration(began))
+	}
+	return late
+}
 
 // expire is for the timers that have run out. A connection receives what has come for it before its
 // timer is called: a peer that has sent in time is not late. Mostly this turn's poll has told all

@@ -3,6 +3,7 @@ package h1
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,7 +13,8 @@ import (
 
 // parsing plays what testdata gives the parsers: a request, the fields of an otherwise good one, a
 // response, a chunked body, or its trailers. "early" is a request, first without its last byte.
-// What they make of it stands below. Settings are those of Limits.
+// What they make of it stands below. Settings are those of Limits, in
+// numbers or as MaxInt.
 type parsing struct {
 	t   *testing.T
 	lim Limits
@@ -26,6 +28,9 @@ func playParsing(t *testing.T, file string) {
 			into := map[string]*int{"HeadBytes": &p.lim.HeadBytes, "LineBytes": &p.lim.LineBytes,
 				"Fields": &p.lim.Fields}[name]
 			n, err := strconv.Atoi(value)
+			if value == "MaxInt" {
+				n, err = math.MaxInt, nil
+			}
 			if into == nil || err != nil {
 				t.Fatalf("no setting %s=%s", name, value)
 			}
