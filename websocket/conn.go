@@ -434,6 +434,35 @@ func (c *Conn) Ping(p []byte) error {
 	return err
 }
 
+// AwaitAnswer is for a protocol with pings of its own, which are messages. It is called when such a
+// message has been written: unless Answered is called in time, OnNoAnswer is. The time is
+// Options.AnswerTimeout. It begins when the kernel has been offered the message, however long that
+// waits in this process. OnNoAnswer comes behind every message that has arrived by then. If the
+// kernel refuses the message, because the peer does not read, the peer has the time twice. A second
+// call before Answered does nothing. It reports false without Options.AnswerTimeout, and once
+// closing has begun. Any goroutine.
+func (c *Conn) AwaitAnswer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settings().answerTimeout == 0 || !c.end.writable() {
+		return false
+	}
+	if c.ping.answer == answerIdle {
+		c.ping.answer = answerQueued
+		if c.nc != nil { // else arrive goes on
+			c.nc.Notify()
+		}
+	}
+	return true
+}
+
+// Answered says that the answer has come for which AwaitAnswer waits. Any goroutine.
+func (c *Conn) Answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ping.answer = answerIdle // the timer finds nothing due
+}
+
 // now is the time of the loop's turn, in milliseconds.
 func (c *Conn) now() int64 { return c.nc.Loop().Now().UnixMilli() }
 

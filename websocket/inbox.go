@@ -193,6 +193,23 @@ func (c *Conn) panicked(v any) {
 			Reason: "internal error"}))
 }
 
+// noAnswer calls OnNoAnswer, unless a message before it was the answer.
+func (c *Conn) noAnswer() {
+	c.mu.Lock()
+	late := c.ping.answer == answerLate
+	if late {
+		c.ping.answer = answerIdle
+	}
+	if late && c.settings().OnNoAnswer == nil {
+		c.end.endWith(c, errNoAnswer)
+		c.nc.Abort(errNoAnswer)
+	}
+	c.mu.Unlock()
+	if late && c.settings().OnNoAnswer != nil && !c.end.muted() {
+		c.settings().OnNoAnswer(c)
+	}
+}
+
 // pause stops reading and keeps p, which came behind the message that filled the inbox. On the
 // loop.
 func (c *Conn) pause(p []byte) {

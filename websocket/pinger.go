@@ -133,35 +133,6 @@ func (ping *pinger) answerLeft(now int64) (ms int64, ok bool) {
 	return int64(int32(ping.answerBy - uint32(now))), ping.answer == answerRefused || ping.answer == answerDue
 }
 
-// AwaitAnswer is for a protocol with pings of its own, which are messages. It is called when such a
-// message has been written: unless Answered is called in time, OnNoAnswer is. The time is
-// Options.AnswerTimeout. It begins when the kernel has been offered the message, however long that
-// waits in this process. OnNoAnswer comes behind every message that has arrived by then. If the
-// kernel refuses the message, because the peer does not read, the peer has the time twice. A second
-// call before Answered does nothing. It reports false without Options.AnswerTimeout, and once
-// closing has begun. Any goroutine.
-func (c *Conn) AwaitAnswer() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.settings().answerTimeout == 0 || !c.end.writable() {
-		return false
-	}
-	if c.ping.answer == answerIdle {
-		c.ping.answer = answerQueued
-		if c.nc != nil { // else arrive goes on
-			c.nc.Notify()
-		}
-	}
-	return true
-}
-
-// Answered says that the answer has come for which AwaitAnswer waits. Any goroutine.
-func (c *Conn) Answered() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ping.answer = answerIdle // the timer finds nothing due
-}
-
 // judgeAnswer tells of an answer that has not come. A connection that is not being read is not
 // judged. On the loop, when what has come has been read.
 func (ping *pinger) judgeAnswer(c *Conn, now int64) {
@@ -183,23 +154,6 @@ func (ping *pinger) judgeAnswer(c *Conn, now int64) {
 	c.mu.Unlock()
 	if late {
 		c.dispatch(event{kind: unanswered})
-	}
-}
-
-// noAnswer calls OnNoAnswer, unless a message before it was the answer.
-func (c *Conn) noAnswer() {
-	c.mu.Lock()
-	late := c.ping.answer == answerLate
-	if late {
-		c.ping.answer = answerIdle
-	}
-	if late && c.settings().OnNoAnswer == nil {
-		c.end.endWith(c, errNoAnswer)
-		c.nc.Abort(errNoAnswer)
-	}
-	c.mu.Unlock()
-	if late && c.settings().OnNoAnswer != nil && !c.end.muted() {
-		c.settings().OnNoAnswer(c)
 	}
 }
 
