@@ -241,7 +241,7 @@ func TestRequestsLikeNetHTTP(t *testing.T) {
 				if !o.hangs || over != overHTTP2 {
 					// If its write fails, it closes the connection, and its reader may report
 					// that first.
-					for want == "" || o.refused && strings.HasSuffix(want, net.ErrClosed.Error()) {
+					for want == "" || strings.HasSuffix(want, net.ErrClosed.Error()) {
 						want = o.send(t, c.std, c.url, seen)
 					}
 				}
