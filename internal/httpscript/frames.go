@@ -339,9 +339,9 @@ func FieldWords(fields []hpack.Field) string {
 	return strings.Join(all, " ")
 }
 
-// Repeat does the commands of words, between which is ";", so often as the first word says: 3, or
-// 2..4 for the third to the fifth time. $id is the stream of that time, of 1, 3, 5 and so on, and
-// $id+40 another one.
+// Repeat does the commands of words several times. The first word says how often: 3, or 2..4 for
+// the third to the fifth time. A ";" stands between commands. $id is the stream of each time: 1, 3, 5
+// and so on. $id+40 is the stream 40 above it.
 func Repeat(words []string, do func(verb string, args []string) ([]string, error)) (lines []string, err error) {
 	first, last, found := strings.Cut(words[0], "..")
 	from, err := strconv.Atoi(first)

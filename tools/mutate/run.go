@@ -37,6 +37,7 @@ var (
 // elsewhere are packages that test another one from outside, by its folder.
 var elsewhere = map[string][]string{
 	".":                            {"internal/enginetest"},
+	"internal/driver/posix":        {"internal/driver/epoll"},
 	"server/push/answer":           append([]string{"server/push", "server/push/hub"}, pushTests...),
 	"server/push/api":              {"server/push"},
 	"server/push/console":          {"server/push"},

@@ -142,8 +142,9 @@ func sharedBlocks(b *bed) {
 	b.closed(b.k.Accepted...)
 }
 
-// A batch for many connections: what each is sent arrives whole and behind what it was sent before,
-// beside one that is over, one whose peer has gone, and one whose peer does not read.
+// sendMany sends batches to many connections. What each of them is sent arrives whole, behind what
+// it was sent before. In the same batches are one that is over, one whose peer has gone, and one
+// whose peer does not read.
 func sendMany(b *bed) {
 	b.start()
 	if b.k.Capabilities().SendMany == nil {

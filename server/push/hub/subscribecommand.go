@@ -62,9 +62,9 @@ func or(value *bool, rule bool) bool {
 	return *value
 }
 
-// GrantByServer sets what a subscription has that the server makes: info is JSON that others see,
-// data is for the client, and the subscription ends at expireAt, in seconds since 1970; 0: never.
-// nil: as the rules say.
+// GrantByServer sets what a subscription has that the server makes. info is JSON that others see,
+// and data is for the client. The subscription ends at expireAt, in seconds since 1970; 0: never. o
+// replaces rules of the channel; nil: none.
 func (w *SubscribeCommand) GrantByServer(info, data []byte, expireAt int64, o *Override) {
 	w.answer = data
 	if info == nil && expireAt == 0 && o == nil {

@@ -2,7 +2,7 @@ package natsbus
 
 import "testing"
 
-// A node that hears an unknown one greets it at once; one that it knows it does not.
+// A node that hears one for the first time greets it at once, and only then.
 func TestUnknownNodesAreGreeted(t *testing.T) {
 	n := newNodes(nil)
 	for i, want := range []int{1, 0} {
