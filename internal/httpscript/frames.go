@@ -340,8 +340,8 @@ func FieldWords(fields []hpack.Field) string {
 }
 
 // Repeat does the commands of words several times. The first word says how often: 3, or 2..4 for
-// the third to the fifth time. A ";" stands between commands. $id is the stream of each time: 1, 3, 5
-// and so on. $id+40 is the stream 40 above it.
+// the third to the fifth time. A ";" stands between commands. $id is the stream of each time: 1, 3,
+// 5 and so on. $id+40 is the stream 40 above it.
 func Repeat(words []string, do func(verb string, args []string) ([]string, error)) (lines []string, err error) {
 	first, last, found := strings.Cut(words[0], "..")
 	from, err := strconv.Atoi(first)

@@ -43,7 +43,8 @@ func TestWritesAreShared(t *testing.T) {
 			w := &s.writes[i]
 			failed, left := w.errno != 0, w.chain.Len()
 			if failed != (i == 0) || w.left != left || !failed && (left > 0) != (size > 1) {
-				t.Fatalf("write %d of %d bytes: errno %d, %d bytes left, %d in the chain", i, size, w.errno, w.left, left)
+				t.Fatalf("write %d of %d bytes: errno %d, %d bytes left, %d in the chain", i, size, w.errno,
+					w.left, left)
 			}
 			w.chain.Release()
 		}
