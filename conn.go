@@ -73,6 +73,7 @@ const (
 	gone         // Closed has been reported, or the conn was detached, or its connection hibernates
 	short        // Cut: what has been written is not the whole
 	shown        // set by Loop.Conns: its callers may keep the conn
+	offering     // its output is on its way to the driver, with that of other conns
 )
 
 // A state is where a conn is in its life. Only Conn.advance changes it, as the table states allows.

@@ -172,7 +172,7 @@ func (k *callbacks) resume() {
 	k.current.Store(nil)
 	k.switchHandlers()
 	if l.failure == nil {
-		l.turn(0)
+		l.turn(unknownEvents)
 	}
 }
 

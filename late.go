@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// This file is how late a loop is, by its own measure: without a setting, and without a word from
-// its peers.
+// This file says how late a loop is for what is in its sockets, without a setting, and without a
+// word from its peers. loop.go adds how late it is for its own work.
 
 // manyEvents is from how many events on a Poll may have left some for the next one.
 const manyEvents = 64
@@ -23,13 +23,16 @@ type lateness struct {
 
 // polled notes a poll. One with few events has left nothing in the sockets. Of many, kernels report
 // those first that have waited longest, so that after two events for each connection all have had
-// their turn.
+// their turn. A look serves connections before their turn, so it says nothing of the others; nor
+// does a poll with unknownEvents.
 func (n *lateness) polled(events, live int, began, now time.Duration, looked bool) {
 	if n.idle {
 		n.emptied, n.mark, n.seen, n.idle = began, began, 0, false
 	}
+	if looked || events < 0 {
+		return
+	}
 	switch n.seen += events; {
-	case looked:
 	case events == 0:
 		n.emptied, n.mark, n.seen = now, now, 0
 	case events < manyEvents:

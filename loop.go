@@ -318,7 +318,7 @@ func (l *Loop) over() bool {
 // may need it, and only then it sleeps.
 func (l *Loop) poll() (int, error) {
 	n, err := l.drv.Poll(0, (*sink)(l))
-	if n > 0 || err != nil || l.todo(allWork) != 0 {
+	if n > 0 || err != nil || l.todo(allWork) != 0 || !l.looked.empty() { // a look leaves the rest of the sockets aside
 		return n, err
 	}
 	l.fellIdle()
@@ -361,6 +361,9 @@ func (l *Loop) untilTimer() time.Duration {
 	now := l.elapsed().Milliseconds()
 	return time.Duration(min(max(0, at-now), longestSleep.Milliseconds())) * time.Millisecond
 }
+
+// unknownEvents is of a turn whose Poll did not return, because a handler has ended the goroutine.
+const unknownEvents = -1
 
 // turn handles what is not the driver's events, which have been handled inside Poll.
 func (l *Loop) turn(events int) {

@@ -22,7 +22,7 @@ type settler struct {
 	dirty    atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
 	taken    batch[dirtyConn]     // from it
 	took     time.Duration        // the clock then
-	together together             // conns whose output leaves at once
+	batch    sendBatch            // of conns whose output leaves at once
 	revisits relay[*Conn]         // to be settled again, in the next turn
 }
 
@@ -336,8 +336,7 @@ func (s *settler) settleRevisits() {
 	}
 }
 
-// drainDirty settles conns that were given work, at most so many. It returns how many outside of
-// their own callbacks, most often by other goroutines.
+// drainDirty settles conns that were given work, at most so many. It returns how many.
 func (s *settler) drainDirty(most int) (n int) {
 	s.loop.due &^= workDirty
 	if s.taken.empty() {
@@ -354,16 +353,17 @@ func (s *settler) drainDirty(most int) (n int) {
 		c.mu.Lock()
 		c.next = nil
 		c.asked &^= linked
-		out := s.together.takeOutput(c)
+		out, bare := s.batch.takeIfBare(c)
 		c.mu.Unlock()
-		if out == nil {
-			s.together.send(s.loop) // before c's handler can give one of them more to send
+		switch {
+		case !bare:
+			s.batch.send(s.loop) // before c's handler flushes one of them, and overtakes its output
 			s.settle(c)
-		} else {
-			s.together.add(c, out)
+		case out != nil:
+			s.batch.add(c, out)
 		}
 	}
-	s.together.send(s.loop)
+	s.batch.send(s.loop)
 	if !s.taken.empty() {
 		s.loop.due |= workDirty
 	}
@@ -389,41 +389,46 @@ func (s *settler) takeDirty() {
 	s.taken, s.took = batch[dirtyConn]{list: list}, s.loop.clock
 }
 
-// A together is conns for which there is nothing to do but to send what is queued. The driver is
+// A sendBatch is conns for which there is nothing to do but to send what is queued. The driver is
 // given them all at once, and may have other processors help.
-type together struct {
+type sendBatch struct {
 	conns []*Conn
-	batch []driver.Outgoing
+	out   []driver.Outgoing
 	sizes []int64
 }
 
-// takeOutput takes c's output if there is nothing else to do for c; else it returns nil. c.mu is
-// held.
-func (t *together) takeOutput(c *Conn) (out *buf.Chain) {
+// takeIfBare takes c's output, which is nil if its own callback has sent it already. It reports
+// false, and takes nothing, if there is more to do for c. c.mu is held.
+func (b *sendBatch) takeIfBare(c *Conn) (out *buf.Chain, bare bool) {
 	if c.loop.can.SendMany == nil || c.asked&^shown != 0 || c.cold.Load() != nil || c.state() != open {
-		return nil
+		return nil, false
 	}
-	out, c.out = c.out, nil
-	return out
+	if out, c.out = c.out, nil; out != nil {
+		c.asked |= offering
+	}
+	return out, true
 }
 
-func (t *together) add(c *Conn, out *buf.Chain) {
-	t.conns = append(t.conns, c)
-	t.batch = append(t.batch, driver.Outgoing{ID: c.id, Chain: out})
-	t.sizes = append(t.sizes, int64(out.Len()))
+func (b *sendBatch) add(c *Conn, out *buf.Chain) {
+	b.conns = append(b.conns, c)
+	b.out = append(b.out, driver.Outgoing{ID: c.id, Chain: out})
+	b.sizes = append(b.sizes, int64(out.Len()))
 }
 
 // send gives the driver what was added.
-func (t *together) send(l *Loop) {
-	if len(t.conns) == 0 {
+func (b *sendBatch) send(l *Loop) {
+	if len(b.conns) == 0 {
 		return
 	}
-	l.can.SendMany(t.batch)
-	for i, c := range t.conns {
-		t.batch[i].Chain.Put()
-		c.sent(t.sizes[i], t.batch[i].Queued)
+	l.can.SendMany(b.out)
+	for i, c := range b.conns {
+		b.out[i].Chain.Put()
+		c.sent(b.sizes[i], b.out[i].Queued)
+		c.mu.Lock()
+		c.asked &^= offering
+		c.mu.Unlock()
 	}
-	clear(t.conns)
-	clear(t.batch)
-	t.conns, t.batch, t.sizes = t.conns[:0], t.batch[:0], t.sizes[:0]
+	clear(b.conns)
+	clear(b.out)
+	b.conns, b.out, b.sizes = b.conns[:0], b.out[:0], b.sizes[:0]
 }

@@ -180,6 +180,27 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 	}
 }
 
+// A poll that has looked at connections, and has found nothing, does not say that the loop is idle:
+// it has left other sockets aside.
+func TestLookIsNoIdlePoll(t *testing.T) {
+	_, s := newStub(1)
+	l := s.loop
+	l.engine.sys = standing{}
+	l.lateness.shown.Store(int64(time.Second))
+	l.looked.list = append(l.looked.list, 1)
+	if n, err := l.poll(); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	if l.lateness.idle || l.lateness.shown.Load() == 0 {
+		t.Errorf("idle %v, %v late", l.lateness.idle, l.lateness.shown.Load())
+	}
+	l.looked.take()
+	l.looked.take()
+	if _, err := l.poll(); err != nil || !l.lateness.idle {
+		t.Errorf("after an idle poll: idle %v, %v", l.lateness.idle, err)
+	}
+}
+
 // A dawdler is a handler with a timer, which it sets again when bytes come.
 type dawdler struct{ expirations int }
 
@@ -289,6 +310,14 @@ func TestLatenessOfABusyLoop(t *testing.T) {
 	}
 	if late := now - n.emptied; late < live/perPoll*poll {
 		t.Errorf("the loop is %v late, less than its connections wait", late)
+	}
+	emptied, seen := n.emptied, n.seen
+	n.polled(perPoll, live, now, now+poll, true)
+	n.polled(0, live, now, now+poll, true)
+	n.polled(unknownEvents, live, now, now+poll, false)
+	if n.emptied != emptied || n.seen != seen {
+		t.Errorf("looks, and a poll that has not returned, say what the sockets have: late since %v instead of %v, %d "+
+			"events instead of %d", n.emptied, emptied, n.seen, seen)
 	}
 	n.polled(manyEvents-1, live, now, now+poll, false)
 	if n.emptied != now {

@@ -160,6 +160,9 @@ func (c *Conn) Buffered() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
+	if c.asked&offering != 0 {
+		return c.Queued()
+	}
 	if c.out != nil {
 		n = c.out.Len()
 	}

@@ -18,6 +18,9 @@ import (
 const (
 	// leastShared is how many writes a helper is woken for. Fewer are done before it has come.
 	leastShared = 12
+	// mostHelpers is how many a driver has: no more would have something to do for the batches of a
+	// loop, which have 32 writes at most.
+	mostHelpers = 2
 	// patience is how often the owner looks whether the last writes of its helpers are done, before
 	// it lets other goroutines have its thread.
 	patience = 20_000
@@ -27,11 +30,11 @@ const (
 // all are made, and goroutines beside it.
 type sharer struct {
 	helpers int
-	begun   sync.WaitGroup
-	wake    chan struct{} // a token for each helper that has something to do; nil: none was started
+	running sync.WaitGroup // helpers
+	wake    chan struct{}  // a token for each helper that has something to do; nil: none was started
 	job     atomic.Pointer[job]
 	writes  []write
-	batch   []int // writes[i] is of the element batch[i]
+	places  []int // writes[i] is of the batch's element places[i]
 }
 
 // A job is one batch. A helper that comes late finds nothing left in it, so the writes can be used
@@ -62,15 +65,15 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 			continue
 		}
 		w.writes = append(w.writes, write{fd: int(s.fd), chain: o.Chain})
-		w.batch = append(w.batch, i)
+		w.places = append(w.places, i)
 	}
 	w.run(&d.gather)
-	for i, at := range w.batch {
+	for i, at := range w.places {
 		o := &batch[at]
 		o.Queued = d.sent(o.ID, d.conn(o.ID), o.Chain, w.writes[i].left, w.writes[i].errno)
 	}
 	clear(w.writes)
-	w.writes, w.batch = w.writes[:0], w.batch[:0]
+	w.writes, w.places = w.writes[:0], w.places[:0]
 }
 
 // run makes all the writes.
@@ -104,7 +107,7 @@ func (w *sharer) start() {
 	}
 	w.wake = make(chan struct{}, w.helpers)
 	for range w.helpers {
-		w.begun.Add(1)
+		w.running.Add(1)
 		go w.help()
 	}
 }
@@ -113,12 +116,13 @@ func (w *sharer) start() {
 func (w *sharer) stop() {
 	if w.wake != nil {
 		close(w.wake)
-		w.begun.Wait()
+		w.running.Wait()
+		w.wake, w.helpers = nil, 0
 	}
 }
 
 func (w *sharer) help() {
-	defer w.begun.Done()
+	defer w.running.Done()
 	var g gather
 	for range w.wake {
 		if j := w.job.Load(); j != nil && j.work(&g) {
@@ -127,8 +131,8 @@ func (w *sharer) help() {
 	}
 }
 
-// work makes writes until all were begun. It reports whether the last one to be
-// done was among them.
+// work makes writes until all were begun. It reports whether the last one to be done was among
+// them.
 func (j *job) work(g *gather) (last bool) {
 	for {
 		i := j.taken.Add(1) - 1
@@ -153,4 +157,6 @@ func (j *job) await() {
 func (w *write) do(g *gather) { w.left, w.errno = g.write(w.fd, w.chain) }
 
 // helpersOf is how many goroutines may share the writes of a driver whose options allow so many.
-func helpersOf(o driver.Options) int { return min(o.Helpers, runtime.GOMAXPROCS(0)-1) }
+func helpersOf(o driver.Options) int {
+	return max(0, min(o.Helpers, runtime.GOMAXPROCS(0)-1, mostHelpers))
+}
