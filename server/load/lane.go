@@ -329,6 +329,14 @@ func (l *lane) failed(reason string) {
 	l.sample.fail(reason, 1)
 }
 
+// isIdle reports whether a link waits for something to send.
+func (l *lane) isIdle(k link) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	return s.live && !s.busy && s.due.IsZero()
+}
+
 // lost is called when the connection of links has ended. A request that was under way has failed.
 // Its latency is the time until then.
 func (l *lane) lost(err error, links ...link) {

@@ -31,7 +31,8 @@ type wireLink struct {
 	conn *myriad.Conn
 
 	dialer dialer
-	again  func(d dialer, taken bool) // the connection has ended
+	since  time.Time      // it was opened
+	reopen func(d dialer) // it has ended
 
 	waiting atomic.Int64 // replies; set by send, counted on the loop
 	refused int64        // of these
@@ -52,7 +53,7 @@ func (k *wireLink) send(due time.Time) error {
 
 // Opened implements myriad.Handler.
 func (k *wireLink) Opened(c *myriad.Conn) {
-	k.conn = c
+	k.conn, k.since = c, time.Now()
 	k.dialer.dialing().opened()
 	k.lane.opened(k)
 }
@@ -103,6 +104,15 @@ func (k *wireLink) Ended(c *myriad.Conn) {
 
 // Closed implements myriad.Handler.
 func (k *wireLink) Closed(_ *myriad.Conn, err error) {
+	idle := k.lane.isIdle(k) && time.Since(k.since) > firstBackoff
 	k.lane.lost(err, k)
-	k.again(k.dialer, k.answered)
+	switch s := k.dialer.dialing(); {
+	case idle:
+		s.idled()
+	case k.answered:
+		s.succeeded()
+	default:
+		s.failed()
+	}
+	k.reopen(k.dialer)
 }

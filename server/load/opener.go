@@ -21,10 +21,11 @@ type dialer interface {
 // opens the connection, and then by the connection's callbacks: never by two goroutines at a time.
 type dialState uint8
 
-// wasOpen is a bit of a dialState. The others count attempts that have failed in a row.
+// Two bits of a dialState. The others count attempts that have failed in a row.
 const (
 	wasOpen      dialState = 1 << 7
-	mostFailures           = 63
+	wasIdle      dialState = 1 << 6
+	mostFailures           = wasIdle - 1
 )
 
 // opened notes that the connection was open.
@@ -33,10 +34,15 @@ func (s *dialState) opened() { *s |= wasOpen }
 // succeeded forgets failures: the server has taken the connection in.
 func (s *dialState) succeeded() { *s = wasOpen }
 
+// idled notes that the server has ended a connection that had nothing to do. Servers do so after a
+// time, and it says nothing of how much they have to do. So it is opened again without a wait, to
+// be there when something is due.
+func (s *dialState) idled() { *s = wasOpen | wasIdle }
+
 // failed notes an attempt without success.
 func (s *dialState) failed() { *s = *s&wasOpen | min(s.failures()+1, mostFailures) }
 
-func (s dialState) failures() dialState { return s &^ wasOpen }
+func (s dialState) failures() dialState { return s & mostFailures }
 
 func (s dialState) hasBeenOpen() bool { return s&wasOpen != 0 }
 
@@ -141,8 +147,10 @@ func (o *opener) lost(now time.Time) {
 // again has a dialer without a connection wait for its next attempt. Any goroutine; it does not
 // block.
 func (o *opener) again(d dialer, now time.Time) {
-	s := d.dialing()
-	at := now.Add(rand.N(backoff(s.failures())))
+	s, at := d.dialing(), now
+	if *s&wasIdle == 0 {
+		at = now.Add(rand.N(backoff(s.failures())))
+	}
 	o.mu.Lock()
 	if !o.settled || s.hasBeenOpen() {
 		heap.Push(&o.waiting, waiter{at, d})

@@ -100,6 +100,43 @@ func TestOpenConnectionsForgetFailures(t *testing.T) {
 	}
 }
 
+// A connection whose server has ended it in a long silence is opened again at once, so that it is
+// there when something is due. One that has ended soon waits, as does one with a request under way.
+func TestIdleConnectionsAreOpenedAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		open   time.Duration
+		busy   bool
+		atOnce bool
+	}{
+		{"after a silence", 2 * firstBackoff, false, true},
+		{"soon", 0, false, false},
+		{"with a request", 2 * firstBackoff, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := new(fakeDialer)
+			for range 20 {
+				d.state.failed()
+			}
+			k := &wireLink{lane: testLane(), dialer: d, reopen: func(dialer) {}}
+			k.Opened(nil)
+			k.since = k.since.Add(-c.open)
+			if c.busy {
+				k.due = time.Now()
+			}
+			k.Closed(nil, nil)
+			o := newOpener(1, nil, nil)
+			o.again(d, epoch)
+			if got := o.waiting[0].at.Equal(epoch); got != c.atOnce {
+				t.Errorf("opened again at once: %v, want %v; state %b", got, c.atOnce, d.state)
+			}
+			if c.atOnce && d.state.failures() != 0 {
+				t.Errorf("%d failures are remembered", d.state.failures())
+			}
+		})
+	}
+}
+
 // take says when the next attempt is due, and what was tried before goes first.
 func TestOpenerSaysWhenToAsk(t *testing.T) {
 	all, next := dialers(2)

@@ -162,15 +162,20 @@ func (w *worker) launch(d dialer) {
 // again has a connection opened again that has ended. taken says whether the server had taken it
 // in. Any goroutine; it does not wait.
 func (w *worker) again(d dialer, taken bool) {
-	if w.ctx.Err() != nil {
-		return
-	}
 	if taken {
 		d.dialing().succeeded()
 	} else {
 		d.dialing().failed()
 	}
-	w.opener.again(d, time.Now())
+	w.reopen(d)
+}
+
+// reopen has a connection opened again that has ended, after the wait that its state asks for. Any
+// goroutine; it does not wait.
+func (w *worker) reopen(d dialer) {
+	if w.ctx.Err() == nil {
+		w.opener.again(d, time.Now())
+	}
 }
 
 // place picks the lane of the next connection, by its number.
@@ -230,7 +235,7 @@ func (r *requester) open(w *worker) error {
 
 // wire is a link that is opened again when it is lost.
 func (w *worker) wire(place int, t talk, d dialer) *wireLink {
-	return &wireLink{lane: w.lanes[place], talk: t, dialer: d, again: w.again}
+	return &wireLink{lane: w.lanes[place], talk: t, dialer: d, reopen: w.reopen}
 }
 
 // A publisher is the connection that publishes to one channel, as the opener knows it.
