@@ -178,16 +178,22 @@ func (d *Driver) unlocked(f func()) {
 	f()
 }
 
-func (c *conn) tellAccepted(ev driver.Events) int {
-	d, w, id := c.d, c.d.w, c.id()
-	if !c.hasNews() {
-		return 0
+// tellAccepted accepts at most Options.Accepts connections. The event may stop or close the
+// listener.
+func (c *conn) tellAccepted(ev driver.Events) (n int) {
+	for gen := c.gen; n < c.d.w.o.Accepts && c.gen == gen && c.state == listening && c.hasNews(); n++ {
+		c.tellOneAccepted(ev)
 	}
+	return n
+}
+
+func (c *conn) tellOneAccepted(ev driver.Events) {
+	d, w, id := c.d, c.d.w, c.id()
 	if w.noFiles || w.chance(w.o.Accept) {
 		c.accepting = false
 		w.noteErr(d.name, "acceptfailed", uint64(id), 0, errTooManyFiles)
 		d.call(func() { ev.AcceptFailed(id, errTooManyFiles) })
-		return 1
+		return
 	}
 	e := c.l.backlog[0]
 	c.l.backlog = c.l.backlog[1:]
@@ -195,7 +201,6 @@ func (c *conn) tellAccepted(ev driver.Events) int {
 	w.note(d.name, "accepted", uint64(id), int64(e.id))
 	w.spend(w.o.Costs.Accept)
 	d.unlocked(func() { ev.Accepted(id, s) })
-	return 1
 }
 
 func (c *conn) tellDialed(ev driver.Events) int {
