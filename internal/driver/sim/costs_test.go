@@ -103,8 +103,11 @@ func TestOwnPools(t *testing.T) {
 		if took := other.TryGo(func() { ran = true }); took != own {
 			t.Errorf("own pools %v: the other one took a task: %v", own, took)
 		}
+		if n := w.Tasks(); own && n != 4 || !own && n != 3 {
+			t.Errorf("own pools %v: there are %d tasks", own, n)
+		}
 		w.Settle()
-		if ran != own {
+		if ran != own || w.Tasks() != 3 {
 			t.Errorf("own pools %v: the task of the other one ran: %v", own, ran)
 		}
 		for _, gate := range gates {

@@ -38,6 +38,11 @@ type executor struct {
 // driver.System.
 func (w *World) Executor() driver.Executor { return &executor{w: w} }
 
+// Tasks is how many tasks of all Executors have not ended.
+func (w *World) Tasks() int {
+	return locked(w, func() int { return w.tasks.running + len(w.tasks.waiting) })
+}
+
 // chances is how many chances to be next the waiting tasks have beside the other goroutines. Where
 // work costs time each task that may start has one, as on a processor that is shared. Else all of
 // them together have one.
