@@ -133,7 +133,8 @@ func (s *overSession) over(why string) {
 	switch s.state {
 	case sessionIn:
 		w.ended++
-		if !admits && s.form == streamSession {
+		if !admits && s.form == streamSession ||
+			!refuses && (strings.Contains(why, "slow") || strings.Contains(why, "reset")) {
 			break
 		}
 		w.fail("a session (%v) that is in was ended, %v after it had begun to open: %s", s.form, w.Now().Sub(s.opened),
