@@ -114,6 +114,7 @@ const (
 	peerEnded                                  // the peer's FIN has been seen
 	finSent                                    // ours is with the driver
 	served                                     // has had its share of this turn's encoding, and is to be revisited
+	newcomer                                   // came while its loop was late, and is new
 )
 
 func newConn(l *Loop, h Handler) *Conn {
@@ -232,7 +233,8 @@ func (c *Conn) Age() time.Duration {
 	if l.conn(slot) != c {
 		return 0
 	}
-	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
+	units := (uint32(l.now/ageUnit) - *l.born.Row(slot)>>newWidth) & (1<<(32-newWidth) - 1)
+	return time.Duration(int64(units)*ageUnit+l.now%ageUnit) * time.Millisecond
 }
 
 // State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
