@@ -305,6 +305,16 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 	return c.remote.AppendTo(dst)
 }
 
+// Charge counts time that another goroutine has computed for the conn as if the conn's callbacks had
+// taken it, as that of a handshake. It is for work that the conn began with. While the loop is late,
+// newcomers come as they cost (docs/adr/0033); else it has no effect. Time in which the goroutine
+// has waited is not to be counted. On the loop only.
+func (c *Conn) Charge(d time.Duration) {
+	if n := &c.loop.newcomers; n.on && c.is(newcomer) {
+		n.charged += d
+	}
+}
+
 // SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol in which a proxy sends the
 // addresses of its client (package proxyproto). An address that is not valid stays as it is. The
 // net.Conn that Detach gives has the new addresses, too. On the loop only, before other goroutines
