@@ -45,7 +45,7 @@ func Start(c Config) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
 		monitor: handoff.NewMonitor(cfg.System), admission: admission{quota: quota{most: int64(cfg.MaxConns)}}}
-	e.admission.engine = e
+	e.admission.engine, e.admission.door.engine = e, e
 	e.bridges = bridge.NewBridges(e.sys, cfg.Logger, cfg.LingerTimeout, func() { e.running.Add(1) }, e.ended)
 	if cfg.AcceptRate > 0 {
 		e.admission.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
@@ -304,8 +304,9 @@ func (e *Engine) Limits() Limits {
 	return Limits{
 		MaxConns: int(e.admission.quota.most), Open: int(e.admission.quota.open.Load()),
 		AtMaxConns: e.admission.hits.conns.Load(), AtAcceptRate: e.admission.hits.rate.Load(),
-		NoFiles: e.admission.hits.files.Load(),
-		Shed:    e.admission.hits.shed.Load(), TooMany: e.admission.hits.tooMany.Load(),
+		AtLateness: e.admission.hits.late.Load(),
+		NoFiles:    e.admission.hits.files.Load(),
+		Shed:       e.admission.hits.shed.Load(), TooMany: e.admission.hits.tooMany.Load(),
 	}
 }
 
@@ -318,6 +319,14 @@ func (e *Engine) Stats() Stats {
 		one := l.snapshot(now)
 		s.Loops = append(s.Loops, one)
 		s.add(&one)
+		if l.newcomers.limited.Load() {
+			s.Newcomers.Loops++
+		}
+	}
+	waiting, since := e.admission.door.oldest()
+	s.Newcomers.Waited, s.Newcomers.Waiting = e.admission.hits.late.Load(), waiting
+	if waiting > 0 {
+		s.Newcomers.Longest = max(0, now-time.Duration(since)*time.Millisecond)
 	}
 	return s
 }

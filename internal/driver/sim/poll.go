@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
@@ -143,7 +144,15 @@ func (d *Driver) nextBatch() []*conn {
 		n = 1 + w.rng.IntN(n)
 	}
 	batch := append([]*conn(nil), d.queued[:n]...)
+	d.full = n < len(d.queued)
 	d.queued = append(d.queued[:0], d.queued[n:]...)
+	for _, c := range d.listeners { // each Poll serves them
+		if i := slices.Index(d.queued, c); d.full && c.state == listening && i >= 0 {
+			d.queued = slices.Delete(d.queued, i, i+1)
+			batch = append(batch, c)
+		}
+	}
+	n = len(batch)
 	if w.chance(w.o.Reorder) {
 		w.rng.Shuffle(n, func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 	}
