@@ -716,7 +716,7 @@ func (w *overWorld) play() {
 
 // admits says that newcomers wait while the loops are late. Until they do, less is of use under
 // overload, the way back takes longer, and clients that answer by other connections are ended.
-const admits = false
+const admits = true
 
 // refuses says that a publication is refused before it makes a queue that cannot be emptied. Until
 // it is, subscribers are ended as slow whose machines are not.

@@ -102,7 +102,7 @@ func (s *overSession) open() {
 		request := strings.Replace(servertest.UpgradeRequest, "websocket HTTP", "websocket?format=protobuf HTTP", 1)
 		s.peer.Write(append([]byte(request), maskedBinary(binaryCommands(s.channel))...))
 	case streamSession:
-		s.peer.Write(post("/connection/http_stream", subscribe))
+		s.peer.Write(post("/connection/http_stream", `{"id":1,"connect":{}}`))
 	case eventSession:
 		s.peer.Write([]byte("GET /events?channel=" + s.channel + " HTTP/1.1\r\nHost: test\r\n\r\n"))
 	}
@@ -313,7 +313,9 @@ func (s *overSession) line(line []byte) {
 	case bytes.HasPrefix(line, []byte(`{"id":1,`)):
 		_, after, _ := bytes.Cut(line, []byte(`"session":"`))
 		secret, _, _ := bytes.Cut(after, []byte(`"`))
-		s.secret = string(secret)
+		if s.secret = string(secret); s.form == streamSession {
+			s.emulate(fmt.Sprintf(`{"id":2,"subscribe":{"channel":%q}}`, s.channel))
+		}
 	case bytes.HasPrefix(line, []byte(`{"id":2,"subscribe":`)):
 		s.letIn()
 	case bytes.HasPrefix(line, []byte(`{"id":`)):
@@ -332,7 +334,7 @@ func (s *overSession) letIn() {
 
 // pinged answers a ping.
 func (s *overSession) pinged() {
-	if s.state != sessionIn {
+	if s.state == sessionDead {
 		return
 	}
 	s.w.finished(workPing+work(s.form), 0)
@@ -342,11 +344,17 @@ func (s *overSession) pinged() {
 	case binarySession:
 		s.peer.Write(maskedBinary([]byte{0}))
 	case streamSession:
-		if s.post == nil || s.post.over {
-			s.post = s.w.newConn(s.w.addr)
-		}
-		s.post.ask(post("/emulation", fmt.Sprintf(`{"session":%q,"data":"{}"}`, s.secret)), func(int, string) {})
+		s.emulate("{}")
 	}
+}
+
+// emulate sends commands of a session whose own connection is a response. Those of a session have
+// a connection that is kept, as in a browser: it is made for the first one.
+func (s *overSession) emulate(commands string) {
+	if s.post == nil || s.post.over {
+		s.post = s.w.newConn(s.w.addr)
+	}
+	s.post.ask(post("/emulation", fmt.Sprintf(`{"session":%q,"data":%q}`, s.secret, commands)), func(int, string) {})
 }
 
 // publication checks what has come against the channel's log: in order, once, and nothing is
