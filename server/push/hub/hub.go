@@ -111,6 +111,7 @@ func New(c Config) (*Hub, error) {
 	h.transports = newTransports(n, c.Hooks.AtOnce, c.OpenStream)
 	h.busClient = newBusClient(n, c.Bus, c.OwnsBus, h.gate, h.figures)
 	h.sessions = newSessions(n, h.gate, h.figures)
+	h.wheel.lateness.of = c.Late
 	h.channels = newChannels(n, h.busClient, h.figures, h.forms)
 	return h, nil
 }

@@ -19,8 +19,7 @@ func TestClientsOfALateNodeAreSpared(t *testing.T) {
 		{"on time", 0, 0, 1}, {"a little late", lateEnough - 1, 0, 1}, {"late", lateEnough, 0, 2}, {"queued", 0, 1, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := newTestNode(t)
-			n.wheel.lateness.of = func() time.Duration { return tt.late }
+			n := newTestNode(t, func(c *Config) { c.Late = func() time.Duration { return tt.late } })
 			c := n.connected()
 			for len(c.Take()) == 0 {
 				n.clock.Advance(wheelSlot)
