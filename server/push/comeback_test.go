@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
-	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
@@ -147,22 +146,10 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// A fullBus refuses all publications, as a node does that cannot deliver what it has accepted.
-type fullBus struct{ bus.Local }
-
-func (fullBus) Publish(context.Context, bus.Topic, bus.Publication) (bus.Position, error) {
-	return bus.Position{}, push.ErrOverloaded
-}
-
-func newFullServer(t *testing.T) *servertest.Server {
-	c := pushtest.NewClock()
-	return servertest.New(t, push.Config{Bus: fullBus{membus.New(membus.Config{Clock: c, Random: pushtest.Random()})}})
-}
-
 // While publications are refused because of overload, a program learns it before it has published,
 // and when to publish again; a client's command gets the temporary error of its protocol.
 func TestPublishersOfAFullServer(t *testing.T) {
-	ts := newFullServer(t)
+	ts := servertest.New(t, push.Config{Bus: pushtest.FullBus{Local: membus.New(membus.Config{})}})
 	const publication, text = `{"channel":"news","data":1}`,
 		"more is published than can be delivered: publish again later"
 	for _, r := range []request{
