@@ -298,9 +298,9 @@ func kindOf(data []byte) bus.Kind {
 	return bus.Text
 }
 
-// fail answers with an error. What may succeed later is LOADING: go-redis, redis-py and rueidis
-// repeat the command after that word, and after none of BUSY and TRYAGAIN all three. The protocol
-// has no field for when: the text says it.
+// fail answers with an error. What may succeed later is LOADING: go-redis and redis-py repeat a
+// publication after that word. BUSY is repeated by neither, TRYAGAIN by go-redis. The protocol has
+// no field for when: the text says it.
 func (d *Door) fail(w *resp.Reply, method string, err error) {
 	failed := answer.FailureOf(d.hub.Logger(), method, err)
 	switch {
