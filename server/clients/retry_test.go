@@ -118,3 +118,32 @@ func TestRedisLibrariesComeBack(t *testing.T) {
 		})
 	}
 }
+
+// refused returns how often clients were refused for a rate.
+func (s server) refused() int {
+	line := curl(s.t, "http://"+s.addr+"/metrics").want(`^myriad_refusals_total\{reason="rate"\} (\d+)$`)
+	n, _ := strconv.Atoi(line[1])
+	return n
+}
+
+// A client of the Centrifuge protocol that is refused does not come back without a pause, by any
+// transport, whether its request is refused or its connect command.
+func TestRefusedTransportsPause(t *testing.T) {
+	t.Parallel()
+	for _, transport := range []string{"websocket", "http_stream", "sse"} {
+		for _, rate := range []string{"--address-connection-rate", "--user-connection-rate"} {
+			t.Run(transport+" "+rate, func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, "--token-secret", secret, rate, "1/3s")
+				ann := token(t, secret, time.Hour)
+				first := node(t, "centrifuge", "testdata/transports.mjs", transport, "json", s.addr, "news", ann)
+				first.want(`^subscribed$`)
+				second := node(t, "centrifuge", "testdata/transports.mjs", transport, "json", s.addr, "news", ann)
+				second.want(`^subscribed$`)
+				if n := s.refused(); n < 1 || n > 20 {
+					t.Errorf("the client was refused %d times", n)
+				}
+			})
+		}
+	}
+}

@@ -146,3 +146,21 @@ func TestLooksSampleClients(t *testing.T) {
 		t.Errorf("a look sees %d clients", got)
 	}
 }
+
+// Clients that do not read keep no publisher waiting, and make publications refused for none: they
+// are a matter of their own queues. That holds while the loops are late for others, too.
+func TestStuckClientsRefuseNoPublication(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Late = func() time.Duration { return 3 * time.Second } })
+	for i := range 100 {
+		c := n.connected()
+		if i%25 == 0 {
+			c.SetQueued(n.limits.Queue)
+		}
+	}
+	for range 200 {
+		n.clock.Advance(wheelSlot)
+		if _, err := n.publish(t.Context(), "news", bus.Publication{Data: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
