@@ -119,8 +119,10 @@ func TestErrorsThatLibrariesRepeat(t *testing.T) {
 		library, word string
 		repeats       bool
 	}{
-		{"go-redis", "LOADING", true}, {"go-redis", "TRYAGAIN", true}, {"go-redis", "BUSY", false}, {"go-redis", "ERR", false},
-		{"rueidis", "LOADING", false}, {"rueidis", "TRYAGAIN", false}, {"rueidis", "BUSY", false}, {"rueidis", "ERR", false},
+		{"go-redis", "LOADING", true}, {"go-redis", "TRYAGAIN", true},
+		{"go-redis", "BUSY", false}, {"go-redis", "ERR", false},
+		{"rueidis", "LOADING", false}, {"rueidis", "TRYAGAIN", false},
+		{"rueidis", "BUSY", false}, {"rueidis", "ERR", false},
 	} {
 		word.Store(&tt.word)
 		left.Store(2)

@@ -268,3 +268,51 @@ func TestHooksThatRefuseForNow(t *testing.T) {
 		t.Errorf("refused for good: %d, Retry-After %q", answer.StatusCode, answer.Header.Get("Retry-After"))
 	}
 }
+
+// A node that shuts down disconnects its clients a part at a time, over Timing.Spread.
+func TestShutdownSpreads(t *testing.T) {
+	const clients, spread = 300, 3 * time.Second
+	ts := servertest.New(t, push.Config{Timing: push.Timing{Spread: spread}})
+	var all []*servertest.Transport
+	for range clients {
+		c := new(servertest.Transport)
+		c.Session = ts.Hub.Start(c, servertest.JSONForm, nil)
+		t.Cleanup(c.Leave)
+		all = append(all, c)
+	}
+	closed := func() (n int) {
+		for _, c := range all {
+			if why, _ := c.End(); why != nil {
+				n++
+			}
+		}
+		return n
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- ts.Shutdown(context.Background()) }()
+	began := ts.Clock.Now()
+	for before := 0; before < clients; {
+		now := 0
+		pushtest.WaitFor(t, "another part to be disconnected", func() bool {
+			ts.Clock.Advance(50 * time.Millisecond)
+			now = closed()
+			return now > before
+		})
+		if now-before > clients/10 {
+			t.Errorf("%d clients are disconnected at once, of %d", now-before, clients)
+		}
+		before = max(now, before+1)
+	}
+	if took := ts.Clock.Now().Sub(began); took < spread*9/10 {
+		t.Errorf("all are disconnected after %v, want %v", took, spread)
+	}
+	for _, c := range all {
+		if why, _ := c.End(); why == nil || *why != (push.Disconnect{Code: 3001, Reason: "shutdown"}) {
+			t.Errorf("a client is told %v", why)
+		}
+		c.Leave()
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
