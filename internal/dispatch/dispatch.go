@@ -102,6 +102,15 @@ func (d *Dispatcher) Widen(n int) bool {
 	return ok
 }
 
+// Done is how many tasks have ended on the pool, which may be others' too. It is 0 on a simulator,
+// which does not count them. It takes the pool's lock.
+func (d *Dispatcher) Done() uint64 {
+	if p, ok := d.pool.(interface{ Stats() workers.Stats }); ok {
+		return p.Stats().Done
+	}
+	return 0
+}
+
 // Away is how many tasks run on goroutines that were a loop's. It may be below 0 for a moment.
 func (d *Dispatcher) Away() int { return int(d.away.n.Load()) }
 

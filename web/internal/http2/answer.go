@@ -171,8 +171,8 @@ func (x *Stream) Refuse(status int, reason string) error {
 	body := exchange.ErrorText(status, reason)
 	p := appendPair(appendStatus(nil, status), "Date", x.h.Date())
 	p = appendPair(p, "Content-Type", "text/plain; charset=utf-8")
-	if status == http.StatusServiceUnavailable {
-		p = appendPair(p, "Retry-After", "1")
+	if wait := x.h.RetryAfter(status); wait != "" {
+		p = appendPair(p, "Retry-After", wait)
 	}
 	x.enc.ended = true
 	p = appendPairLength(p, int64(len(body)))
