@@ -31,6 +31,8 @@ type Engine struct {
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
 	shared  map[any]any
+	queues  []func() (time.Duration, bool) // see WatchQueue
+	pruned  int                            // how many there were when those that had gone were last left out
 
 	lookups lookups // of DialFunc
 }
@@ -323,12 +325,42 @@ func (e *Engine) Stats() Stats {
 			s.Newcomers.Loops++
 		}
 	}
+	s.LateTasks = e.oldestTask()
 	waiting, since := e.admission.door.oldest()
 	s.Newcomers.Waited, s.Newcomers.Waiting = e.admission.hits.late.Load(), waiting
 	if waiting > 0 {
 		s.Newcomers.Longest = max(0, now-time.Duration(since)*time.Millisecond)
 	}
 	return s
+}
+
+// WatchQueue has Stats.LateTasks say how long work has waited that runs off the loops, such as the
+// tasks of a pool. oldest returns for how long the oldest piece has. If it returns false, the queue
+// has gone, and is forgotten. oldest must neither block nor call the engine. Any goroutine.
+func (e *Engine) WatchQueue(oldest func() (time.Duration, bool)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.queues) > 2*e.pruned {
+		e.latestQueue()
+		e.pruned = max(len(e.queues), 8)
+	}
+	e.queues = append(e.queues, oldest)
+}
+
+func (e *Engine) oldestTask() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.latestQueue()
+}
+
+// latestQueue returns the longest wait, and forgets queues that have gone. mu is held.
+func (e *Engine) latestQueue() (late time.Duration) {
+	e.queues = slices.DeleteFunc(e.queues, func(oldest func() (time.Duration, bool)) bool {
+		waited, there := oldest()
+		late = max(late, waited)
+		return !there
+	})
+	return late
 }
 
 // Late is how late the engine's loops are with what they serve, the latest of them. It is how long

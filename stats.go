@@ -18,6 +18,9 @@ type Stats struct {
 	LoopStats             // the sum over all loops; of times that are a maximum, the largest
 	Loops     []LoopStats // one for each loop
 	Newcomers NewcomerStats
+	// gauge: how long the oldest task has waited that is to run off the loops: in the pools of
+	// servers, and of all else that Engine.WatchQueue was given
+	LateTasks time.Duration
 }
 
 // NewcomerStats are about peers that wait to be accepted while loops are late (docs/adr/0033). Of
