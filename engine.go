@@ -307,6 +307,7 @@ func (e *Engine) Limits() Limits {
 		MaxConns: int(e.admission.quota.most), Open: int(e.admission.quota.open.Load()),
 		AtMaxConns: e.admission.hits.conns.Load(), AtAcceptRate: e.admission.hits.rate.Load(),
 		AtLateness: e.admission.hits.late.Load(),
+		Left:       e.admission.hits.left.Load(),
 		NoFiles:    e.admission.hits.files.Load(),
 		Shed:       e.admission.hits.shed.Load(), TooMany: e.admission.hits.tooMany.Load(),
 	}

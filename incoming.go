@@ -231,7 +231,7 @@ func (ln *Listener) findLoop() {
 	if door.waiting.Load() == 0 {
 		if to := door.reserve(l); to != nil {
 			ln.claim.to = to
-			ln.sendInTime()
+			ln.comeIn()
 			return
 		}
 	}
@@ -262,7 +262,25 @@ func (ln *Listener) loopFound() {
 	}
 	l.wheel.Clear(ln.id.Slot())
 	ln.resume() // before its handler is called, which may not return
-	ln.sendInTime()
+	ln.comeIn()
+}
+
+// comeIn is for the peer in hand, for which a loop has time. While newcomers wait some give up. To
+// serve them would take the time of those that have not, until these give up, too. So a peer that
+// has ended its side by now is closed unserved. That it was accepted is paid by newcomers.
+func (ln *Listener) comeIn() {
+	to := ln.claim.to
+	s, ok := ln.hand.(driver.Leaver)
+	if !to.newcomers.limited.Load() || !ok || !s.HasLeft() {
+		ln.sendInTime()
+		return
+	}
+	to.newcomers.giveBack()
+	a := &ln.loop.engine.admission
+	a.hits.left.Add(1)
+	_ = ln.hand.Close()
+	ln.hand = nil
+	a.quota.release()
 }
 
 // sendInTime is send, unless Config.AcceptRate has the peer wait.

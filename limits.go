@@ -23,6 +23,7 @@ type Limits struct {
 	AtMaxConns   uint64 // times a listener had to wait because MaxConns connections were open
 	AtAcceptRate uint64 // times a listener had to wait for Config.AcceptRate
 	AtLateness   uint64 // times a listener had to wait because the loops were late, each with another newcomer
+	Left         uint64 // peers closed unserved, because they had ended their side while they waited for late loops
 	NoFiles      uint64 // times accepting failed for want of descriptors (EMFILE, ENFILE)
 	Shed         uint64 // peers closed unserved, because descriptors had been lacking for long
 	TooMany      uint64 // calls of Dial and Adopt, and attempts within Dial, that ended with ErrTooMany
@@ -30,7 +31,7 @@ type Limits struct {
 
 // limitHits counts what Limits reports.
 type limitHits struct {
-	conns, rate, late, files, shed, tooMany atomic.Uint64
+	conns, rate, late, left, files, shed, tooMany atomic.Uint64
 }
 
 // A claim is what a listener queues that has a peer for which there is no room, or no time. granted

@@ -173,6 +173,11 @@ type Socket interface {
 	Close() error
 }
 
+// A Leaver is a Socket that can tell whether its peer has ended its side, or the connection,
+// without reading from it: what the peer has sent before may still be there. So an engine need not
+// serve a peer that has given up while it waited.
+type Leaver interface{ HasLeft() bool }
+
 // A Listener is a bound, listening address that drivers of the same System can accept from.
 type Listener interface {
 	Addr() net.Addr

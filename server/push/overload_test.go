@@ -720,7 +720,7 @@ const admits = true
 
 // refuses says that a publication is refused before it makes a queue that cannot be emptied. Until
 // it is, subscribers are ended as slow whose machines are not.
-const refuses = false
+const refuses = true
 
 // leastGoodput is what is finished at the least under overload, as a part of the most.
 const leastGoodput = 0.9
