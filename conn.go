@@ -305,10 +305,10 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 	return c.remote.AppendTo(dst)
 }
 
-// Charge counts time that another goroutine has computed for the conn as if the conn's callbacks had
-// taken it, as that of a handshake. It is for work that the conn began with. While the loop is late,
-// newcomers come as they cost (docs/adr/0033); else it has no effect. Time in which the goroutine
-// has waited is not to be counted. On the loop only.
+// Charge counts time that another goroutine has computed for the conn as if the conn's callbacks
+// had taken it, as that of a handshake. It is for work that the conn began with. While the loop is
+// late, newcomers come as they cost (docs/adr/0033); else it has no effect. Time in which the
+// goroutine has waited is not to be counted. On the loop only.
 func (c *Conn) Charge(d time.Duration) {
 	if n := &c.loop.newcomers; n.on && c.is(newcomer) {
 		n.charged += d

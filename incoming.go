@@ -21,9 +21,10 @@ import (
 
 // Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
 // Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
-// connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it
-// keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
-// shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
+// connections to all loops in turn. At Config.MaxConns or AcceptRate, without descriptors, or while
+// loops are late, it keeps peers waiting and goes on by itself; listeners take turns then. On an
+// engine that has been shut down it fails with an error that is ErrClosed. Any goroutine but a
+// loop's.
 func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	inner, err := e.sys.Listen(context.Background(), network, addr)
 	if err != nil {
@@ -276,6 +277,7 @@ func (ln *Listener) comeIn() {
 		return
 	}
 	to.newcomers.giveBack()
+	ln.loop.newcomers.hadLeft()
 	a := &ln.loop.engine.admission
 	a.hits.left.Add(1)
 	_ = ln.hand.Close()

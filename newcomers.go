@@ -55,6 +55,8 @@ type newcomers struct {
 	began    time.Duration // the clock from which time is to be shared out
 	marked   time.Duration // the clock when what was booked last had ended
 	accepts  time.Duration // since began, of accepting
+	accept   time.Duration // of these, of the last one
+	left     time.Duration // and of peers that had left, which has been paid
 	spent    time.Duration // since began, of newcomers' callbacks
 	charged  time.Duration // since began, for newcomers, on other goroutines
 	prepaid  time.Duration // of what has been paid in advance
@@ -93,7 +95,7 @@ func (n *newcomers) judge(late, perEvent time.Duration) {
 // events that it has while it is new.
 func (n *newcomers) limit(perEvent time.Duration) {
 	n.on, n.behind = true, true
-	n.accepts, n.spent, n.charged, n.prepaid = 0, 0, 0, 0
+	n.accepts, n.left, n.spent, n.charged, n.prepaid = 0, 0, 0, 0, 0
 	n.fresh()
 	n.came, n.cost = costPrior, costPrior*(1+newCallbacks)*max(perEvent, time.Microsecond)
 	n.each.Store(int64(n.cost) / n.came)
@@ -154,8 +156,17 @@ func (n *newcomers) lap() time.Duration {
 // accepted books that a listener of the loop has accepted a peer.
 func (n *newcomers) accepted() {
 	if n.on {
-		n.accepts += n.lap()
+		n.accept = n.lap()
+		n.accepts += n.accept
 	}
+}
+
+// hadLeft books that the peer which a listener of the loop has accepted last had left. It is paid at
+// once: a poll accepts many, and all of them may have left.
+func (n *newcomers) hadLeft() {
+	n.account.Add(-int64(n.accept))
+	n.left += n.accept
+	n.accept = 0
 }
 
 // attached books that the loop has attached a connection that a listener has accepted, and has
@@ -212,8 +223,8 @@ func (n *newcomers) turned() {
 
 	earned := others / othersShare
 	before := time.Duration(n.account.Load())
-	after := min(before+earned-unpaid-n.accepts, max(newcomersBurst, earned))
-	n.began, n.accepts, n.spent, n.charged = now, 0, 0, 0
+	after := min(before+earned-unpaid-(n.accepts-n.left), max(newcomersBurst, earned))
+	n.began, n.accepts, n.left, n.spent, n.charged = now, 0, 0, 0, 0
 	n.unread = true
 	n.settle(before, max(after, -newcomersDebt))
 }

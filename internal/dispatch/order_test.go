@@ -211,7 +211,8 @@ func simulateOrder(t *testing.T, seed uint64) (inline, lost int, order string) {
 	return inline, int(stats.Overstays + stats.Handoffs), string(w.s.order)
 }
 
-// An engine says how long tasks wait for a pool, as long as there is a Dispatcher that gives it some.
+// An engine says how long tasks wait for a pool, as long as there is a Dispatcher that gives it
+// some.
 func TestEngineKnowsHowLongTasksWait(t *testing.T) {
 	pool := workers.New(workers.Config{Workers: 1})
 	gate := make(chan struct{})

@@ -135,7 +135,7 @@ func drawOverload(r *mathrand.Rand) (o overOptions) {
 	cost := func(from, to float64) time.Duration {
 		return time.Duration(float64(unit) * (from + r.Float64()*(to-from)))
 	}
-	o.costs = sim.Costs{Event: cost(0.5, 1.5), Accept: cost(0.3, 3), Send: cost(0.5, 1.5), Task: cost(0.2, 1)}
+	o.costs = sim.Costs{Event: cost(0.5, 1.5), Accept: cost(0.3, 1.5), Send: cost(0.5, 1.5), Task: cost(0.2, 1)}
 	o.handshake, o.compute = cost(2, 10), cost(1, 5)
 	o.loops, o.workers, o.backlog = 1+r.IntN(2), 2+r.IntN(7), 64<<r.IntN(4)
 	o.room = []int{4, 32, 256}[r.IntN(3)]
@@ -657,6 +657,7 @@ func (w *overWorld) in() (n int) {
 // all of it is of no worth: messages that leave together are cheaper than their price.
 func (w *overWorld) measure(what string, d time.Duration) float64 {
 	before, lost, refused, began := w.done, w.gaveUp, w.refused, w.Now()
+	stats, limits, spent := w.engine.Stats(), w.engine.Limits(), w.Spent()
 	w.longest, w.measured = [works]time.Duration{}, began
 	late := time.Duration(0)
 	for w.Now().Sub(began) < d {
@@ -676,8 +677,11 @@ func (w *overWorld) measure(what string, d time.Duration) float64 {
 		}
 	}
 	goodput := float64(worth) / float64(passed)
-	w.figures = append(w.figures, fmt.Sprintf("%s: goodput %.3f, %d of %d in, late by %v%s", what, goodput, w.in(),
-		len(w.sessions), late, text))
+	nowStats, nowLimits := w.engine.Stats(), w.engine.Limits()
+	w.figures = append(w.figures, fmt.Sprintf("%s: goodput %.3f of %.3f, %d of %d in, late by %v; accepted %d, of which "+
+		"%d had left, %d reads, %d writes%s", what, goodput, float64(w.Spent()-spent)/float64(passed), w.in(),
+		len(w.sessions), late, nowStats.Accepts-stats.Accepts, nowLimits.Left-limits.Left,
+		nowStats.Reads-stats.Reads, nowStats.Writes-stats.Writes, text))
 	return min(goodput, 1)
 }
 
