@@ -91,7 +91,8 @@ func TestRefusedClientsAreSpread(t *testing.T) {
 	for _, n := range back {
 		most = max(most, n)
 	}
-	// the server takes itself to serve a thousand in a second, until it has measured how many it does
+	// the server takes itself to serve a thousand in a second, until it has measured how many it
+	// does
 	if len(back) < 3 || most > 2000 {
 		t.Errorf("clients by the second in which they come back: %v", back)
 	}

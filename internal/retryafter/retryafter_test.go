@@ -179,8 +179,8 @@ func TestStream(t *testing.T) {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
-	for accept, want := range map[string]bool{"text/event-stream": true, "Text/Event-Stream; q=1, */*": true, "*/*": false,
-		"": false, "text/html": false} {
+	for accept, want := range map[string]bool{"text/event-stream": true, "Text/Event-Stream; q=1, */*": true,
+		"*/*": false, "": false, "text/html": false} {
 		if IsEventSource("GET", accept) != want || IsEventSource("POST", accept) {
 			t.Errorf("Accept: %s: want %v for GET alone", accept, want)
 		}
