@@ -80,8 +80,8 @@ func TestRueidis(t *testing.T) {
 	}
 }
 
-// Which client library sends a command once more after which error: the push server's door answers
-// those who may come back with LOADING. rueidis repeats commands that only read.
+// Client libraries send a command once more after some errors. The push server's door uses LOADING.
+// rueidis repeats only commands that read.
 func TestErrorsThatLibrariesRepeat(t *testing.T) {
 	var word atomic.Pointer[string]
 	var left, asked atomic.Int32

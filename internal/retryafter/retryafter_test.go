@@ -164,3 +164,25 @@ func TestSeconds(t *testing.T) {
 		}
 	}
 }
+
+func TestStream(t *testing.T) {
+	for _, tt := range []struct {
+		message string
+		wait    time.Duration
+		want    string
+	}{
+		{"later", 1500 * time.Millisecond, ": later\nretry: 1500\n\n"},
+		{"later", 2*time.Second + 1, ": later\nretry: 2001\n\n"},
+		{"a\nretry: 1\r\n\n", time.Minute, ": a retry: 1   \nretry: 60000\n\n"},
+	} {
+		if got := string(AppendStream(nil, tt.message, tt.wait)); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+	for accept, want := range map[string]bool{"text/event-stream": true, "Text/Event-Stream; q=1, */*": true,
+		"*/*": false, "": false, "text/html": false} {
+		if IsEventSource("GET", accept) != want || IsEventSource("POST", accept) {
+			t.Errorf("Accept: %s: want %v for GET alone", accept, want)
+		}
+	}
+}

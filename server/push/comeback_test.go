@@ -73,7 +73,7 @@ func mustStreamRetry(t *testing.T, answer *http.Response) {
 	}
 }
 
-// A server that drains tells all who come when to come back, in the words of their protocols.
+// A server that drains tells every client when to come back, in the words of its protocol.
 func TestDrainingServerSaysWhenToComeBack(t *testing.T) {
 	ts := servertest.New(t, push.Config{})
 	ts.Drain()

@@ -71,8 +71,8 @@ func (b *backlog) look(late time.Duration, clients func(into []*Session, most in
 	b.refuse(b.looks >= backlogLooks/4 && full || b.looks == backlogLooks && b.grows(), late, mean)
 }
 
-// measure returns how many bytes wait for a client, in the mean of a sample. full says that a
-// sixteenth of the clients have more than half of what may wait for them.
+// measure returns how many bytes wait for a client, in the mean of a sample. It is full if a
+// sixteenth of the clients have queues that are half full.
 func (b *backlog) measure(clients func(into []*Session, most int) []*Session) (mean float64, full bool) {
 	b.sample = clients(b.sample[:0], backlogSample)
 	sum, near := 0, 0

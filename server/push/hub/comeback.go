@@ -3,10 +3,8 @@ package hub
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/retryafter"
@@ -43,28 +41,15 @@ func (a *adviser) RefuseForNow(w http.ResponseWriter, r *http.Request, wait time
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Retry-After", retryafter.Seconds(wait))
-	if !isEventSource(r) {
+	if !retryafter.IsEventSource(r.Method, r.Header.Get("Accept")) {
 		answer.WriteError(w, status, code, message)
 		return
 	}
-	body := AppendRetry([]byte(": "+message+"\n"), wait)
-	h.Set("Content-Type", "text/event-stream")
+	body := retryafter.AppendStream(nil, message, wait)
+	h.Set("Content-Type", retryafter.ContentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.Write(body) // an error means that the client has disconnected
-}
-
-// isEventSource reports whether the client reads Server-Sent Events and nothing else. An
-// EventSource says so in Accept (WHATWG HTML §9.2.2).
-func isEventSource(r *http.Request) bool {
-	return r.Method == http.MethodGet &&
-		strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream")
-}
-
-// AppendRetry appends the field of Server-Sent Events after which a client that has lost its stream
-// waits that long before it opens the next one.
-func AppendRetry(dst []byte, wait time.Duration) []byte {
-	return fmt.Appendf(dst, "retry: %d\n\n", wait.Milliseconds())
 }
 
 // An EventForm is a Form whose messages may be Server-Sent Events. Their clients come back by

@@ -25,9 +25,9 @@
 //     publications under a policy that drops, in slow.go. recover.go finds what clients that return
 //     have missed.
 //
-// comeback.go tells those whom the node cannot serve now when to come back, and backlog.go says
-// when it takes no publications. figures.go counts, and refusals.go has what was refused. node.go
-// is what all of these files know: names, rules, limits (limits.go), time and randomness.
+// comeback.go tells clients that are refused for now when to come back. backlog.go says when the
+// node takes no publications. figures.go counts, and refusals.go has what was refused. node.go is
+// what all of these files know: names, rules, limits (limits.go), time and randomness.
 package hub
 
 import (
@@ -85,7 +85,7 @@ type Hub struct {
 	*refusals     // requests and commands that were refused
 	*callbacks    // hooks and other functions of the program
 	*admission    // who a client is
-	*adviser      // when those may come back who cannot be served now
+	*adviser      // when clients may come back that are refused for now
 	*requestGuard // rates, keys and origins of HTTP requests
 	*transports   // WebSockets and responses that do not end
 	*busClient    // publish, history and presence

@@ -91,8 +91,8 @@ func TestAnswerTimers(t *testing.T) {
 	c.s.t = c
 }
 
-// A client whose token, or the token of whose subscription, has expired has its time to send
-// another one twice on a node that is late, where that may lie unread, and no more.
+// A token expires, of a connection or a subscription. On a node that is late the client has the
+// time to send another one twice, and no more, because the new one may lie unread.
 func TestTokensOfALateNode(t *testing.T) {
 	for _, tt := range []struct {
 		late  time.Duration

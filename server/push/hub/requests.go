@@ -19,7 +19,7 @@ type requestGuard struct {
 	keys     *guard.Keys
 	origins  guard.Origins
 	gate     *gate    // shut: the node drains
-	adviser  *adviser // when those may come back who are refused for now
+	adviser  *adviser // says when clients may come back
 }
 
 // UnlessDraining answers in place of next when Drain or Shutdown was called: 503, with the time

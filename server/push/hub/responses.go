@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/myriad-go/myriad/internal/retryafter"
 	"github.com/myriad-go/myriad/server/push/answer"
 )
 
@@ -71,4 +72,4 @@ func (h *Hub) ServeStream(w http.ResponseWriter, r *http.Request, f Form, g Gran
 
 // FirstEvent returns how a stream of Server-Sent Events begins: with the time after which a client
 // that has lost it connects again, a random one between 2 and 4 s.
-func (h *Hub) FirstEvent() []byte { return AppendRetry(nil, h.retry()) }
+func (h *Hub) FirstEvent() []byte { return retryafter.AppendRetry(nil, h.retry()) }

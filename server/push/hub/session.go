@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/retryafter"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/server/push/policy"
 
@@ -452,7 +453,7 @@ func (s *Session) Disconnect(why answer.Disconnect) bool {
 	why = s.hub.sendable(why)
 	if f, ok := s.form().Form.(EventForm); ok && f.IsEvents() && why.Reconnects() && why != answer.DisconnectSlow {
 		// without room, the client comes back after the time that it was told first
-		_ = s.t.Send(&Message{Payload: AppendRetry(nil, s.hub.ConnectLater())})
+		_ = s.t.Send(&Message{Payload: retryafter.AppendRetry(nil, s.hub.ConnectLater())})
 	}
 	s.t.Close(why)
 	return true

@@ -139,8 +139,8 @@ type limiter struct {
 // longestAdvice bounds how much longer than it has to a key is told to wait.
 const longestAdvice = time.Minute
 
-// advise is take for those who come back after wait. If many of one key are refused, the next one
-// is told the time of the next event in the bucket. Above longestAdvice the times begin again.
+// advise is take for clients that come back after wait. If many of one key are refused, the next
+// one is told the time of the next event in the bucket. Above longestAdvice the times begin again.
 func (l *limiter) advise(key string, now time.Time) (wait time.Duration) {
 	if wait = l.take(key, now); wait == 0 {
 		return 0

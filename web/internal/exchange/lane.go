@@ -47,7 +47,7 @@ type Server struct {
 	Began   time.Time
 	Tasks   *dispatch.Dispatcher // runs handlers
 	Load    load
-	Retry   *retryafter.Spread // when those may come back who are answered 503
+	Retry   *retryafter.Spread // when clients may come back that are answered 503
 	clock   clock
 	Conns   atomic.Int64 // open connections
 	Serving atomic.Int64 // Serves that have not returned
@@ -174,15 +174,6 @@ func (k *Link) Leaving() bool { return k.Lane.Stopping || k.Lane.Drained }
 
 // Date is what the Date field of an answer says that the loop itself gives.
 func (k *Link) Date() string { return k.Lane.Server.clock.at(k.Lane.Loop.Now()).text }
-
-// RetryAfter is that field of an answer with the status, which the loop itself gives; "": the
-// answer has none. The loop calls it once for each answer.
-func (k *Link) RetryAfter(status int) string {
-	if status != http.StatusServiceUnavailable {
-		return ""
-	}
-	return retryafter.Seconds(k.Lane.Server.Retry.Wait(k.Lane.Loop.Now()))
-}
 
 // Now is the loop's time.
 func (k *Link) Now() Moment { return k.Lane.Server.moment(k.Lane.Loop.Now()) }
