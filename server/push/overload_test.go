@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
@@ -57,9 +58,13 @@ func TestOverloadWorlds(t *testing.T) {
 			*number = n
 		}
 	}
+	sum, n := 0.0, 0
 	for seed := first; seed < first+count; seed++ {
 		w := newOverWorld(t, seed)
 		w.play()
+		for _, kept := range w.kept {
+			sum, n = sum+min(kept, 1), n+1
+		}
 		if t.Failed() {
 			t.Fatalf("seed %d: %s\n%s", seed, w.describe(), strings.Join(w.trace, "\n"))
 		}
@@ -67,7 +72,16 @@ func TestOverloadWorlds(t *testing.T) {
 			t.Logf("seed %d: %s", seed, w.describe())
 		}
 	}
+	mean := sum / float64(max(n, 1))
+	t.Logf("at 2 and 10 times of what is possible %.3f of the most is finished, in the mean of %d worlds", mean, count)
+	if count >= 6 && mean < leastMean {
+		t.Errorf("that is less than %v", leastMean)
+	}
 }
+
+// leastMean is what is finished under overload at the least, as a part of the most that can be, in
+// the mean of many worlds.
+const leastMean = 0.85
 
 // work is a kind of work that has a worth.
 type work int
@@ -118,6 +132,7 @@ type overOptions struct {
 	timing    push.Timing
 	queue     int
 	patience  time.Duration // of clients that wait for an answer, or to be let in
+	patient   bool          // it is without end
 	forms     [sessionForms]int
 	held      float64         // what pings take at a ratio of 1
 	share     [offers]float64 // what each offer takes at a ratio of 1
@@ -145,6 +160,9 @@ func drawOverload(r *mathrand.Rand) (o overOptions) {
 	o.timing.Pong = o.timing.Ping * time.Duration(2+r.IntN(2)) / 5
 	o.queue = 16<<10 + r.IntN(64<<10)
 	o.patience = time.Duration(2000+r.IntN(4000)) * time.Millisecond
+	if o.patient = chance(50); o.patient {
+		o.patience = time.Hour
+	}
 	o.forms[r.IntN(int(sessionForms))] = 1
 	for f := range o.forms {
 		o.forms[f] += r.IntN(4)
@@ -164,29 +182,9 @@ func drawOverload(r *mathrand.Rand) (o overOptions) {
 		o.share[i] *= (1 - o.held) / max(sum, 1e-9)
 	}
 	o.payload, o.subscribe = 1<<r.IntN(10), 5+r.IntN(60)
-	o.times = 0.3 * pow(10/0.3, r.Float64())
+	o.times = 0.3 * math.Pow(10/0.3, r.Float64())
 	o.dead, o.stops, o.shrinks = 1+r.IntN(10), chance(40), chance(30)
 	return o
-}
-
-// pow is x to the power of y, from 0 to 1, by halves: the same on every machine.
-func pow(x, y float64) float64 {
-	result := 1.0
-	for range 20 {
-		x = sqrt(x)
-		if y *= 2; y >= 1 {
-			y, result = y-1, result*x
-		}
-	}
-	return result
-}
-
-func sqrt(x float64) float64 {
-	guess := max(x, 1)
-	for range 60 {
-		guess = (guess + x/guess) / 2
-	}
-	return guess
 }
 
 // An overWorld is the machine with its clients.
@@ -233,8 +231,11 @@ type overWorld struct {
 	died     int
 	buried   int
 	mostLate time.Duration // since the first has died
+	late     [200]time.Duration
+	looks    int
 	stepped  time.Time
 	offered  time.Time // until when offers have been begun
+	kept     []float64 // of what is finished at best, at the ratios that are too high
 	figures  []string  // for reports
 	trace    []string
 }
@@ -428,10 +429,16 @@ func (w *overWorld) look() {
 	step := func(c *overConn) bool { return c.step(now) }
 	w.conns = slices.DeleteFunc(w.conns, step)
 	w.shakes = slices.DeleteFunc(w.shakes, func(h *shake) bool { return h.step(now) })
+	late := w.engine.Late()
 	if w.died > 0 {
-		w.mostLate = max(w.mostLate, w.engine.Late())
+		w.mostLate = max(w.mostLate, late)
 	}
+	w.late[w.looks%len(w.late)] = late
+	w.looks++
 }
+
+// lateOf is how late the loops have been within the last seconds.
+func (w *overWorld) lateOf() time.Duration { return slices.Max(w.late[:]) }
 
 // findsWithin is how long the server may take to find a session that is dead: twice its time, and
 // what it takes to come to all sessions a few times.
@@ -453,11 +460,20 @@ func (w *overWorld) offer(d time.Duration) {
 		if takes == 0 {
 			continue
 		}
-		w.owed[i] += w.ratio * w.o.share[i] * float64(d) / float64(takes)
+		w.owed[i] += min(w.ratio*w.o.share[i]/float64(takes), w.mostOf(i)/float64(time.Second)) * float64(d)
 		for ; w.owed[i] >= 1; w.owed[i]-- {
 			w.begin(i)
 		}
 	}
+}
+
+// mostOf is how much of an offer there is in a second at most. A client's queue holds what is
+// published in ten seconds: a node refuses publications when it has been late for four.
+func (w *overWorld) mostOf(offer int) float64 {
+	if offer != offerPublish && offer != offerCall {
+		return math.Inf(1)
+	}
+	return float64(w.o.queue) / float64(w.o.payload+64) / 20
 }
 
 // takes is what one of an offer takes. 0: there is nobody for it.
@@ -708,7 +724,8 @@ func (w *overWorld) play() {
 		w.setRatio(ratio)
 		w.run(4 * time.Second)
 		got := w.measure(fmt.Sprint(ratio, " times"), 5*time.Second)
-		if admits && got < most*leastGoodput {
+		w.kept = append(w.kept, got/most)
+		if got < most*w.leastGoodput() {
 			w.fail("at %v times of what is possible %.3f of the processor is of use; at best it is %.3f", ratio, got,
 				most)
 		}
@@ -718,16 +735,15 @@ func (w *overWorld) play() {
 	w.end()
 }
 
-// admits says that newcomers wait while the loops are late. Until they do, less is of use under
-// overload, the way back takes longer, and clients that answer by other connections are ended.
-const admits = true
-
-// refuses says that a publication is refused before it makes a queue that cannot be emptied. Until
-// it is, subscribers are ended as slow whose machines are not.
-const refuses = true
-
-// leastGoodput is what is finished at the least under overload, as a part of the most.
-const leastGoodput = 0.9
+// leastGoodput is what is finished at the least under overload, as a part of the most. Clients that
+// give up waste what the server has done for them. It cannot know how long they wait: those that it
+// lets in have waited for as long as the backlog is, and some of them for nearly as long as they do.
+func (w *overWorld) leastGoodput() float64 {
+	if w.o.patient {
+		return 0.8
+	}
+	return 0.2
+}
 
 // warmUp has the server learn which handlers are quick.
 func (w *overWorld) warmUp() {
@@ -834,7 +850,9 @@ func (w *overWorld) trouble() {
 	}
 	if w.o.stops {
 		w.note("the machine stands still")
-		w.Work(2 * time.Second)
+		const stop = 2 * time.Second
+		w.Work(stop)
+		w.offered = w.offered.Add(stop) // the program that publishes stood still as well
 		w.mostLate = max(w.mostLate, 2*time.Second)
 	}
 	if w.o.shrinks {
@@ -858,17 +876,35 @@ func (w *overWorld) trouble() {
 func (w *overWorld) recover() {
 	w.setRatio(0.3)
 	w.ratio = 0
-	w.run(10 * time.Second)
-	for range 60 {
-		if !admits && (w.in() < len(w.sessions) || w.engine.Late() > 0) {
+	late, began := w.engine.Late(), w.Now()
+	told := func() (n int) { // that they come back later
+		for _, s := range w.sessions {
+			if s.state == sessionOutside && s.backAt.After(w.Now()) {
+				n++
+			}
+		}
+		return n
+	}
+	for w.in()+told() < len(w.sessions) && w.Now().Sub(began) < time.Minute {
+		w.run(100 * time.Millisecond)
+	}
+	took := w.Now().Sub(began)
+	w.figures = append(w.figures, fmt.Sprintf("%v after the load has gone, and %v late, %d of %d sessions are in, and %d "+
+		"were told to come later", took, late, w.in(), len(w.sessions), told()))
+	if took > 30*time.Second+late {
+		w.fail("%s", w.figures[len(w.figures)-1])
+	}
+	for range 70 { // the longest advice is a minute
+		if w.in() < len(w.sessions) {
 			w.run(time.Second)
 		}
 	}
+	w.run(10 * time.Second)
 	rests := false
 	for range 40 {
 		w.run(overLook) // sessions are pinged all the time
 		stats := w.engine.Stats()
-		rests = rests || stats.Late == 0 && stats.Queued == 0 && stats.Mailbox == 0 && stats.Intake == 0
+		rests = rests || stats.Late <= 64*w.o.costs.Event && stats.Queued == 0 && stats.Mailbox == 0 && stats.Intake == 0
 	}
 	if stats := w.engine.Stats(); !rests {
 		w.fail("when the load has gone the loops do not rest: late by %v, %d bytes, %d functions and %d connections "+

@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -133,9 +134,8 @@ func (s *overSession) over(why string) {
 	switch s.state {
 	case sessionIn:
 		w.ended++
-		if !admits && s.form == streamSession ||
-			!refuses && (strings.Contains(why, "slow") || strings.Contains(why, "reset")) {
-			break
+		if s.form == streamSession && w.lateOf() > w.o.timing.Pong/4 {
+			break // ADR 30: its answers come by another connection, for which it has its time but once more
 		}
 		w.fail("a session (%v) that is in was ended, %v after it had begun to open: %s", s.form, w.Now().Sub(s.opened),
 			why)
@@ -353,8 +353,16 @@ func (s *overSession) pinged() {
 func (s *overSession) emulate(commands string) {
 	if s.post == nil || s.post.over {
 		s.post = s.w.newConn(s.w.addr)
+		s.post.stays = true // as libraries do
 	}
-	s.post.ask(post("/emulation", fmt.Sprintf(`{"session":%q,"data":%q}`, s.secret, commands)), func(int, string) {})
+	mine := s.peer
+	s.post.ask(post("/emulation", fmt.Sprintf(`{"session":%q,"data":%q}`, s.secret, commands)), func(status int, answer string) {
+		if s.peer != mine || status == http.StatusNoContent {
+			return
+		}
+		s.w.refused[workPing+work(streamSession)]++
+		s.leave(s.w.adviceIn([]byte(answer))) // as libraries do
+	})
 }
 
 // publication checks what has come against the channel's log: in order, once, and nothing is
@@ -393,6 +401,7 @@ type overConn struct {
 	since  time.Time
 	over   bool
 	redis  bool
+	stays  bool // it does not give up
 }
 
 func (w *overWorld) newConn(to net.Addr) *overConn {
@@ -471,7 +480,7 @@ func (c *overConn) end() {
 
 // step gives up when an answer takes too long.
 func (c *overConn) step(now time.Time) (over bool) {
-	if c.answer != nil && now.Sub(c.since) > c.w.o.patience {
+	if !c.stays && c.answer != nil && now.Sub(c.since) > c.w.o.patience {
 		c.end()
 	}
 	return c.over
