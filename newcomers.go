@@ -7,8 +7,8 @@ import (
 	"github.com/myriad-go/myriad/internal/wheel"
 )
 
-// This file has newcomers wait while loops are late, so that those that are in keep most of a
-// loop's time. docs/adr/0033 says why, and why in this way.
+// While loops are late, newcomers wait, and those that are in keep most of the loops' time.
+// docs/adr/0033 says why, and why in this way.
 
 const (
 	// tooLate is how late a loop may be before newcomers wait for those that are in. Peers hardly
@@ -90,12 +90,12 @@ func (n *newcomers) judge(late, perEvent time.Duration) {
 }
 
 // limit begins to limit newcomers. Until it is known what they cost, one counts as much as the
-// events that it has while it is new.
+// events that it has while it is new; not more than a burst, because one slow event says little.
 func (n *newcomers) limit(perEvent time.Duration) {
 	n.on, n.behind = true, true
 	n.accepts, n.spent, n.charged, n.prepaid = 0, 0, 0, 0
 	n.fresh()
-	n.came, n.cost = costPrior, costPrior*(1+newCallbacks)*max(perEvent, time.Microsecond)
+	n.came, n.cost = costPrior, costPrior*min(max((1+newCallbacks)*perEvent, time.Microsecond), newcomersBurst)
 	n.each.Store(int64(n.cost) / n.came)
 	n.account.Store(0)
 	n.limited.Store(true)
@@ -218,9 +218,10 @@ func (n *newcomers) turned() {
 	n.settle(before, max(after, -newcomersDebt))
 }
 
-// learn renews the estimate of what a newcomer costs.
+// learn renews the estimate of what a newcomer costs. One that holds the loop up for seconds says
+// little about the others.
 func (n *newcomers) learn(newly time.Duration) {
-	n.cost += newly
+	n.cost += min(newly, newcomersDebt)
 	if n.came >= costSamples {
 		n.came /= 2
 		n.cost /= 2

@@ -116,7 +116,7 @@ func TestNewcomersGoWhereTimeIs(t *testing.T) {
 }
 
 // The first callbacks of a connection that has come while its loop was late are booked for
-// newcomers, and no others. Its age is right all the same.
+// newcomers, and no others. Its age stays right.
 func TestConnsGrowUp(t *testing.T) {
 	_, s := newLate()
 	l := s.loop
