@@ -26,9 +26,13 @@ const (
 	// newcomersBurst is for how much of a loop's time newcomers may come at once: so little that
 	// peers do not notice it.
 	newcomersBurst = 4 * time.Millisecond
+	// savedTurns is for how many turns of the loop newcomers may save up time. Their listeners may
+	// need so many to have one come.
+	savedTurns = 4
 	// newcomersDebt bounds what newcomers have cost too much, and others get back first.
 	newcomersDebt = 100 * time.Millisecond
-	// prepaidTime is for how long a loop waits for costs that it has counted in advance.
+	// prepaidTime is how long it takes until costs are given back, mostly, that have been paid in
+	// advance and do not come.
 	prepaidTime = 4 * time.Second
 	// costSamples is from how many connections on a loop forgets half of what earlier ones have
 	// cost. costPrior is for how many its first estimate counts.
@@ -206,13 +210,14 @@ func (n *newcomers) turned() {
 	passed, newly := now-n.began, n.spent+n.charged
 	others := max(0, passed-n.accepts-n.spent)
 	n.learn(newly)
-	n.prepaid -= n.prepaid * min(passed, prepaidTime) / prepaidTime // what has not come by now does not come
+	expired := n.prepaid * min(passed, prepaidTime) / prepaidTime
+	n.prepaid -= expired
 	unpaid := max(0, newly-n.prepaid)
 	n.prepaid = max(0, n.prepaid-newly)
 
 	earned := others / othersShare
 	before := time.Duration(n.account.Load())
-	after := min(before+earned-unpaid-n.accepts, max(newcomersBurst, earned))
+	after := min(before+earned+expired-unpaid-n.accepts, max(newcomersBurst, savedTurns*earned))
 	n.began, n.accepts, n.spent, n.charged = now, 0, 0, 0
 	n.unread = true
 	n.settle(before, max(after, -newcomersDebt))
