@@ -64,6 +64,8 @@ type newcomers struct {
 	prepaid  time.Duration // of what has been paid in advance
 	came     int64         // newcomers, of late
 	cost     time.Duration // what they have cost together
+	calls    int64         // callbacks of newcomers, of late
+	took     time.Duration // what those have taken together
 
 	// Shared.
 	limited atomic.Bool  // on, for listeners
@@ -100,6 +102,7 @@ func (n *newcomers) limit(perEvent time.Duration) {
 	n.accepts, n.spent, n.charged, n.prepaid = 0, 0, 0, 0
 	n.fresh()
 	n.came, n.cost = costPrior, costPrior*min(max((1+newCallbacks)*perEvent, time.Microsecond), newcomersBurst)
+	n.calls, n.took = costPrior, costPrior*min(max(perEvent, time.Microsecond), newcomersBurst)
 	n.each.Store(int64(n.cost) / n.came)
 	n.account.Store(0)
 	n.limited.Store(true)
@@ -192,6 +195,10 @@ func (n *newcomers) served(c *Conn) {
 		return
 	}
 	n.spent += took
+	if n.on {
+		n.calls++
+		n.took += min(took, newcomersDebt)
+	}
 	row := n.loop.born.Row(c.id.Slot())
 	if *row&newBits == 0 {
 		c.status &^= newcomer
@@ -224,14 +231,19 @@ func (n *newcomers) turned() {
 }
 
 // learn renews the estimate of what a newcomer costs. One that holds the loop up for seconds says
-// little about the others.
+// little about the others. Of those that have just come little is known yet, so each counts as
+// two callbacks at least.
 func (n *newcomers) learn(newly time.Duration) {
 	n.cost += min(newly, newcomersDebt)
 	if n.came >= costSamples {
 		n.came /= 2
 		n.cost /= 2
 	}
-	n.each.Store(max(1, int64(n.cost)/n.came))
+	if n.calls >= costSamples {
+		n.calls /= 2
+		n.took /= 2
+	}
+	n.each.Store(max(int64(n.cost)/n.came, 2*int64(n.took)/n.calls, 1))
 }
 
 // settle moves the account. A loop that has caught up has time for a burst.
