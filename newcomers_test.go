@@ -13,7 +13,8 @@ func newLate() (*quota, *stub) {
 	q, s := newStub(10)
 	l := s.loop
 	l.engine.sys = standing{}
-	l.newcomers.limit(time.Second) // so that one comes in each mostTrickle at most
+	l.newcomers.limit(time.Millisecond)
+	l.newcomers.each.Store(int64(time.Second)) // so that one comes in each mostTrickle at most
 	l.newcomers.account.Store(math.MinInt64 / 2)
 	return q, s
 }
