@@ -34,8 +34,8 @@ type limitHits struct {
 	conns, rate, late, left, files, shed, tooMany atomic.Uint64
 }
 
-// A claim is what a listener queues that has a peer for which there is no room, or no time. granted
-// is called when that has been reserved for it; false says that its loop has ended.
+// A claim is what a listener queues that has a peer in hand for which there is no room, or no time.
+// granted is called when that has been reserved; false says that the listener's loop has ended.
 type claim struct {
 	granted func() bool
 	loop    *Loop // the listener's

@@ -7,8 +7,8 @@ import (
 	"github.com/myriad-go/myriad/internal/wheel"
 )
 
-// This file has newcomers wait while loops are late, so that those that are in keep most of a
-// loop's time. docs/adr/0033 says why, and why in this way.
+// While loops are late, newcomers wait, and those that are in keep most of the loops' time.
+// docs/adr/0033 says why, and why in this way.
 
 const (
 	// tooLate is how late a loop may be before newcomers wait for those that are in. Peers hardly
@@ -26,9 +26,13 @@ const (
 	// newcomersBurst is for how much of a loop's time newcomers may come at once: so little that
 	// peers do not notice it.
 	newcomersBurst = 4 * time.Millisecond
+	// savedTurns is for how many turns of the loop newcomers may save up time. Their listeners may
+	// need so many to have one come.
+	savedTurns = 4
 	// newcomersDebt bounds what newcomers have cost too much, and others get back first.
 	newcomersDebt = 100 * time.Millisecond
-	// prepaidTime is for how long a loop waits for costs that it has counted in advance.
+	// prepaidTime is how long it takes until costs are given back, mostly, that have been paid in
+	// advance and do not come.
 	prepaidTime = 4 * time.Second
 	// costSamples is from how many connections on a loop forgets half of what earlier ones have
 	// cost. costPrior is for how many its first estimate counts.
@@ -62,6 +66,8 @@ type newcomers struct {
 	prepaid  time.Duration // of what has been paid in advance
 	came     int64         // newcomers, of late
 	cost     time.Duration // what they have cost together
+	calls    int64         // callbacks of newcomers, of late
+	took     time.Duration // what those have taken together
 
 	// Shared.
 	limited atomic.Bool  // on, for listeners
@@ -92,12 +98,13 @@ func (n *newcomers) judge(late, perEvent time.Duration) {
 }
 
 // limit begins to limit newcomers. Until it is known what they cost, one counts as much as the
-// events that it has while it is new.
+// events that it has while it is new; not more than a burst, because one slow event says little.
 func (n *newcomers) limit(perEvent time.Duration) {
 	n.on, n.behind = true, true
 	n.accepts, n.left, n.spent, n.charged, n.prepaid = 0, 0, 0, 0, 0
 	n.fresh()
-	n.came, n.cost = costPrior, costPrior*(1+newCallbacks)*max(perEvent, time.Microsecond)
+	n.came, n.cost = costPrior, costPrior*min(max((1+newCallbacks)*perEvent, time.Microsecond), newcomersBurst)
+	n.calls, n.took = costPrior, costPrior*min(max(perEvent, time.Microsecond), newcomersBurst)
 	n.each.Store(int64(n.cost) / n.came)
 	n.account.Store(0)
 	n.limited.Store(true)
@@ -199,6 +206,10 @@ func (n *newcomers) served(c *Conn) {
 		return
 	}
 	n.spent += took
+	if n.on {
+		n.calls++
+		n.took += min(took, newcomersDebt)
+	}
 	row := n.loop.born.Row(c.id.Slot())
 	if *row&newBits == 0 {
 		c.status &^= newcomer
@@ -217,26 +228,33 @@ func (n *newcomers) turned() {
 	passed, newly := now-n.began, n.spent+n.charged
 	others := max(0, passed-n.accepts-n.spent)
 	n.learn(newly)
-	n.prepaid -= n.prepaid * min(passed, prepaidTime) / prepaidTime // what has not come by now does not come
+	expired := n.prepaid * min(passed, prepaidTime) / prepaidTime
+	n.prepaid -= expired
 	unpaid := max(0, newly-n.prepaid)
 	n.prepaid = max(0, n.prepaid-newly)
 
 	earned := others / othersShare
 	before := time.Duration(n.account.Load())
-	after := min(before+earned-unpaid-(n.accepts-n.left), max(newcomersBurst, earned))
+	after := min(before+earned+expired-unpaid-(n.accepts-n.left), max(newcomersBurst, savedTurns*earned))
 	n.began, n.accepts, n.left, n.spent, n.charged = now, 0, 0, 0, 0
 	n.unread = true
 	n.settle(before, max(after, -newcomersDebt))
 }
 
-// learn renews the estimate of what a newcomer costs.
+// learn renews the estimate of what a newcomer costs. One that holds the loop up for seconds says
+// little about the others. Of those that have just come little is known yet, so each counts as
+// two callbacks at least.
 func (n *newcomers) learn(newly time.Duration) {
-	n.cost += newly
+	n.cost += min(newly, newcomersDebt)
 	if n.came >= costSamples {
 		n.came /= 2
 		n.cost /= 2
 	}
-	n.each.Store(max(1, int64(n.cost)/n.came))
+	if n.calls >= costSamples {
+		n.calls /= 2
+		n.took /= 2
+	}
+	n.each.Store(max(int64(n.cost)/n.came, 2*int64(n.took)/n.calls, 1))
 }
 
 // settle moves the account. A loop that has caught up has time for a burst.

@@ -13,7 +13,8 @@ func newLate() (*quota, *stub) {
 	q, s := newStub(10)
 	l := s.loop
 	l.engine.sys = standing{}
-	l.newcomers.limit(time.Second) // so that one comes in each mostTrickle at most
+	l.newcomers.limit(time.Millisecond)
+	l.newcomers.each.Store(int64(time.Second)) // so that one comes in each mostTrickle at most
 	l.newcomers.account.Store(math.MinInt64 / 2)
 	return q, s
 }
@@ -116,7 +117,7 @@ func TestNewcomersGoWhereTimeIs(t *testing.T) {
 }
 
 // The first callbacks of a connection that has come while its loop was late are booked for
-// newcomers, and no others. Its age is right all the same.
+// newcomers, and no others. Its age stays right.
 func TestConnsGrowUp(t *testing.T) {
 	_, s := newLate()
 	l := s.loop

@@ -232,8 +232,8 @@ func (a *acceptor) Accepted(_ driver.ID, s driver.Socket) {
 	}
 }
 
-// A listener is served in each Poll, although the kernel has more to report than there is room for;
-// but not while its owner has stopped it, and not behind its end.
+// A listener is served in each Poll, although the kernel has more to report than there is room for.
+// It is not served while its owner has stopped it, nor behind its end.
 func TestListenersAreServedInEachPoll(t *testing.T) {
 	d, p := open(t)
 	l, err := Sockets{}.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
