@@ -30,6 +30,8 @@ var arrows = map[string][]string{
 	"workers":       nil,
 	"internal/pace": nil,
 
+	"internal/retryafter": nil,
+
 	"internal/table":   nil,
 	"internal/bridge":  {"buf", "internal/driver"},
 	"internal/handoff": {"internal/driver"},
@@ -76,13 +78,13 @@ var arrows = map[string][]string{
 	"internal/tunnel":            {".", "internal/h1"},
 
 	"web/internal/exchange": {".", "buf", "internal/dispatch", "internal/driver", "internal/flow", "internal/h1",
-		"internal/lifetime", "tlsloop", "workers"},
+		"internal/lifetime", "internal/retryafter", "tlsloop", "workers"},
 	"web/internal/http1": {".", "buf", "internal/dispatch", "internal/driver", "internal/h1", "internal/h2",
 		"internal/pace", "web/internal/exchange"},
 	"web/internal/http2": {".", "buf", "internal/dispatch", "internal/flow", "internal/h1", "internal/h2",
 		"internal/hpack", "internal/mux", "web/internal/exchange"},
-	"web": {".", "buf", "internal/dispatch", "internal/driver", "proxyproto", "tlsloop", "web/internal/exchange",
-		"web/internal/http1", "web/internal/http2", "workers"},
+	"web": {".", "buf", "internal/dispatch", "internal/driver", "internal/retryafter", "proxyproto", "tlsloop",
+		"web/internal/exchange", "web/internal/http1", "web/internal/http2", "workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch",
 		"internal/outbox", "internal/tunnel", "tlsloop", "web", "workers"},
 
@@ -136,7 +138,7 @@ var arrows = map[string][]string{
 	"server/push/proxy":     {"server/push", "server/push/internal/strict"},
 	"server/push/natsbus":   {"server/push/bus", "server/push/internal/receipts"},
 	"server/push/guard":     {"server/push/answer"},
-	"server/push/hub": {".", "internal/outbox", "server/push/answer", "server/push/bus",
+	"server/push/hub": {".", "internal/outbox", "internal/retryafter", "server/push/answer", "server/push/bus",
 		"server/push/guard", "server/push/internal/centrifuge", "server/push/internal/strict",
 		"server/push/membus", "server/push/policy", "server/push/token", "web", "websocket", "workers"},
 	"server/cmd/myriad": {".", "debug", "internal/freeport", "resp", "server/load", "server/push",

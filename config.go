@@ -50,7 +50,9 @@ type Config struct {
 	// fails, and goes on by itself, before so many are open.
 	MaxConns int
 	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms
-	// worth of them may come at once. Others wait as they do for MaxConns. 0: no limit.
+	// worth of them may come at once. Others wait as they do for MaxConns. 0: no limit. None is
+	// needed for the engine itself: while its loops are late, it takes few newcomers
+	// (docs/adr/0033). A limit protects what each new client asks of others, such as a database.
 	AcceptRate int
 	// KeepAlive is after what silence of a TCP peer the kernel probes it. It does so every 15 s,
 	// and closes the connection after nine probes without an answer. 0: 15 s, as in package net.

@@ -114,6 +114,7 @@ const (
 	peerEnded                                  // the peer's FIN has been seen
 	finSent                                    // ours is with the driver
 	served                                     // has had its share of this turn's encoding, and is to be revisited
+	newcomer                                   // came while its loop was late, and is new
 )
 
 func newConn(l *Loop, h Handler) *Conn {
@@ -232,7 +233,8 @@ func (c *Conn) Age() time.Duration {
 	if l.conn(slot) != c {
 		return 0
 	}
-	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
+	units := (uint32(l.now/ageUnit) - *l.born.Row(slot)>>newWidth) & (1<<(32-newWidth) - 1)
+	return time.Duration(int64(units)*ageUnit+l.now%ageUnit) * time.Millisecond
 }
 
 // State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
@@ -301,6 +303,16 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 		return append(dst, c.RemoteAddr().String()...)
 	}
 	return c.remote.AppendTo(dst)
+}
+
+// Charge counts time that another goroutine has computed for the conn as if the conn's callbacks
+// had taken it, as that of a handshake. It is for work that the conn began with. While the loop is
+// late, newcomers come as they cost (docs/adr/0033); else it has no effect. Time in which the
+// goroutine has waited is not to be counted. On the loop only.
+func (c *Conn) Charge(d time.Duration) {
+	if n := &c.loop.newcomers; n.on && c.is(newcomer) {
+		n.charged += d
+	}
 }
 
 // SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol in which a proxy sends the

@@ -31,6 +31,8 @@ type Engine struct {
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
 	shared  map[any]any
+	queues  []func() (time.Duration, bool) // see WatchQueue
+	pruned  int                            // how many there were when those that had gone were last left out
 
 	lookups lookups // of DialFunc
 }
@@ -45,7 +47,7 @@ func Start(c Config) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
 		monitor: handoff.NewMonitor(cfg.System), admission: admission{quota: quota{most: int64(cfg.MaxConns)}}}
-	e.admission.engine = e
+	e.admission.engine, e.admission.door.engine = e, e
 	e.bridges = bridge.NewBridges(e.sys, cfg.Logger, cfg.LingerTimeout, func() { e.running.Add(1) }, e.ended)
 	if cfg.AcceptRate > 0 {
 		e.admission.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
@@ -304,8 +306,10 @@ func (e *Engine) Limits() Limits {
 	return Limits{
 		MaxConns: int(e.admission.quota.most), Open: int(e.admission.quota.open.Load()),
 		AtMaxConns: e.admission.hits.conns.Load(), AtAcceptRate: e.admission.hits.rate.Load(),
-		NoFiles: e.admission.hits.files.Load(),
-		Shed:    e.admission.hits.shed.Load(), TooMany: e.admission.hits.tooMany.Load(),
+		AtLateness: e.admission.hits.late.Load(),
+		Left:       e.admission.hits.left.Load(),
+		NoFiles:    e.admission.hits.files.Load(),
+		Shed:       e.admission.hits.shed.Load(), TooMany: e.admission.hits.tooMany.Load(),
 	}
 }
 
@@ -318,8 +322,46 @@ func (e *Engine) Stats() Stats {
 		one := l.snapshot(now)
 		s.Loops = append(s.Loops, one)
 		s.add(&one)
+		if l.newcomers.limited.Load() {
+			s.Newcomers.Loops++
+		}
+	}
+	s.LateTasks = e.oldestTask()
+	waiting, since := e.admission.door.oldest()
+	s.Newcomers.Waited, s.Newcomers.Waiting = e.admission.hits.late.Load(), waiting
+	if waiting > 0 {
+		s.Newcomers.Longest = max(0, now-time.Duration(since)*time.Millisecond)
 	}
 	return s
+}
+
+// WatchQueue has Stats.LateTasks say how long work has waited that runs off the loops, such as the
+// tasks of a pool. oldest returns for how long the oldest piece has. If it returns false, the queue
+// has gone, and is forgotten. oldest must neither block nor call the engine. Any goroutine.
+func (e *Engine) WatchQueue(oldest func() (time.Duration, bool)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.queues) > 2*e.pruned {
+		e.latestQueue()
+		e.pruned = max(len(e.queues), 8)
+	}
+	e.queues = append(e.queues, oldest)
+}
+
+func (e *Engine) oldestTask() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.latestQueue()
+}
+
+// latestQueue returns the longest wait, and forgets queues that have gone. mu is held.
+func (e *Engine) latestQueue() (late time.Duration) {
+	e.queues = slices.DeleteFunc(e.queues, func(oldest func() (time.Duration, bool)) bool {
+		waited, there := oldest()
+		late = max(late, waited)
+		return !there
+	})
+	return late
 }
 
 // Late is how late the engine's loops are with what they serve, the latest of them. It is how long

@@ -61,7 +61,8 @@ func (b *hibernation) add(c *Conn, w Waker, tag uint8, alone bool) bool {
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
 func (b *hibernation) atRest(c *Conn) bool {
 	l := b.loop
-	if c.id == 0 || c.status != status(open) || l.stopping || l.calls.current.Load() == c || l.calls.switching(c) {
+	if c.id == 0 || c.status&^newcomer != status(open) || l.stopping || l.calls.current.Load() == c ||
+		l.calls.switching(c) {
 		return false
 	}
 	for i := l.tasks.ran; i < len(l.tasks.list); i++ {

@@ -21,9 +21,10 @@ import (
 
 // Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
 // Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
-// connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it
-// keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
-// shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
+// connections to all loops in turn. At Config.MaxConns or AcceptRate, without descriptors, or while
+// loops are late, it keeps peers waiting and goes on by itself; listeners take turns then. On an
+// engine that has been shut down it fails with an error that is ErrClosed. Any goroutine but a
+// loop's.
 func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	inner, err := e.sys.Listen(context.Background(), network, addr)
 	if err != nil {
@@ -137,14 +138,23 @@ const (
 
 // accepting is what a listener's loop knows of it. A listener with a peer in hand does not accept.
 type accepting struct {
-	hand     driver.Socket // accepted, and kept waiting: for room, or with room for its time
-	room     bool          // the quota counts it
-	claim    claim         // in the quota's queue while there is no room
+	hand     driver.Socket // accepted, and kept waiting
+	waits    waitsFor      // what for
+	claim    claim         // in the queue of the quota, or of the door
 	failing  int64         // loop time since which accepting has failed; 0: it has not
 	shedding bool          // the spare descriptor is used to close new connections
 	mayShed  int           // peers, until the pause ends
 	halted   bool          // by Listener.Pause
 }
+
+// A waitsFor is what a listener with a peer in hand waits for. It has what stands above it.
+type waitsFor uint8
+
+const (
+	forRoom    waitsFor = iota // among Config.MaxConns
+	forLoop                    // that has time for a newcomer
+	forItsTurn                 // by Config.AcceptRate
+)
 
 // Pause stops accepting until Resume: peers wait in the kernel's backlog, and connections that were
 // accepted live on. Any goroutine; it takes effect when the loop comes to it, and never blocks.
@@ -187,9 +197,10 @@ func (ln *Listener) accepted(sock driver.Socket) {
 		ln.failing = 0
 		e.admission.spare.keep()
 	}
-	ln.hand = sock
-	if ln.room = e.admission.quota.waiting.Load() == 0 && e.admission.quota.reserve(); ln.room {
-		ln.sendInTime()
+	l.newcomers.accepted()
+	ln.hand, ln.waits = sock, forRoom
+	if e.admission.quota.waiting.Load() == 0 && e.admission.quota.reserve() {
+		ln.findLoop()
 		return
 	}
 	l.drv.StopAccept(ln.id)
@@ -198,7 +209,7 @@ func (ln *Listener) accepted(sock driver.Socket) {
 		e.cfg.Logger.Warn("myriad: Config.MaxConns connections are open; peers wait to be accepted", "limit",
 			e.admission.quota.most, "times", n)
 	}
-	ln.claim.granted = func() bool { return l.Post(ln.roomReserved) }
+	ln.claim = claim{loop: l, since: l.now, granted: func() bool { return l.Post(ln.roomReserved) }}
 	e.admission.quota.queueUp(&ln.claim)
 }
 
@@ -209,9 +220,69 @@ func (ln *Listener) roomReserved() {
 		l.engine.admission.quota.release()
 		return
 	}
-	ln.room = true
 	ln.resume() // before its handler is called, which may not return
-	ln.sendInTime()
+	ln.findLoop()
+}
+
+// findLoop is for the peer in hand, for which there is room. It waits while the loops are late, and
+// have no time for newcomers.
+func (ln *Listener) findLoop() {
+	l := ln.loop
+	door := &l.engine.admission.door
+	if door.waiting.Load() == 0 {
+		if to := door.reserve(l); to != nil {
+			ln.claim.to = to
+			ln.comeIn()
+			return
+		}
+	}
+	l.drv.StopAccept(ln.id)
+	l.engine.admission.hits.late.Add(1)
+	if n := l.engine.admission.late.due(l.now); n > 0 {
+		l.engine.cfg.Logger.Warn("myriad: the loops are late; newcomers wait to be accepted", "late", l.engine.Late(),
+			"times", n)
+	}
+	ln.waits = forLoop
+	ln.claim = claim{loop: l, since: l.now, granted: func() bool { return l.Post(ln.loopFound) }}
+	ln.waitForTrickle()
+	door.queueUp(&ln.claim, l.now)
+}
+
+// waitForTrickle sets the time when the peer in hand may come in whatever the loops say.
+func (ln *Listener) waitForTrickle() {
+	l := ln.loop
+	l.wheel.Set(ln.id.Slot(), l.now+wheel.Millis(l.newcomers.patience()))
+}
+
+// loopFound is called when a loop has time for the peer in hand.
+func (ln *Listener) loopFound() {
+	l := ln.loop
+	if ln.hand == nil { // it was dropped meanwhile
+		ln.claim.to.newcomers.giveBack()
+		return
+	}
+	l.wheel.Clear(ln.id.Slot())
+	ln.resume() // before its handler is called, which may not return
+	ln.comeIn()
+}
+
+// comeIn is for the peer in hand, for which a loop has time. While newcomers wait some give up. To
+// serve them would take the time of those that have not, until these give up, too. So a peer that
+// has ended its side by now is closed unserved. That it was accepted is paid by newcomers.
+func (ln *Listener) comeIn() {
+	to := ln.claim.to
+	s, ok := ln.hand.(driver.Leaver)
+	if !to.newcomers.limited.Load() || !ok || !s.HasLeft() {
+		ln.sendInTime()
+		return
+	}
+	to.newcomers.giveBack()
+	ln.loop.newcomers.hadLeft()
+	a := &ln.loop.engine.admission
+	a.hits.left.Add(1)
+	_ = ln.hand.Close()
+	ln.hand = nil
+	a.quota.release()
 }
 
 // sendInTime is send, unless Config.AcceptRate has the peer wait.
@@ -223,6 +294,7 @@ func (ln *Listener) sendInTime() {
 		ln.send()
 		return
 	}
+	ln.waits = forItsTurn
 	l.drv.StopAccept(ln.id)
 	l.wheel.Set(ln.id.Slot(), l.now+wait)
 	e.admission.hits.rate.Add(1)
@@ -232,12 +304,12 @@ func (ln *Listener) sendInTime() {
 	}
 }
 
-// send gives the peer in hand, for which there is room, to the next loop in turn. If the intake of
-// that one is full the listener's own loop has it.
+// send gives the peer in hand, for which there is room, to the loop that has time for it. If the
+// intake of that one is full the listener's own loop has it.
 func (ln *Listener) send() {
 	a := arrival{sock: ln.hand, listener: ln}
-	ln.hand, ln.room = nil, false
-	if to := ln.engine.admission.nextLoop(); to == ln.loop || !to.intake.send(a, false) {
+	ln.hand = nil
+	if to := ln.claim.to; to == ln.loop || !to.intake.send(a, false) {
 		ln.loop.intake.attach(&a)
 	}
 }
@@ -288,7 +360,11 @@ func (ln *Listener) endShedding() {
 // descriptor that it has freed.
 func (ln *Listener) rested() {
 	switch {
-	case ln.hand != nil && !ln.room: // it waits for the quota
+	case ln.hand != nil && ln.waits == forRoom:
+		return
+	case ln.hand != nil && ln.waits == forLoop:
+		ln.waitForTrickle()
+		ln.engine.admission.door.trickleIn(ln.loop.now)
 		return
 	case ln.hand != nil:
 		ln.resume() // before its handler is called, which may not return
@@ -326,11 +402,17 @@ func (ln *Listener) dropHand() {
 	}
 	_ = ln.hand.Close()
 	ln.hand = nil
-	if ln.room {
-		l.engine.admission.quota.release()
-	} else {
-		l.engine.admission.quota.unqueue(&ln.claim)
+	a := &l.engine.admission
+	switch ln.waits {
+	case forRoom:
+		a.quota.leave(&ln.claim) // or roomReserved gives it back
+		return
+	case forLoop:
+		a.door.leave(&ln.claim) // or loopFound gives it back
+	case forItsTurn:
+		ln.claim.to.newcomers.giveBack()
 	}
+	a.quota.release()
 }
 
 // admission is what brings connections into an engine's loops, within its limits. A socket enters a
@@ -343,13 +425,14 @@ type admission struct {
 	listenTurn atomic.Uint32 // and which the next listener
 
 	quota    quota
+	door     door
 	pace     pace
 	anteroom anteroom // where AdoptWait waits
 	locals   driver.SharedAddrs
 	spare    spare
 	hits     limitHits
 
-	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
+	full, fast, late, failing notice // what is logged of MaxConns, AcceptRate, late loops and failing accepts
 }
 
 // nextLoop is the loop that gets the next connection.
@@ -568,6 +651,7 @@ func (in *intake) attachAll() {
 	if !in.taken.empty() {
 		in.loop.engine.admission.anteroom.call()
 	}
+	in.loop.newcomers.skip()
 	for a, ok := in.taken.take(); ok; a, ok = in.taken.take() {
 		in.attach(&a)
 	}
@@ -602,6 +686,11 @@ func (in *intake) attach(a *arrival) {
 		l.calls.switchHandlers()
 	}
 	l.calls.done(c)
+	if a.listener != nil {
+		l.newcomers.attached(c)
+	} else {
+		l.newcomers.skip()
+	}
 	if l.stopping {
 		l.dismiss(c)
 	}

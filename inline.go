@@ -103,6 +103,7 @@ func (t *tasks) run() bool {
 	}
 	u.since = u.looked
 	l.owner.NoteThread(len(t.list))
+	l.newcomers.skip()
 	// The tasks that these lead to run in the next poll cycle, after other events: a peer that asks
 	// for a thousand things at once does not keep the others waiting for all of them. A loop that
 	// ends has no next cycle.
@@ -189,6 +190,7 @@ func (t *tasks) look() time.Duration {
 func (t *tasks) settle() {
 	for c, ok := t.unsettled.take(); ok; c, ok = t.unsettled.take() {
 		t.loop.settler.settle(c)
+		t.loop.served(c)
 	}
 }
 
@@ -215,6 +217,7 @@ func (t *tasks) runOne(v connTask) bool {
 	}
 	l.calls.taskReturned(v)
 	l.calls.switchHandlers()
+	l.served(v.c)
 	return true
 }
 

@@ -22,6 +22,8 @@ type Limits struct {
 
 	AtMaxConns   uint64 // times a listener had to wait because MaxConns connections were open
 	AtAcceptRate uint64 // times a listener had to wait for Config.AcceptRate
+	AtLateness   uint64 // times a listener had to wait because the loops were late, each with another newcomer
+	Left         uint64 // peers closed unserved, because they had ended their side while they waited for late loops
 	NoFiles      uint64 // times accepting failed for want of descriptors (EMFILE, ENFILE)
 	Shed         uint64 // peers closed unserved, because descriptors had been lacking for long
 	TooMany      uint64 // calls of Dial and Adopt, and attempts within Dial, that ended with ErrTooMany
@@ -29,22 +31,80 @@ type Limits struct {
 
 // limitHits counts what Limits reports.
 type limitHits struct {
-	conns, rate, files, shed, tooMany atomic.Uint64
+	conns, rate, late, left, files, shed, tooMany atomic.Uint64
 }
 
-// A claim is what a listener without room queues in a quota. granted is called when room has been
-// reserved for it; false says that its loop has ended.
-type claim struct{ granted func() bool }
+// A claim is what a listener queues that has a peer in hand for which there is no room, or no time.
+// granted is called when that has been reserved; false says that the listener's loop has ended.
+type claim struct {
+	granted func() bool
+	loop    *Loop // the listener's
+	since   int64 // loop time since which it waits
+	to      *Loop // that gets the connection, when a door has granted it
+}
+
+// claims are queued, first come, first served.
+type claims struct {
+	waiting atomic.Int32 // len(queue), for a look without the lock
+	mu      sync.Mutex
+	queue   []*claim
+}
+
+func (q *claims) join(c *claim) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, c)
+	q.waiting.Store(int32(len(q.queue)))
+}
+
+// next takes out the claim that has waited longest, if reserve has something for it. Nil: nothing
+// waits, or there is nothing for it.
+func (q *claims) next(reserve func(c *claim) bool) *claim {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 || !reserve(q.queue[0]) {
+		return nil
+	}
+	c := q.queue[0]
+	q.remove(0)
+	return c
+}
+
+// leave takes a claim out of the queue, and reports whether it was there.
+func (q *claims) leave(c *claim) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, other := range q.queue {
+		if other == c {
+			q.remove(i)
+			return true
+		}
+	}
+	return false
+}
+
+// remove needs mu.
+func (q *claims) remove(i int) {
+	q.queue = append(q.queue[:i], q.queue[i+1:]...)
+	q.waiting.Store(int32(len(q.queue)))
+}
+
+// oldest returns how many wait, and since when the first of them does, by the loops' time.
+func (q *claims) oldest() (waiting int, since int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) > 0 {
+		since = q.queue[0].since
+	}
+	return len(q.queue), since
+}
 
 // A quota counts the connections that MaxConns bounds. Listeners without room queue for it, first
 // come, first served, each with one accepted peer. So none of them can keep the others out.
 type quota struct {
 	most int64
 	open atomic.Int64 // never above most
-
-	waiting atomic.Int32 // len(queue), for a look without the lock
-	mu      sync.Mutex
-	queue   []*claim
+	claims
 }
 
 // reserve counts one more connection, if there is room. Any goroutine.
@@ -71,17 +131,14 @@ func (q *quota) release() {
 
 // queueUp queues a listener's claim.
 func (q *quota) queueUp(c *claim) {
-	q.mu.Lock()
-	q.queue = append(q.queue, c)
-	q.waiting.Store(int32(len(q.queue)))
-	q.mu.Unlock()
+	q.join(c)
 	q.serve() // room that was given before the queue could be seen
 }
 
 // serve gives room to waiting listeners, as far as there is any.
 func (q *quota) serve() {
 	for {
-		c := q.next()
+		c := q.next(func(*claim) bool { return q.reserve() })
 		if c == nil {
 			return
 		}
@@ -89,37 +146,6 @@ func (q *quota) serve() {
 			q.open.Add(-1) // its loop has ended
 		}
 	}
-}
-
-// next reserves room for the claim that has waited longest. Nil: nothing waits, or there is no
-// room.
-func (q *quota) next() *claim {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.queue) == 0 || !q.reserve() {
-		return nil
-	}
-	c := q.queue[0]
-	q.remove(0)
-	return c
-}
-
-// unqueue takes a claim out of the queue, if it is there.
-func (q *quota) unqueue(c *claim) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i, other := range q.queue {
-		if other == c {
-			q.remove(i)
-			return
-		}
-	}
-}
-
-// remove needs mu.
-func (q *quota) remove(i int) {
-	q.queue = append(q.queue[:i], q.queue[i+1:]...)
-	q.waiting.Store(int32(len(q.queue)))
 }
 
 // paceBurst is how much of AcceptRate may come at once after a quiet time: as many as are due in

@@ -19,7 +19,7 @@ func newQuota(most int64) (*quota, *Loop) {
 // claimOf is the claim of a listener that the loop has.
 func claimOf(l *Loop) *claim {
 	ln := &Listener{loop: l}
-	return &claim{func() bool { return l.Post(ln.roomReserved) }}
+	return &claim{loop: l, granted: func() bool { return l.Post(ln.roomReserved) }}
 }
 
 func posted(l *Loop) int {
@@ -47,7 +47,7 @@ func TestQuota(t *testing.T) {
 	if posted(l) != 0 {
 		t.Error("room was given where there is none")
 	}
-	q.unqueue(first)
+	q.leave(first)
 	q.release()
 	if posted(l) != 1 || q.open.Load() != 2 || q.waiting.Load() != 0 {
 		t.Errorf("after a listener has left the queue: %d open, %d wait", q.open.Load(), q.waiting.Load())

@@ -28,7 +28,7 @@ type Loop struct {
 	pacing
 	shutdown
 	conns       table.Table[*Conn]  // by slot; nil: it is free, or its connection hibernates
-	born        table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
+	born        table.Table[uint32] // by slot: when the conn came, see ageUnit
 	live        int                 // connections, those that hibernate included
 	wheel       *wheel.Wheel
 	calls       callbacks
@@ -37,6 +37,7 @@ type Loop struct {
 	owner       handoff.Owner // which goroutine owns it
 	hibernation hibernation
 	lateness    lateness
+	newcomers   newcomers
 	listeners   listeners
 	locals      driver.LocalAddrs
 
@@ -102,7 +103,7 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 // assemble tells the parts of a loop which loop they are of.
 func assemble(l *Loop) *Loop {
 	l.calls.loop, l.settler.loop, l.tasks.loop = l, l, l
-	l.intake.loop, l.hibernation.loop = l, l
+	l.intake.loop, l.hibernation.loop, l.newcomers.loop = l, l, l
 	return l
 }
 
@@ -317,6 +318,9 @@ func (l *Loop) over() bool {
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one
 // may need it, and only then it sleeps.
 func (l *Loop) poll() (int, error) {
+	if l.newcomers.on {
+		l.newcomers.turned()
+	}
 	n, err := l.drv.Poll(0, (*sink)(l))
 	if n > 0 || err != nil || l.todo(allWork) != 0 || !l.looked.empty() { // a look leaves the rest of the sockets aside
 		return n, err
@@ -369,6 +373,7 @@ const unknownEvents = -1
 func (l *Loop) turn(events int) {
 	polled := l.clock
 	l.readClock()
+	l.newcomers.skip()
 	if l.stopping {
 		l.tellStopping()
 	}
@@ -398,6 +403,9 @@ func (l *Loop) turn(events int) {
 	l.stats.revisits = len(l.settler.revisits.coming)
 	l.measureLateness(events, polled, looked)
 	l.stats.publish(false)
+	if l.newcomers.on {
+		l.newcomers.turned()
+	}
 	if l.turns++; events > 0 && l.clock-l.yielded >= yieldTime && (l.turns >= turnsPerYield || alone()) {
 		l.readClock() // what others do meanwhile is not time of this loop's
 		l.yield()
@@ -414,13 +422,19 @@ const (
 // events.
 func (l *Loop) measureLateness(events int, polled time.Duration, looked bool) {
 	late := &l.stats.late
-	l.lateness.polled(events, l.live, polled, l.clock, looked)
+	full := events >= manyEvents
+	if l.can.Full != nil {
+		full = l.can.Full()
+	}
+	l.lateness.polled(events, l.live, full, polled, l.clock, looked)
 	late.Read = max(0, l.clock-l.lateness.emptied)
 	late.Settle = 0
 	if !l.settler.taken.empty() {
 		late.Settle = max(0, l.clock-l.settler.took)
 	}
-	l.showLateness(max(late.Read, late.Settle, late.Timer))
+	most := max(late.Read, late.Settle, late.Timer)
+	l.newcomers.behind = full || looked || late.Settle > 0 || most >= tooLate
+	l.showLateness(most, (l.clock-polled)/time.Duration(max(1, events)))
 }
 
 // sleeps notes that the loop has nothing to do.
@@ -428,10 +442,13 @@ func (l *Loop) sleeps() {
 	l.lateness.idle = true
 	late := &l.stats.late
 	late.Read, late.Settle, late.Timer = 0, 0, 0
-	l.showLateness(0)
+	l.showLateness(0, 0)
+	l.newcomers.idle()
 }
 
-func (l *Loop) showLateness(late time.Duration) {
+// showLateness says how late the loop is. perEvent is how long each of the last events has taken.
+func (l *Loop) showLateness(late, perEvent time.Duration) {
+	l.newcomers.judge(late, perEvent)
 	l.stats.mostLate = max(l.stats.mostLate, late)
 	if int64(late) != l.lateness.shown.Load() {
 		l.lateness.shown.Store(int64(late))
@@ -523,7 +540,7 @@ func (l *Loop) remove(c *Conn) {
 func (l *Loop) enter(c *Conn, id driver.ID, as state) {
 	c.advance(as)
 	*l.conns.Grow(id.Slot()) = c
-	*l.born.Grow(id.Slot()) = uint32(l.now / ageUnit)
+	*l.born.Grow(id.Slot()) = uint32(l.now/ageUnit) << newWidth
 	c.id = id
 	l.live++
 	l.stats.conns.Add(1)
@@ -550,8 +567,14 @@ func (l *Loop) fellIdle() {
 // elapsed is the time since the engine's start.
 func (l *Loop) elapsed() time.Duration { return l.engine.sys.Now().Sub(l.engine.start) }
 
-// ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
-const ageUnit = 100 // milliseconds
+// The loop's table of birth times counts in units of ageUnit since the engine's start. The lowest
+// newWidth bits of a row are for how many callbacks more a newcomer is new. The others are enough
+// for connections that last 20 months.
+const (
+	ageUnit  = 100 // milliseconds
+	newWidth = 3
+	newBits  = 1<<newWidth - 1
+)
 
 // mailbox holds what other goroutines ask of the loop itself.
 type mailbox struct {

@@ -70,6 +70,9 @@ func (s *sink) loop() *Loop {
 	if l.slept {
 		l.readClock()
 	}
+	if l.newcomers.unread {
+		l.newcomers.fresh()
+	}
 	return l
 }
 
@@ -89,6 +92,7 @@ func (s *sink) Received(id driver.ID, p []byte) {
 	x := c.cold.Load()
 	if c.state() >= draining && (x == nil || !x.mustEncode(c)) {
 		c.discard(len(p))
+		l.served(c)
 		return
 	}
 	l.calls.current.Store(c)
@@ -98,6 +102,7 @@ func (s *sink) Received(id driver.ID, p []byte) {
 		l.settler.deliver(c, p)
 	}
 	l.calls.done(c)
+	l.served(c)
 }
 
 func (s *sink) Ended(id driver.ID) {
@@ -105,6 +110,7 @@ func (s *sink) Ended(id driver.ID) {
 	l.calls.current.Store(c)
 	l.settler.wireEnded(c)
 	l.calls.done(c)
+	l.served(c)
 }
 
 func (s *sink) Sent(id driver.ID, n int64) {
@@ -116,6 +122,7 @@ func (s *sink) Sent(id driver.ID, n int64) {
 		c.queued.Add(-n)
 	}
 	l.settler.settle(c)
+	l.served(c)
 }
 
 func (s *sink) Closed(id driver.ID, err error) {
@@ -127,7 +134,11 @@ func (s *sink) Closed(id driver.ID, err error) {
 		return
 	}
 	// also if the conn hibernates, and its Wake does not return
-	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }()
+	defer func() {
+		c := l.conn(id.Slot())
+		l.closedAndCounted(c, err)
+		l.served(c)
+	}()
 	l.hibernation.awake(id.Slot())
 }
 
@@ -135,12 +146,14 @@ func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 	c, l := s.conn(id)
 	defer l.engine.admission.quota.release()
 	c.driverDetached(sock)
+	l.served(c)
 }
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
-	c, _ := s.conn(id)
+	c, l := s.conn(id)
 	c.local = driver.OwnAddr{Addr: local}
 	c.attempt().connected()
+	l.served(c)
 }
 
 func (s *sink) DialFailed(id driver.ID, err error) {
@@ -149,6 +162,7 @@ func (s *sink) DialFailed(id driver.ID, err error) {
 	l.remove(c)
 	c.bury()
 	c.attempt().finish(err)
+	l.served(c)
 }
 
 func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
@@ -327,17 +341,20 @@ func (s *settler) serveHeld(c *Conn) {
 // settleRevisits is called once in a turn, so that what it puts on the list anew waits for the
 // next.
 func (s *settler) settleRevisits() {
+	s.loop.newcomers.skip()
 	s.loop.due &^= workRevisits
 	revisits := &s.revisits
 	revisits.renew()
 	for c, ok := revisits.take(); ok; c, ok = revisits.take() {
 		c.status &^= served
 		s.settle(c)
+		s.loop.served(c)
 	}
 }
 
 // drainDirty settles conns that were given work, at most so many. It returns how many.
 func (s *settler) drainDirty(most int) (n int) {
+	s.loop.newcomers.skip()
 	s.loop.due &^= workDirty
 	if s.taken.empty() {
 		s.takeDirty()
@@ -359,6 +376,7 @@ func (s *settler) drainDirty(most int) (n int) {
 		case !bare:
 			s.batch.send(s.loop) // before c's handler flushes one of them, and overtakes its output
 			s.settle(c)
+			s.loop.served(c)
 		case out != nil:
 			s.batch.add(c, out)
 		}

@@ -17,6 +17,19 @@ import (
 type Stats struct {
 	LoopStats             // the sum over all loops; of times that are a maximum, the largest
 	Loops     []LoopStats // one for each loop
+	Newcomers NewcomerStats
+	// gauge: how long the oldest task has waited that is to run off the loops: in the pools of
+	// servers, and of all else that Engine.WatchQueue was given
+	LateTasks time.Duration
+}
+
+// NewcomerStats are about peers that wait to be accepted while loops are late (docs/adr/0033). Of
+// those in the kernel's backlog an engine does not know.
+type NewcomerStats struct {
+	Waited  uint64        // those that a listener has had in hand, and kept waiting
+	Waiting int           // gauge: those of now, at most one for each listener
+	Longest time.Duration // gauge: for how long the first of them has waited
+	Loops   int           // gauge: loops that are late, and take few newcomers
 }
 
 // LoopStats are the counters of one loop since its start, and its gauges: what is so now. A loop

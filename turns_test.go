@@ -47,6 +47,7 @@ func newStub(most int64) (*quota, *stub) {
 	s := &stub{loop: assemble(&Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}})}
 	s.loop.drv = s
 	e.loops = []*Loop{s.loop}
+	e.admission.engine, e.admission.door.engine = e, e
 	return &e.admission.quota, s
 }
 
@@ -56,11 +57,11 @@ func TestNobodyPassesTheQueue(t *testing.T) {
 	q, s := newStub(1)
 	first, second := &Listener{loop: s.loop}, &Listener{loop: s.loop}
 	q.reserve()
-	first.claim.granted = func() bool { return s.loop.Post(first.roomReserved) }
+	first.claim = claim{loop: s.loop, granted: func() bool { return s.loop.Post(first.roomReserved) }}
 	q.queueUp(&first.claim)
 	q.open.Add(-1) // the first half of give
 	second.accepted(nilSocket{})
-	if s.attached != 0 || second.hand == nil || second.room {
+	if s.attached != 0 || second.hand == nil || second.waits != forRoom {
 		t.Errorf("the second listener was given room that the first waits for; %d attached", s.attached)
 	}
 	if posted(s.loop) != 1 || q.open.Load() != 1 || !slices.Equal(q.queue, []*claim{&second.claim}) {
@@ -302,7 +303,7 @@ func TestLatenessOfABusyLoop(t *testing.T) {
 	var n lateness
 	now := time.Duration(0)
 	for range 1000 {
-		n.polled(perPoll, live, now, now+poll, false)
+		n.polled(perPoll, live, true, now, now+poll, false)
 		now += poll
 		if round := 2 * live / perPoll * poll; now-n.emptied > 2*round+poll {
 			t.Fatalf("after %v the loop is %v late, and a round takes %v", now, now-n.emptied, round)
@@ -312,20 +313,20 @@ func TestLatenessOfABusyLoop(t *testing.T) {
 		t.Errorf("the loop is %v late, less than its connections wait", late)
 	}
 	emptied, seen := n.emptied, n.seen
-	n.polled(perPoll, live, now, now+poll, true)
-	n.polled(0, live, now, now+poll, true)
-	n.polled(unknownEvents, live, now, now+poll, false)
+	n.polled(perPoll, live, true, now, now+poll, true)
+	n.polled(0, live, false, now, now+poll, true)
+	n.polled(unknownEvents, live, false, now, now+poll, false)
 	if n.emptied != emptied || n.seen != seen {
 		t.Errorf("looks, and a poll that has not returned, say what the sockets have: late since %v instead of %v, %d "+
 			"events instead of %d", n.emptied, emptied, n.seen, seen)
 	}
-	n.polled(manyEvents-1, live, now, now+poll, false)
+	n.polled(manyEvents-1, live, false, now, now+poll, false)
 	if n.emptied != now {
 		t.Errorf("a poll that has left nothing is from %v, the loop is late since %v", now, n.emptied)
 	}
 	n.idle = true
 	now += time.Hour // it sleeps until many events come at once
-	n.polled(perPoll, live, now, now+poll, false)
+	n.polled(perPoll, live, true, now, now+poll, false)
 	if n.emptied != now {
 		t.Errorf("the loop has slept until %v, and is late since %v", now, n.emptied)
 	}

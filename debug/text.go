@@ -56,6 +56,7 @@ func (r *report) writeTotals(w io.Writer) {
 		{"connections held, of Config.MaxConns (" + most + ")", r.Limits.Open},
 		{"accepting paused at Config.MaxConns", r.Limits.AtMaxConns},
 		{"accepting paused at Config.AcceptRate", r.Limits.AtAcceptRate},
+		{"accepting paused because loops were late", r.Limits.AtLateness},
 		{"accepting failed", r.AcceptErrors},
 		{"accepting failed for want of descriptors", r.Limits.NoFiles},
 		{"peers closed unserved for want of descriptors", r.Limits.Shed},
@@ -79,6 +80,10 @@ func (r *report) writeLoops(w io.Writer) {
 		t.row(name, short(s.BusyTime), short(s.HandlerTime), s.LongTurns, short(s.LongestTurn), short(s.Turn))
 	})
 	t.Flush()
+	fmt.Fprintf(w, "  %10v  how late the loops are; %v at most so far\n", short(r.Late), short(r.MostLate))
+	fmt.Fprintf(w, "  %10v  how long the oldest task has waited\n", short(r.LateTasks))
+	fmt.Fprintf(w, "  %10v  how long the first of %d newcomers has waited for a loop\n", short(r.Newcomers.Longest),
+		r.Newcomers.Waiting)
 	t = newTable(w, "loops, what waits now", "loop", "queued bytes", "mailbox", "intake", "dirty", "most dirty",
 		"revisits", "hibernating")
 	r.eachLoop(func(name any, s *myriad.LoopStats) {

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -48,10 +49,11 @@ type handshake struct {
 	// Owned by the goroutine that steps it.
 	next  func() (struct{}, bool)
 	yield func(struct{}) bool
-	call  func() // a callback of the Config that is to run elsewhere
-	slow  bool   // its steps may block
-	out   []byte // what this step has written
-	err   error  // how it ended
+	call  func()        // a callback of the Config that is to run elsewhere
+	slow  bool          // its steps may block
+	out   []byte        // what this step has written
+	err   error         // how it ended
+	took  time.Duration // steps that do not block, together
 
 	link // in one of the steppers' lists
 }
@@ -163,8 +165,12 @@ func (h *handshake) step() {
 		f()
 		return
 	}
+	began := h.steppers.sys.Now()
 	more := h.resume()
 	h.flush()
+	if !h.slow {
+		h.took += h.steppers.sys.Now().Sub(began)
+	}
 	switch {
 	case !more:
 		h.end()
@@ -329,7 +335,10 @@ func (h *handshake) end() {
 	h.mu.Unlock()
 	h.steppers.leave()
 	if lost != nil {
-		h.steppers.onLoop(h.conn.Loop(), func() { h.bury(lost) })
+		h.steppers.onLoop(h.conn.Loop(), func() {
+			h.conn.Charge(h.took)
+			h.bury(lost)
+		})
 		return
 	}
 	h.wire.Sync(func(myriad.Wire) {
@@ -353,12 +362,15 @@ func (h *handshake) Notified(c *myriad.Conn) {
 	switch {
 	case !ended:
 		h.goOn(c)
+		return
 	case h.told:
 	case h.err != nil:
 		h.fail(h.err)
 	default:
 		h.succeed(c)
 	}
+	c.Charge(h.took)
+	h.took = 0
 }
 
 // succeed gives the conn to the handler that is to speak on it, and then the bytes that came behind

@@ -40,7 +40,10 @@ type Overload uint8
 
 const (
 	// OverloadQueue has requests wait, first come first served, up to Server.Queue of them. Further
-	// ones are answered with 503 and Retry-After, and their connections close.
+	// ones are answered with 503, and their connections close. Retry-After gives each a time of its
+	// own, from 1 to 60 s, as many in a second as handlers have ended in one lately. An
+	// EventSource, which would give up after 503, gets 200 and a stream that has this time and
+	// ends.
 	OverloadQueue Overload = iota
 	// OverloadRefuse answers with 503 and Retry-After at once; no request waits. It is for clients
 	// that have somewhere else to go.

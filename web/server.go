@@ -19,6 +19,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/retryafter"
 	"github.com/myriad-go/myriad/web/internal/exchange"
 	"github.com/myriad-go/myriad/web/internal/http1"
 	"github.com/myriad-go/myriad/web/internal/http2"
@@ -335,6 +336,8 @@ func (s *Server) newState() (*state, error) {
 		AllBack:   st.WakeWaiters,
 		NoRoom:    st.NoRoom,
 	})
+	// servers that refuse at the same time were not started in the same nanosecond
+	st.Retry = retryafter.New(uint64(st.Began.UnixNano()), st.Tasks.Done)
 	p := s.protocols()
 	st.http2.Init(&st.Server, s.HTTP2, head, s.Tunnels)
 	st.http1 = http1.Server{

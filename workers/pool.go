@@ -149,6 +149,9 @@ type Stats struct {
 	// are estimated from one task in sixteen.
 	WaitedSeconds float64
 	LongestWait   time.Duration
+	// OldestWait is how long the task has been queued that is queued longest; 0: none is. It grows
+	// while the pool cannot keep up. It is estimated in the same way.
+	OldestWait time.Duration
 
 	Done   uint64 // tasks that ended in any way
 	Panics uint64 // tasks that panicked
@@ -163,6 +166,7 @@ func (p *Pool) Stats() Stats {
 		Workers: p.workers, Peak: p.peak, Running: p.running, Stuck: p.stuck, Idle: len(p.idle),
 		Queued: p.tasks.n, Waiting: p.line.n,
 		WaitedSeconds: p.waits.seconds, LongestWait: p.waits.longest,
-		Done: p.finished, Panics: p.panics, Exits: p.left,
+		OldestWait: p.waits.oldest(),
+		Done:       p.finished, Panics: p.panics, Exits: p.left,
 	}
 }

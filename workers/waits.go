@@ -54,6 +54,18 @@ func (w *waits) pop() {
 	w.popped++
 }
 
+// oldest returns how long the task has waited that has waited longest, an estimate as the others.
+func (w *waits) oldest() time.Duration {
+	if w.popped == w.pushed {
+		return 0
+	}
+	since := w.last
+	if w.marks.n > 0 {
+		since = w.marks.first().at
+	}
+	return time.Since(w.start) - since
+}
+
 func (w *waits) measure() {
 	m := w.marks.pop()
 	waited := time.Since(w.start) - m.at

@@ -62,3 +62,35 @@ func TestRunningIsNotWaiting(t *testing.T) {
 		}
 	})
 }
+
+// The oldest task is known while it waits: of tasks that come slowly, and of a burst.
+func TestOldestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, apart := range []time.Duration{time.Second, 0} {
+			p := newPool(t, Config{Workers: 1})
+			gate := make(chan struct{})
+			p.TryGo(func() { <-gate })
+			time.Sleep(time.Second)
+			if waits := p.Stats().OldestWait; waits != 0 {
+				t.Errorf("with nothing queued the oldest task has waited for %v", waits)
+			}
+			for range 2 * markEvery {
+				p.TryGo(func() { <-gate })
+				time.Sleep(apart)
+			}
+			for n := range 2 * markEvery {
+				// tasks that are not marked are as old as the one before that is
+				want := time.Duration(2*markEvery-n) * apart
+				if got := p.Stats().OldestWait; got < want || got > want+time.Microsecond {
+					t.Errorf("%v apart: behind %d tasks the oldest has waited for %v, want %v", apart, n, got, want)
+				}
+				gate <- struct{}{}
+				synctest.Wait()
+			}
+			if waits := p.Stats().OldestWait; waits != 0 {
+				t.Errorf("at the end the oldest task has waited for %v", waits)
+			}
+			gate <- struct{}{}
+		}
+	})
+}

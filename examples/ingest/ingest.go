@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/myriad-go/myriad/workers"
@@ -21,7 +23,7 @@ const (
 	batchAge    = 100 * time.Millisecond // and none waits longer for others than this
 	retries     = 5                      // of a write that fails, with backoff from 100 ms on
 
-	retryAfterSeconds = "1"
+	leastRetry, mostRetry = 1, 5 // seconds after which a client that was refused may come back
 )
 
 // ingest is the way of events from requests to append, which gets whole lines and is called by one
@@ -58,7 +60,8 @@ func (in *ingest) accept(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case !in.queue.TryPut(lines...):
-		w.Header().Set("Retry-After", retryAfterSeconds)
+		// another time for each client, so that they do not come back together
+		w.Header().Set("Retry-After", strconv.Itoa(leastRetry+rand.IntN(mostRetry-leastRetry+1)))
 		http.Error(w, "too many events wait to be written: try again later", http.StatusServiceUnavailable)
 	default:
 		w.WriteHeader(http.StatusAccepted)

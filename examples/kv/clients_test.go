@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+
+	"github.com/myriad-go/myriad/resp"
 )
 
 // A client library that others have written speaks to the store, in both protocols.
@@ -74,5 +77,59 @@ func TestRueidis(t *testing.T) {
 			t.Errorf("%v, %v", all, err)
 		}
 		c.Close()
+	}
+}
+
+// Client libraries send a command once more after some errors. The push server's door uses LOADING.
+// rueidis repeats only commands that read.
+func TestErrorsThatLibrariesRepeat(t *testing.T) {
+	var word atomic.Pointer[string]
+	var left, asked atomic.Int32
+	mux := resp.NewMux()
+	mux.Handle("PUBLISH", 3, func(w *resp.Reply, _ *resp.Command) {
+		asked.Add(1)
+		if left.Add(-1) >= 0 {
+			w.Error(*word.Load() + " try again, in 1 s")
+			return
+		}
+		w.Int(1)
+	}, "")
+	s := &resp.Server{Handler: mux}
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	addr := ln.Addr().String()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	gor := redis.NewClient(&redis.Options{Addr: addr})
+	defer gor.Close()
+	rue, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true,
+		ForceSingleClient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rue.Close()
+	libraries := map[string]func() error{
+		"go-redis": func() error { return gor.Publish(ctx, "news", "1").Err() },
+		"rueidis":  func() error { return rue.Do(ctx, rue.B().Publish().Channel("news").Message("1").Build()).Error() },
+	}
+	for _, tt := range []struct {
+		library, word string
+		repeats       bool
+	}{
+		{"go-redis", "LOADING", true}, {"go-redis", "TRYAGAIN", true},
+		{"go-redis", "BUSY", false}, {"go-redis", "ERR", false},
+		{"rueidis", "LOADING", false}, {"rueidis", "TRYAGAIN", false},
+		{"rueidis", "BUSY", false}, {"rueidis", "ERR", false},
+	} {
+		word.Store(&tt.word)
+		left.Store(2)
+		asked.Store(0)
+		err := libraries[tt.library]()
+		if repeated := err == nil && asked.Load() == 3; repeated != tt.repeats {
+			t.Errorf("%s after %s: %v, asked %d times", tt.library, tt.word, err, asked.Load())
+		}
 	}
 }

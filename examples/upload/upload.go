@@ -9,16 +9,19 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"math/rand/v2"
 	"net/http"
 	"os"
+	"strconv"
 
 	"github.com/myriad-go/myriad/workers"
 )
 
 const (
-	lookers           = 4 // files that are looked into at once
-	retries           = 3
-	retryAfterSeconds = "5"
+	lookers = 4 // files that are looked into at once
+	retries = 3
+
+	leastRetry, mostRetry = 5, 15 // seconds after which a client that was refused may come back
 )
 
 // upload is the way of a file from its request to the store, and from there to its report.
@@ -86,7 +89,8 @@ func (u *upload) accept(w http.ResponseWriter, r *http.Request) {
 }
 
 func busy(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", retryAfterSeconds)
+	// another time for each client, so that they do not come back together
+	w.Header().Set("Retry-After", strconv.Itoa(leastRetry+rand.IntN(mostRetry-leastRetry+1)))
 	http.Error(w, "too many files wait to be looked into: try again later", http.StatusServiceUnavailable)
 }
 

@@ -2,9 +2,12 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
+	"weak"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -58,8 +61,9 @@ type Dispatcher struct {
 	config Config
 	away   away
 	once   sync.Once
-	pool   driver.Executor          // set by once
-	locals atomic.Pointer[[]*Local] // by the loop's index; replaced under mu
+	pool   driver.Executor              // set by once
+	known  atomic.Pointer[workers.Pool] // pool, if it is one
+	locals atomic.Pointer[[]*Local]     // by the loop's index; replaced under mu
 
 	mu      sync.Mutex
 	waiting []Task // those that the pool had no room for; of each key at most one
@@ -82,6 +86,9 @@ func (d *Dispatcher) PoolOf(system driver.System) driver.Executor {
 		if d.pool == nil {
 			d.pool = workers.New(d.config.Workers)
 		}
+		if p, ok := d.pool.(*workers.Pool); ok {
+			d.known.Store(p)
+		}
 	})
 	return d.pool
 }
@@ -100,6 +107,15 @@ func (d *Dispatcher) Widen(n int) bool {
 		p.Widen(n)
 	}
 	return ok
+}
+
+// Done is how many tasks have ended on the pool, which may be others' too. It is 0 on a simulator,
+// which does not count them. It takes the pool's lock.
+func (d *Dispatcher) Done() uint64 {
+	if p, ok := d.pool.(interface{ Stats() workers.Stats }); ok {
+		return p.Stats().Done
+	}
+	return 0
 }
 
 // Away is how many tasks run on goroutines that were a loop's. It may be below 0 for a moment.
@@ -202,6 +218,31 @@ func (d *Dispatcher) find(loop *myriad.Loop) *Local {
 	return l
 }
 
+// serves reports whether a loop of the engine is among l and those behind it.
+func (l *Local) serves(e *myriad.Engine) bool {
+	for ; l != nil; l = l.other {
+		if l.loop.Engine() == e {
+			return true
+		}
+	}
+	return false
+}
+
+// watch has an engine know how long tasks wait. It does not keep d.
+func (d *Dispatcher) watch(e *myriad.Engine) {
+	w := weak.Make(d)
+	e.WatchQueue(func() (time.Duration, bool) {
+		d := w.Value()
+		if d == nil {
+			return 0, false
+		}
+		if p := d.known.Load(); p != nil {
+			return p.Stats().OldestWait, true
+		}
+		return 0, true
+	})
+}
+
 // add is called under mu.
 func (d *Dispatcher) add(loop *myriad.Loop) *Local {
 	l := &Local{d: d, loop: loop, bound: loop.ThreadBound(), system: loop.Engine().System()}
@@ -213,6 +254,9 @@ func (d *Dispatcher) add(loop *myriad.Loop) *Local {
 	var all []*Local
 	if before := d.locals.Load(); before != nil {
 		all = append(all, *before...)
+	}
+	if !slices.ContainsFunc(all, func(other *Local) bool { return other.serves(loop.Engine()) }) {
+		d.watch(loop.Engine())
 	}
 	for len(all) <= i {
 		all = append(all, nil)

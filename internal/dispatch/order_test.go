@@ -210,3 +210,24 @@ func simulateOrder(t *testing.T, seed uint64) (inline, lost int, order string) {
 	w.stop()
 	return inline, int(stats.Overstays + stats.Handoffs), string(w.s.order)
 }
+
+// An engine says how long tasks wait for a pool, as long as there is a Dispatcher that gives it
+// some.
+func TestEngineKnowsHowLongTasksWait(t *testing.T) {
+	pool := workers.New(workers.Config{Workers: 1})
+	gate := make(chan struct{})
+	e, s, nc := serveOn(t, Config{Mode: Pool, Pool: pool}, func(*line, byte) {})
+	pool.TryGo(func() { <-gate })
+	if late := e.Stats().LateTasks; late != 0 {
+		t.Errorf("tasks wait for %v, and there is none", late)
+	}
+	nc.Write([]byte("a"))
+	<-s.opened
+	eventually(t, "a task waits", func() bool { return e.Stats().LateTasks > time.Millisecond })
+	close(gate)
+	eventually(t, "it has run", func() bool { return e.Stats().LateTasks == 0 })
+	end(t, e, s)
+	if err := pool.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

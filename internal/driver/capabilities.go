@@ -27,6 +27,9 @@ type Capabilities struct {
 	// not wait, and may serve no other connection. Nil: a Poll leaves nothing for the next one that
 	// was there when it began.
 	Look func(id ID)
+	// Full reports whether the last Poll has served as many connections as one serves at most, so
+	// that it may have left others for the next one. Nil: that is not known.
+	Full func() bool
 	// Control calls f with the descriptor of a connection, which stays open until f returns. It
 	// fails with ErrStale for an id that is not live, and with ErrUnsupported for a connection
 	// without a descriptor. Nil: no connection has one to show.

@@ -63,7 +63,8 @@
 // one of the same System, or closes. AcceptFailed stops accepting on that listener until
 // ResumeAccept; EMFILE and ENFILE are among its errors, and it does not spin. StopAccept leaves
 // waiting peers in the backlog; no Accepted follows it, so what a driver had under way it keeps for
-// ResumeAccept, or closes.
+// ResumeAccept, or closes. A listener is served in each Poll, however many connections are ready,
+// so that the owner alone decides how many peers come in.
 //
 // Time. Poll is told how long it may wait and takes no timers; the engine keeps those.
 package driver
@@ -171,6 +172,11 @@ type Socket interface {
 	Conn() (net.Conn, error) // consumes the socket, also on error
 	Close() error
 }
+
+// A Leaver is a Socket that can tell whether its peer has ended its side, or the connection,
+// without reading from it: what the peer has sent before may still be there. So an engine need not
+// serve a peer that has given up while it waited.
+type Leaver interface{ HasLeft() bool }
 
 // A Listener is a bound, listening address that drivers of the same System can accept from.
 type Listener interface {

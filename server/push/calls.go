@@ -113,6 +113,9 @@ func (s *Server) Broadcast(ctx context.Context, channels []string, data []byte, 
 	if err := s.checkPublication(data, &o); err != nil {
 		return nil, err
 	}
+	if err := s.hub.MayPublish(); err != nil {
+		return nil, err
+	}
 	all := make([]Published, len(channels))
 	for i, channel := range channels {
 		all[i].Position, all[i].Err = s.publishChecked(ctx, channel, data, &o)

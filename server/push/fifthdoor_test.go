@@ -11,8 +11,6 @@ import (
 
 	"github.com/myriad-go/myriad/server/push/hub"
 
-	"github.com/myriad-go/myriad/server/push/answer"
-
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
@@ -54,7 +52,7 @@ func (lineDoor) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 			return s.Join(wanted[channel], func(hub.Welcome) {})
 		}, nil)
 		if err != nil {
-			answer.Refuse(w, err)
+			h.Refuse(w, r, err)
 		}
 	}
 	return func(mux *http.ServeMux) {

@@ -85,7 +85,9 @@ var sampleFields = []string{
 	"rss", "heap", "goroutines",
 	"busy", // thousandths of the loops' time that they were busy
 	"in", "out", "queued",
-	"late", // how late the loops were at the sample, in µs
+	"late",       // how late the loops were at the sample, in µs
+	"tasks_late", // how long the oldest task had waited then that does not run on a loop, in µs
+	"waited",     // new connections that had to wait because the loops were late, a second
 }
 
 // A sampler keeps samples of the last minutes, so that the console's charts have data when it is
@@ -108,6 +110,7 @@ type reading struct {
 	at      time.Time
 	counts  Counts
 	in, out uint64
+	waited  uint64
 	busy    time.Duration
 }
 
@@ -137,11 +140,12 @@ func (s *sampler) tick(now time.Time) {
 
 func (s *sampler) take(now time.Time) []int64 {
 	next := reading{at: now, counts: s.hub.Counts()}
-	loops, queued, late := 0, int64(0), time.Duration(0)
+	loops, queued, late, tasks := 0, int64(0), time.Duration(0), time.Duration(0)
 	if s.engine != nil {
 		stats := s.engine.Stats()
 		next.in, next.out, next.busy = stats.BytesIn, stats.BytesOut, stats.BusyTime
-		loops, queued, late = len(stats.Loops), stats.Queued, stats.Late
+		loops, queued, late, tasks = len(stats.Loops), stats.Queued, stats.Late, stats.LateTasks
+		next.waited = stats.Newcomers.Waited
 	}
 	passed := now.Sub(s.last.at)
 	rate := func(now, before uint64) int64 { return int64(float64(now-before)/passed.Seconds() + .5) }
@@ -159,7 +163,7 @@ func (s *sampler) take(now time.Time) []int64 {
 		counts.Percentile(&before, .5).Microseconds(), counts.Percentile(&before, .99).Microseconds(),
 		s.resident(), int64(s.usage[1].Value.Uint64()), int64(s.usage[0].Value.Uint64()),
 		busy, rate(next.in, s.last.in), rate(next.out, s.last.out), queued,
-		late.Microseconds(),
+		late.Microseconds(), tasks.Microseconds(), rate(next.waited, s.last.waited),
 	}
 	s.last, s.counts = next, counts
 	return sample

@@ -3,6 +3,7 @@ package push_test
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -87,7 +88,8 @@ func TestHealthAndShutdown(t *testing.T) {
 	if err := ts.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := stream.Take(); !strings.HasSuffix(got, "data: \"last\"\n\n") || !stream.IsClosed() {
+	got := stream.Take()
+	if !regexp.MustCompile(`data: "last"\n\nretry: [1-9]\d{3}\n\n$`).MatchString(got) || !stream.IsClosed() {
 		t.Errorf("received %q, closed: %v", got, stream.IsClosed())
 	}
 	if got := ts.Do("GET", "/health", "").Code; got != 503 {

@@ -86,6 +86,15 @@ func (m *promMetrics) register(registry *prometheus.Registry) {
 		latencyCollector{pingsLateDesc, m.hub.PingsLate},
 		gauge("myriad_loops_late_seconds", "How late the loops are with what they serve, the latest of them.",
 			func() float64 { return lateOf(m.engine).Seconds() }),
+		gauge("myriad_tasks_late_seconds", "How long the oldest task has waited that does not run on a loop.",
+			func() float64 { return statsOf(m.engine).LateTasks.Seconds() }),
+		counter("myriad_newcomers_waited_total",
+			"New connections that a listener kept waiting because the loops were late.",
+			func() uint64 { return statsOf(m.engine).Newcomers.Waited }),
+		gauge("myriad_newcomers_waiting_seconds", "For how long the first new connection has waited for late loops.",
+			func() float64 { return statsOf(m.engine).Newcomers.Longest.Seconds() }),
+		gauge("myriad_loops_late", "Loops that are late and take few new connections.",
+			func() float64 { return float64(statsOf(m.engine).Newcomers.Loops) }),
 		reasonCollector{endedDesc, m.hub.Ended},
 		reasonCollector{refusalsDesc, m.refusalCounts},
 		counter("myriad_slow_disconnects_total", "Clients that were disconnected as slow.",
@@ -115,6 +124,14 @@ func (m *promMetrics) register(registry *prometheus.Registry) {
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",
 			func() uint64 { return m.hub.Counts().Dropped }),
 	)
+}
+
+// statsOf returns what an engine counts, nothing without one.
+func statsOf(engine *myriad.Engine) (none myriad.Stats) {
+	if engine == nil {
+		return none
+	}
+	return engine.Stats()
 }
 
 // refusalCounts returns how many refusals there have been by their reason.

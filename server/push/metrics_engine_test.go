@@ -41,11 +41,13 @@ func TestLatenessIsShown(t *testing.T) {
 	defer e.Shutdown(t.Context())
 	ts := servertest.New(t, push.Config{Engine: e})
 	if w := ts.Do("GET", "/health", ""); w.Code != 200 ||
-		!regexp.MustCompile(`^{"late_us":\d+}$`).Match(w.Body.Bytes()) {
+		!regexp.MustCompile(`^{"late_us":\d+,"tasks_late_us":\d+,"newcomers_waiting":0}$`).Match(w.Body.Bytes()) {
 		t.Errorf("health: %d %s", w.Code, w.Body)
 	}
 	page := ts.Do("GET", "/metrics", "").Body.String()
-	for _, line := range []string{"myriad_loops_late_seconds ", "myriad_pings_late_seconds_count 0\n",
+	for _, line := range []string{"myriad_loops_late_seconds ", "myriad_loops_late 0\n",
+		"myriad_tasks_late_seconds 0\n", "myriad_newcomers_waited_total 0\n", "myriad_newcomers_waiting_seconds 0\n",
+		"myriad_pings_late_seconds_count 0\n",
 		"myriad_sessions_ended_total{reason=\"no pong\"} 0\n"} {
 		if !strings.Contains(page, "\n"+line) {
 			t.Errorf("the page has no line %q", line)

@@ -54,6 +54,9 @@ var (
 
 	// ErrDraining is returned by calls while the server shuts down.
 	ErrDraining = answer.ErrDraining
+	// ErrOverloaded is returned by calls that publish while what was published before cannot be
+	// delivered. Nothing was published.
+	ErrOverloaded = answer.ErrOverloaded
 )
 
 // These types of package policy say what is allowed in channels, and how often.

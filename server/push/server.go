@@ -85,8 +85,10 @@ type Config struct {
 	Timing Timing
 	Rates  Rates
 
-	// Engine is the engine of the web.Server, whose loops and bytes the console shows. nil: the
-	// console omits them.
+	// Engine is the engine of the web.Server. The server asks how late it is: clients of a late
+	// server have more time, and publications are refused that could not be delivered
+	// (ErrOverloaded). The console shows its loops and bytes. nil: it is never late, and the console
+	// omits them.
 	Engine *myriad.Engine
 	// Bus carries publications. Several servers may share it. Its maker closes it, after Shutdown
 	// of all of them. Default: a membus.Bus of the server's own, which Shutdown closes, with the
@@ -307,8 +309,9 @@ func (s *Server) Admin() http.Handler { return s.admin }
 
 // serveHealth answers 200 until Drain or Shutdown begins, then 503, so that a load balancer stops
 // sending clients. It also answers 503 while this node does not have what other nodes publish. With
-// Config.Engine the body says how late the loops are. That does not change the status: under
-// overload all nodes are late at once, and a load balancer would take them all out.
+// Config.Engine the body says how late the loops are, and what waits for that. That does not change
+// the status: under overload all nodes are late at once, and a load balancer would take them all
+// out.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if problem := s.config.Bus.State().Problem; problem != "" {
 		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
@@ -316,7 +319,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	}
 	body := []byte(`{}`)
 	if s.config.Engine != nil {
-		body = fmt.Appendf(nil, `{"late_us":%d}`, lateOf(s.config.Engine).Microseconds())
+		stats := s.config.Engine.Stats()
+		body = fmt.Appendf(nil, `{"late_us":%d,"tasks_late_us":%d,"newcomers_waiting":%d}`, stats.Late.Microseconds(),
+			stats.LateTasks.Microseconds(), stats.Newcomers.Waiting)
 	}
 	answer.WriteJSON(w, http.StatusOK, body)
 }

@@ -3,6 +3,8 @@
 package posix
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -20,6 +22,7 @@ func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
 	id, err := d.register(ln.fd, kindListener, Read)
 	if err == nil {
 		d.live(id).set(reading)
+		d.listeners = append(d.listeners, id)
 	}
 	return id, err
 }
@@ -59,6 +62,17 @@ func (d *Driver) accept(id driver.ID, s *slot, ready Ready, ev driver.Events) {
 	}
 }
 
+// acceptInTurn serves the listeners of which the kernel has said nothing, because it had more to
+// say than there is room for.
+func (d *Driver) acceptInTurn(ev driver.Events) {
+	for i := 0; i < len(d.listeners); i++ { // the owner may close some
+		id := d.listeners[i]
+		if s := d.listener(id); s != nil && !s.has(parked) {
+			d.accept(id, s, Readable, ev)
+		}
+	}
+}
+
 // StopAccept, ResumeAccept and CloseListener implement driver.Driver.
 func (d *Driver) StopAccept(id driver.ID) {
 	if s := d.listener(id); s != nil {
@@ -85,6 +99,7 @@ func (d *Driver) CloseListener(id driver.ID) {
 		d.poller.Remove(int(s.fd), s.interest)
 	}
 	s.kind = kindClosing
+	d.listeners = slices.DeleteFunc(d.listeners, func(other driver.ID) bool { return other == id })
 	d.later = append(d.later, deferred{id: id})
 }
 

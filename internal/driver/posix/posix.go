@@ -56,12 +56,14 @@ type Driver struct {
 	events  [eventsPerPoll]Event
 	// events[next:have] are still to be dispatched; none outside Poll, unless an event has ended
 	// its goroutine
-	next   int
-	have   int
-	looks  []driver.ID // of Look, for the next Poll
-	gather gather
-	sharer sharer
-	polled int // events emitted in this Poll
+	next      int
+	have      int
+	looks     []driver.ID // of Look, for the next Poll
+	listeners []driver.ID
+	gather    gather
+	sharer    sharer
+	polled    int  // events emitted in this Poll
+	full      bool // the kernel had as many events as there is room for, or more
 
 	waking   sync.RWMutex // Wake may be called while Shutdown runs, and must not write to a number used anew
 	shutDown bool
@@ -75,12 +77,15 @@ func New(loop uint8, o driver.Options, p Poller) *Driver {
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Control: d.Control, Look: d.Look, SendMany: d.SendMany}
+	return driver.Capabilities{Control: d.Control, Look: d.Look, Full: d.Full, SendMany: d.SendMany}
 }
 
 // Look has the next Poll read from a connection and send to it, whether or not its socket is known
 // to be ready. The calls then say what there is, at the price of one that may be in vain.
 func (d *Driver) Look(id driver.ID) { d.looks = append(d.looks, id) }
+
+// Full reports whether the last Poll may have left something for the next one.
+func (d *Driver) Full() bool { return d.full }
 
 // lookNext makes events of what Look was given, in place of those that the kernel would report.
 // With both, a connection might be given two receive buffers in a Poll.
@@ -127,6 +132,7 @@ func (d *Driver) Wake() {
 func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	d.polled = 0
 	d.emitDeferred(ev)
+	waited := false
 	switch {
 	case d.next < d.have || len(d.row) > 0:
 	case len(d.looks) > 0:
@@ -135,6 +141,7 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 		if err := d.await(wait); err != nil {
 			return d.polled, err
 		}
+		waited = true
 	}
 	d.deliver(ev)
 	for d.next < d.have {
@@ -144,6 +151,9 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 		if d.next == d.have || len(d.row) >= readsInARow || d.filled > len(d.buffer)/rowShare {
 			d.deliver(ev)
 		}
+	}
+	if waited && d.full {
+		d.acceptInTurn(ev)
 	}
 	d.emitDeferred(ev)
 	return d.polled, nil
@@ -174,7 +184,7 @@ func (d *Driver) await(wait time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("posix: wait: %w", err)
 	}
-	d.next, d.have = 0, n
+	d.next, d.have, d.full = 0, n, n == len(d.events)
 	return nil
 }
 

@@ -216,3 +216,65 @@ func TestTake(t *testing.T) {
 }
 
 type foreign struct{ driver.Socket }
+
+// An acceptor is a log that counts peers, and closes them.
+type acceptor struct {
+	log
+	peers int
+	stop  func() // after the first one, if it is not nil
+}
+
+func (a *acceptor) Accepted(_ driver.ID, s driver.Socket) {
+	a.peers++
+	_ = s.Close()
+	if a.stop != nil {
+		a.stop()
+	}
+}
+
+// A listener is served in each Poll, although the kernel has more to report than there is room for.
+// It is not served while its owner has stopped it, nor behind its end.
+func TestListenersAreServedInEachPoll(t *testing.T) {
+	d, p := open(t)
+	l, err := Sockets{}.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	id, err := d.Listen(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		peer, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+	}
+	ev := &acceptor{stop: func() { d.StopAccept(id) }}
+	crowd := make([]Event, eventsPerPoll) // of connections that have gone
+	for i := range crowd {
+		crowd[i].ID = driver.MakeID(1, uint32(1000+i), 1)
+	}
+	for _, step := range []struct {
+		events int
+		before func()
+		peers  int
+		full   bool
+	}{
+		{eventsPerPoll - 1, func() {}, 0, false},
+		{eventsPerPoll, func() {}, 1, true},
+		{eventsPerPoll, func() {}, 1, true}, // it is stopped
+		{eventsPerPoll, func() { d.ResumeAccept(id); ev.stop = nil }, 3, true},
+		{eventsPerPoll, func() { d.CloseListener(id) }, 3, true},
+		{0, func() {}, 3, false},
+	} {
+		step.before()
+		p.next = crowd[:step.events]
+		if poll(t, d, ev); ev.peers != step.peers || d.Full() != step.full {
+			t.Errorf("%d events: %d peers in all, full %v; want %d, %v", step.events, ev.peers, d.Full(), step.peers,
+				step.full)
+		}
+	}
+}

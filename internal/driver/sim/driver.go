@@ -15,22 +15,24 @@ const defaultReadBuffer = 16 << 10
 // A Driver is one loop's. It checks its caller: what the contract forbids panics, as far as it can
 // be noticed.
 type Driver struct {
-	w      *World
-	loop   uint8
-	name   string
-	rbuf   []byte
-	slots  []*conn
-	free   []uint32
-	queued []*conn // those with something to tell, each once, in order
-	batch  []*conn // those of the Poll that is running, or whose event did not return, that are still to be served
-	looks  []driver.ID
-	woken  bool
-	closed bool
-	owner  *actor // the actor that polls, nil for a goroutine outside
-	goid   uint64 // its goroutine, once it has polled
-	calls  int
-	inPoll bool
-	wt     *waiter // in Poll
+	w         *World
+	loop      uint8
+	name      string
+	rbuf      []byte
+	slots     []*conn
+	free      []uint32
+	queued    []*conn // those with something to tell, each once, in order
+	batch     []*conn // those of the Poll that is running, or whose event did not return, that are still to be served
+	looks     []driver.ID
+	listeners []*conn
+	full      bool // the last batch has left some of queued
+	woken     bool
+	closed    bool
+	owner     *actor // the actor that polls, nil for a goroutine outside
+	goid      uint64 // its goroutine, once it has polled
+	calls     int
+	inPoll    bool
+	wt        *waiter // in Poll
 }
 
 // state is a slot's.
@@ -243,6 +245,9 @@ func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
 	}
 	c.l, c.accepting = sl, true
 	sl.readers = append(sl.readers, c)
+	if !slices.Contains(d.listeners, c) { // its slot may have had one before
+		d.listeners = append(d.listeners, c)
+	}
 	d.note("listen", c, 0)
 	c.endChanged()
 	return c.id(), nil
@@ -446,7 +451,14 @@ func (c *conn) end(last func(ev driver.Events)) {
 
 // Capabilities implements driver.Driver.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Own: d.Own, Look: d.Look, SendMany: d.SendMany}
+	return driver.Capabilities{Own: d.Own, Look: d.Look, Full: d.Full, SendMany: d.SendMany}
+}
+
+// Full reports whether the last Poll has left connections with news.
+func (d *Driver) Full() bool {
+	d.enter("Full")
+	defer d.exit()
+	return d.full
 }
 
 // Look has the next Poll serve a connection alone.

@@ -16,6 +16,7 @@ type taskQueue struct {
 	waiting []task
 	running int
 	room    []*waiter // in Go, until there is room; in Close, until all is done
+	places  []int     // of startable, reused
 }
 
 type task struct {
@@ -23,28 +24,59 @@ type task struct {
 	x *executor
 }
 
-// executor is a way into the world's pool.
+// executor is a way into the world's pool, or a pool of its own.
 type executor struct {
-	w      *World
-	left   int // tasks that have not ended
-	closed bool
+	w       *World
+	left    int // tasks that have not ended
+	running int // of those
+	closed  bool
 }
 
 // Executor runs tasks one at a time, in seeded order, each on a goroutine of its own, at most
-// Options.Workers unfinished and Options.Queue waiting in the whole world. Each call returns an
-// executor that is closed by itself. It implements driver.System.
+// Options.Workers unfinished and Options.Queue waiting in the whole world; with Options.OwnPools in
+// this Executor. Each call returns an executor that is closed by itself. It implements
+// driver.System.
 func (w *World) Executor() driver.Executor { return &executor{w: w} }
 
-func (q *taskQueue) startable(w *World) bool {
-	return len(q.waiting) > 0 && q.running < w.o.Workers
+// Tasks is how many tasks of all Executors have not ended.
+func (w *World) Tasks() int {
+	return locked(w, func() int { return w.tasks.running + len(w.tasks.waiting) })
+}
+
+// chances is how many chances to be next the waiting tasks have beside the other goroutines. Where
+// work costs time each task that may start has one, as on a processor that is shared. Else all of
+// them together have one.
+func (q *taskQueue) chances(w *World) int {
+	n := len(q.startable(w))
+	if !w.costly {
+		n = min(n, 1)
+	}
+	return n
+}
+
+// startable are the places of the waiting tasks that may start.
+func (q *taskQueue) startable(w *World) []int {
+	q.places = q.places[:0]
+	for i, t := range q.waiting {
+		running := q.running
+		if w.o.OwnPools {
+			running = t.x.running
+		}
+		if running < w.o.Workers {
+			q.places = append(q.places, i)
+		}
+	}
+	return q.places
 }
 
 // take makes an actor of a waiting task.
 func (q *taskQueue) take(w *World) *actor {
-	i := w.rng.IntN(len(q.waiting))
+	places := q.startable(w)
+	i := places[w.rng.IntN(len(places))]
 	t := q.waiting[i]
 	q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
 	q.running++
+	t.x.running++
 	w.spend(w.o.Costs.Task)
 	a := w.spawn("task", t.f)
 	a.task = t.x
@@ -55,6 +87,7 @@ func (q *taskQueue) take(w *World) *actor {
 
 func (q *taskQueue) ended(w *World, x *executor) {
 	q.running--
+	x.running--
 	x.left--
 	q.changed(w)
 }
@@ -70,8 +103,11 @@ func (x *executor) free() int {
 	if x.closed {
 		return 0
 	}
-	q := &x.w.tasks
-	return max(0, max(0, x.w.o.Workers-q.running)+max(0, x.w.o.Queue)-len(q.waiting))
+	running, waiting := x.w.tasks.running, len(x.w.tasks.waiting)
+	if x.w.o.OwnPools {
+		running, waiting = x.running, x.left-x.running
+	}
+	return max(0, max(0, x.w.o.Workers-running)+max(0, x.w.o.Queue)-waiting)
 }
 
 // Go waits for room until ctx ends.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -171,7 +170,7 @@ func (w *World) Dials(addr net.Addr) (n int) {
 // connect dials addr and tells done the outcome: an end, or an error. done runs with the lock held.
 // The event it returns can be cancelled.
 func (w *World) connect(addr net.Addr, done func(e *end, err error)) *dial {
-	d := &dial{w: w, addr: addr, done: done}
+	d := &dial{w: w, addr: addr, done: done, place: len(w.dials)}
 	w.dials = append(w.dials, d)
 	if w.chance(w.o.Dial) {
 		d.fault = true
@@ -192,6 +191,7 @@ type dial struct {
 	addr     net.Addr
 	done     func(e *end, err error)
 	attempts int
+	place    int // in World.dials
 	fault    bool
 	ev       *event
 	over     bool
@@ -205,8 +205,15 @@ func (d *dial) cancel() {
 }
 
 func (d *dial) end() {
+	if d.over {
+		return
+	}
 	d.over = true
-	d.w.dials = slices.DeleteFunc(d.w.dials, func(other *dial) bool { return other == d })
+	all := d.w.dials
+	last := all[len(all)-1]
+	all[d.place], last.place = last, d.place
+	all[len(all)-1] = nil
+	d.w.dials = all[:len(all)-1]
 }
 
 func (d *dial) fail(errno syscall.Errno) {

@@ -31,12 +31,16 @@ type Options struct {
 	MaxDelay time.Duration
 
 	// Workers is how many tasks of the Executor run at a time, Queue how many more wait for one: 64
-	// and 256. A negative Queue is none.
+	// and 256. A negative Queue is none. With OwnPools each Executor has so many, else all share
+	// them.
 	Workers, Queue int
+	OwnPools       bool
 
 	// Backlog is how many connections wait on a listener: 128. Others try again every second, and
 	// time out in the end.
 	Backlog int
+	// Accepts is how many connections one Poll accepts from a listener at most: 1.
+	Accepts int
 
 	// MaxConns is how many slots a driver has: 65,536. ErrFull above.
 	MaxConns int
@@ -71,10 +75,22 @@ func (w *World) SetCosts(c Costs) {
 	w.o.Costs, w.costly = c, true
 }
 
+// Work has the processor work for d: a handler that computes, or a machine that stands still. Any
+// goroutine may call it, but no callback of a peer.
+func (w *World) Work(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spend(d)
+}
+
+// Spent is how long the processor has worked.
+func (w *World) Spent() time.Duration { return locked(w, func() time.Duration { return w.spent }) }
+
 // spend lets the processor work for d. The lock is held.
 func (w *World) spend(d time.Duration) {
 	if d > 0 {
 		w.now = w.now.Add(d)
+		w.spent += d
 	}
 }
 
@@ -111,7 +127,7 @@ func (o Options) withDefaults() Options {
 		field *int
 		value int
 	}{
-		{&o.MaxBuffer, wholeBuffer}, {&o.Workers, 64}, {&o.Queue, 256}, {&o.Backlog, 128}, {&o.MaxConns, 1 << 16},
+		{&o.MaxBuffer, wholeBuffer}, {&o.Workers, 64}, {&o.Queue, 256}, {&o.Backlog, 128}, {&o.Accepts, 1}, {&o.MaxConns, 1 << 16},
 		{&o.MaxSteps, 5_000_000}, {&o.TraceLines, 4096},
 	} {
 		orDefault(n.field, n.value)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
@@ -143,7 +144,15 @@ func (d *Driver) nextBatch() []*conn {
 		n = 1 + w.rng.IntN(n)
 	}
 	batch := append([]*conn(nil), d.queued[:n]...)
+	d.full = n < len(d.queued)
 	d.queued = append(d.queued[:0], d.queued[n:]...)
+	for _, c := range d.listeners { // each Poll serves them
+		if i := slices.Index(d.queued, c); d.full && c.state == listening && i >= 0 {
+			d.queued = slices.Delete(d.queued, i, i+1)
+			batch = append(batch, c)
+		}
+	}
+	n = len(batch)
 	if w.chance(w.o.Reorder) {
 		w.rng.Shuffle(n, func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 	}
@@ -178,16 +187,22 @@ func (d *Driver) unlocked(f func()) {
 	f()
 }
 
-func (c *conn) tellAccepted(ev driver.Events) int {
-	d, w, id := c.d, c.d.w, c.id()
-	if !c.hasNews() {
-		return 0
+// tellAccepted accepts at most Options.Accepts connections. The event may stop or close the
+// listener.
+func (c *conn) tellAccepted(ev driver.Events) (n int) {
+	for gen := c.gen; n < c.d.w.o.Accepts && c.gen == gen && c.state == listening && c.hasNews(); n++ {
+		c.tellOneAccepted(ev)
 	}
+	return n
+}
+
+func (c *conn) tellOneAccepted(ev driver.Events) {
+	d, w, id := c.d, c.d.w, c.id()
 	if w.noFiles || w.chance(w.o.Accept) {
 		c.accepting = false
 		w.noteErr(d.name, "acceptfailed", uint64(id), 0, errTooManyFiles)
 		d.call(func() { ev.AcceptFailed(id, errTooManyFiles) })
-		return 1
+		return
 	}
 	e := c.l.backlog[0]
 	c.l.backlog = c.l.backlog[1:]
@@ -195,7 +210,6 @@ func (c *conn) tellAccepted(ev driver.Events) int {
 	w.note(d.name, "accepted", uint64(id), int64(e.id))
 	w.spend(w.o.Costs.Accept)
 	d.unlocked(func() { ev.Accepted(id, s) })
-	return 1
 }
 
 func (c *conn) tellDialed(ev driver.Events) int {

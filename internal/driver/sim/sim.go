@@ -53,7 +53,8 @@ type World struct {
 	rng  *rand.Rand
 
 	now    time.Time
-	costly bool // SetCosts was called, or Options.Costs are set
+	costly bool          // SetCosts was called, or Options.Costs are set
+	spent  time.Duration // see Spent
 	queue  timeline
 	trace  trace
 

@@ -49,6 +49,13 @@ func (s *Socket) Close() error {
 	return nil
 }
 
+// HasLeft implements driver.Leaver.
+func (s *Socket) HasLeft() bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.e != nil && (s.e.finArrived || s.e.reset != nil)
+}
+
 // Conn makes a net.Conn of the socket, whose Read and Write are turns of the world and whose
 // deadlines are in fake time.
 func (s *Socket) Conn() (net.Conn, error) {

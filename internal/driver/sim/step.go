@@ -88,10 +88,7 @@ func (w *World) step(until time.Time, k kind) bool {
 	if w.o.Costs != (Costs{}) && !w.now.Before(until) {
 		return false // the processor may never be idle
 	}
-	ready := len(w.runnable)
-	if w.tasks.startable(w) {
-		ready++
-	}
+	ready := len(w.runnable) + w.tasks.chances(w)
 	next := w.queue.first()
 	if ready == 0 {
 		if next == nil || next.at.After(until) || k == delivery && next.at.After(w.now) && w.queue.deliveries == 0 {

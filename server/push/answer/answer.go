@@ -102,25 +102,6 @@ func RefuseBody(w http.ResponseWriter, err error) {
 	}
 }
 
-// Refuse answers an HTTP request with the Error or the Disconnect of an operation or a hook. The
-// status is 429 for ErrTooManyRequests, 503 for what the client may try again, else 403. The client
-// gets any other error as ErrInternal.
-func Refuse(w http.ResponseWriter, err error) {
-	status, told, why := http.StatusForbidden, ErrInternal, Disconnect{}
-	if errors.As(err, &why) {
-		told = Error{uint32(why.Code), why.Reason, why.Reconnects()}
-	} else {
-		errors.As(err, &told)
-	}
-	switch {
-	case told == ErrTooManyRequests:
-		status = http.StatusTooManyRequests
-	case told.Temporary:
-		status = http.StatusServiceUnavailable
-	}
-	WriteError(w, status, told.Code, told.Message)
-}
-
 // A Failure is the answer to a request that failed.
 type Failure struct {
 	Status  int // of HTTP; 0 means 200: the error is in the body
@@ -141,6 +122,9 @@ func FailureOf(log *slog.Logger, method string, err error) *Failure {
 		return &Failure{Code: protocol.Code, Message: protocol.Message}
 	case errors.Is(err, ErrDraining):
 		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down"}
+	case errors.Is(err, ErrOverloaded):
+		return &Failure{http.StatusServiceUnavailable, ErrTooManyRequests.Code,
+			"more is published than can be delivered: publish again later"}
 	case errors.Is(err, bus.ErrUncertain):
 		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code,
 			"the publication was sent, but not confirmed " +
@@ -157,6 +141,10 @@ func FailureOf(log *slog.Logger, method string, err error) *Failure {
 
 // ErrDraining is returned by calls while the server shuts down.
 var ErrDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
+
+// ErrOverloaded is returned by calls that publish while what was published before cannot be
+// delivered. Nothing was published.
+var ErrOverloaded = errors.New("push: more is published than can be delivered: publish again after some seconds")
 
 // An Error is the answer to a client's command that failed; the connection stays open. If Temporary
 // is set, a retry may succeed. Codes below 400 belong to the server, and 0 is none: a hook that

@@ -238,7 +238,7 @@ func (s *Door) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	e := answer.FailureOf(s.hub.Logger(), r.URL.Path, err)
 	switch {
 	case e.Status != 0:
-		answer.WriteError(w, e.Status, e.Code, e.Message)
+		s.hub.WriteFailure(w, e)
 	case r.Header.Get(errorModeHeader) == "transport":
 		status := statuses[e.Code]
 		if status == 0 {

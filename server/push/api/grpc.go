@@ -87,19 +87,23 @@ var rpcCodes = map[uint32]rpcCode{
 type rpcError struct {
 	code    rpcCode
 	message string
-	details []byte // a google.rpc.Status, or nil
+	details []byte        // a google.rpc.Status, or nil
+	wait    time.Duration // after which the call may succeed; 0: it is not known
 }
 
-// rpcErrorOf returns the status for an error of the API, with the error as a detail.
-func rpcErrorOf(e *answer.Failure) *rpcError {
+// rpcErrorOf returns the status for an error of the API, with the error as a detail. What may
+// succeed later has the time when.
+func (s *Door) rpcErrorOf(e *answer.Failure) *rpcError {
 	code, known := rpcCodes[e.Code]
+	wait := time.Duration(0)
 	switch {
 	case e.Status == http.StatusServiceUnavailable:
-		code = rpcUnavailable
+		code, wait = rpcUnavailable, s.hub.CallLater()
 	case !known:
 		code = rpcInvalidArgument
 	}
-	return &rpcError{code, e.Message, centrifuge.APIErrorDetails(uint32(code), uint32(e.Code), e.Message)}
+	return &rpcError{code, e.Message, centrifuge.APIErrorDetails(uint32(code), uint32(e.Code), e.Message,
+		wait.Milliseconds()), wait}
 }
 
 func (s *Door) serveRPC(w http.ResponseWriter, r *http.Request) {
@@ -114,10 +118,15 @@ func (s *Door) serveRPC(w http.ResponseWriter, r *http.Request) {
 		w.Write(rpcFrame(reply)) // a write error means that the client has disconnected
 		return
 	}
-	h.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(failed.code)))
-	h.Set(http.TrailerPrefix+"Grpc-Message", percentEncoded(failed.message))
+	// The head is all of the answer (Trailers-Only). Clients repeat no call whose answer has begun
+	// otherwise (gRFC A6).
+	h.Set("Grpc-Status", strconv.Itoa(int(failed.code)))
+	h.Set("Grpc-Message", percentEncoded(failed.message))
 	if failed.details != nil {
-		h.Set(http.TrailerPrefix+"Grpc-Status-Details-Bin", base64.RawStdEncoding.EncodeToString(failed.details))
+		h.Set("Grpc-Status-Details-Bin", base64.RawStdEncoding.EncodeToString(failed.details))
+	}
+	if failed.wait > 0 {
+		h.Set("Grpc-Retry-Pushback-Ms", strconv.FormatInt(failed.wait.Milliseconds(), 10))
 	}
 	if failed == errRPCEncoding {
 		h.Set("Grpc-Accept-Encoding", "identity,gzip")
@@ -135,9 +144,9 @@ func (s *Door) messageLimit(method string) int {
 
 // answerRPC returns the reply to a call, or its status.
 func (s *Door) answerRPC(r *http.Request) ([]byte, *rpcError) {
-	if s.hub.CountCall(r) > 0 {
+	if wait := s.hub.CountCall(r); wait > 0 {
 		s.hub.CountRequestRefusal(hub.RefusedRate, r)
-		return nil, &rpcError{code: rpcResourceExhausted, message: answer.ErrTooManyRequests.Message}
+		return nil, &rpcError{code: rpcResourceExhausted, message: answer.ErrTooManyRequests.Message, wait: wait}
 	}
 	if !s.hub.Keys().MayUseAPI(r) {
 		s.hub.CountRequestRefusal(hub.RefusedKey, r)
@@ -201,7 +210,7 @@ func (s *Door) replyRPC(name string, body []byte, err error, asStatus bool) ([]b
 	e, known := err.(*answer.Failure)
 	switch {
 	case known && (asStatus || e.Status != 0 || name == "Batch"):
-		return nil, rpcErrorOf(e)
+		return nil, s.rpcErrorOf(e)
 	case known:
 		body = answer.AppendError(nil, e.Code, e.Message)
 	case err != nil:
@@ -209,7 +218,7 @@ func (s *Door) replyRPC(name string, body []byte, err error, asStatus bool) ([]b
 	}
 	reply, err := centrifuge.APIResponse(name, body)
 	if err != nil {
-		return nil, rpcErrorOf(answer.FailureOf(s.hub.Logger(), name, err))
+		return nil, s.rpcErrorOf(answer.FailureOf(s.hub.Logger(), name, err))
 	}
 	return reply, nil
 }

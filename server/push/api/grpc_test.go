@@ -30,8 +30,8 @@ import (
 // An rpcReply is what a client of gRPC gets.
 type rpcReply struct {
 	status, message string
-	body            []byte // after the prefix
-	header, trailer http.Header
+	body            []byte      // after the prefix
+	header, trailer http.Header // of an answer without a message both are the same
 }
 
 // rpc makes a call with the bytes of a request's body.
@@ -46,8 +46,12 @@ func callRPC(ts *servertest.Server, method string, body io.Reader, fields ...str
 	w := httptest.NewRecorder()
 	ts.ServeHTTP(w, r)
 	answer := w.Result()
-	message, err := url.PathUnescape(answer.Trailer.Get("Grpc-Message"))
-	reply := rpcReply{answer.Trailer.Get("Grpc-Status"), message, w.Body.Bytes(), answer.Header, answer.Trailer}
+	end := answer.Trailer
+	if answer.Header.Get("Grpc-Status") != "" { // Trailers-Only
+		end = answer.Header
+	}
+	message, err := url.PathUnescape(end.Get("Grpc-Message"))
+	reply := rpcReply{end.Get("Grpc-Status"), message, w.Body.Bytes(), answer.Header, end}
 	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/grpc" || err != nil {
 		ts.T.Errorf("%s: status %d, header %v, %v", method, answer.StatusCode, answer.Header, err)
 	}
@@ -321,7 +325,7 @@ func TestRPCErrorModes(t *testing.T) {
 	}
 	reply := callRPC(ts, "Publish", bytes.NewReader(rpcFrame([]byte("\x0a\x01a"))), errorModeHeader, "transport")
 	details, err := base64.RawStdEncoding.DecodeString(reply.trailer.Get("Grpc-Status-Details-Bin"))
-	if want := centrifuge.APIErrorDetails(3, 107, "data is missing"); err != nil || !bytes.Equal(details, want) {
+	if want := centrifuge.APIErrorDetails(3, 107, "data is missing", 0); err != nil || !bytes.Equal(details, want) {
 		t.Errorf("the details are %q, %v, want %q", details, err, want)
 	}
 }

@@ -19,8 +19,9 @@ import "net/http"
 //   - It calls Session.MaySubscribeNow before Subscribe, and Session.MayCommandNow before other
 //     commands, such as History and Presence. Connect, AdmitAll and Publish count by themselves.
 //   - An operation returns an Error, which the door sends as the answer, or an error with a
-//     Disconnect, which the door passes to Session.DisconnectFor. [answer.Refuse] answers an HTTP
-//     request with either.
+//     Disconnect, which the door passes to Session.DisconnectFor. Hub.Refuse answers an HTTP
+//     request with either. A call that failed is answered by Hub.WriteFailure. Who may come back
+//     learns when from both; a protocol without HTTP asks Hub.ConnectLater or Hub.CallLater.
 //   - Its replies take the same way as publications: Session.Offer, so that Limits.Queue bounds both.
 //     After OfferFull it calls Session.TooSlow. Session.Tell does both.
 //   - When the connection has ended for any reason, the door calls Session.Ended once.

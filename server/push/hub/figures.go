@@ -16,6 +16,7 @@ import (
 // goroutine may call them.
 type figures struct {
 	connections atomic.Int64  // clients without watchers
+	connects    atomic.Uint64 // clients that have connected, watchers included
 	occupied    atomic.Int64  // channels with members other than watchers
 	publishes   atomic.Uint64 // publications accepted
 	messages    atomic.Uint64 // publications queued, counted once for each subscriber

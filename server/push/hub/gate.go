@@ -2,11 +2,8 @@ package hub
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"sync/atomic"
-
-	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // A gate counts the publications that run, until it is shut, when the node drains. Its methods may
@@ -70,14 +67,3 @@ func (g *gate) Drain(ctx context.Context) error {
 
 // IsDraining reports whether Drain or Shutdown was called.
 func (g *gate) IsDraining() bool { return g.isShut.Load() }
-
-// UnlessDraining answers 503 in place of next when Drain or Shutdown was called.
-func (g *gate) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if g.IsDraining() {
-			answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code, "the server is shutting down")
-			return
-		}
-		next(w, r)
-	}
-}

@@ -25,8 +25,9 @@
 //     publications under a policy that drops, in slow.go. recover.go finds what clients that return
 //     have missed.
 //
-// figures.go counts, and refusals.go has what was refused. node.go is what all of these files know:
-// names, rules, limits (limits.go), time and randomness.
+// comeback.go tells clients that are refused for now when to come back. backlog.go says when the
+// node takes no publications. figures.go counts, and refusals.go has what was refused. node.go is
+// what all of these files know: names, rules, limits (limits.go), time and randomness.
 package hub
 
 import (
@@ -84,6 +85,7 @@ type Hub struct {
 	*refusals     // requests and commands that were refused
 	*callbacks    // hooks and other functions of the program
 	*admission    // who a client is
+	*adviser      // when clients may come back that are refused for now
 	*requestGuard // rates, keys and origins of HTTP requests
 	*transports   // WebSockets and responses that do not end
 	*busClient    // publish, history and presence
@@ -107,10 +109,14 @@ func New(c Config) (*Hub, error) {
 		forms: newForms(c.Forms)}
 	h.callbacks = newCallbacks(n, h.refusals, c.Hooks, c.RPC, c.Message)
 	h.admission = &admission{node: n, callbacks: h.callbacks, tokens: c.Tokens}
-	h.requestGuard = &requestGuard{node: n, refusals: h.refusals, keys: c.Keys, origins: c.Origins}
+	h.adviser = newAdviser(n, h.figures)
+	h.requestGuard = &requestGuard{node: n, refusals: h.refusals, keys: c.Keys, origins: c.Origins, gate: h.gate,
+		adviser: h.adviser}
 	h.transports = newTransports(n, c.Hooks.AtOnce, c.OpenStream)
-	h.busClient = newBusClient(n, c.Bus, c.OwnsBus, h.gate, h.figures)
-	h.sessions = newSessions(n, h.gate, h.figures)
+	full := &backlog{queue: n.limits.Queue, log: c.Logger}
+	h.busClient = newBusClient(n, c.Bus, c.OwnsBus, h.gate, full, h.figures, h.refusals)
+	h.sessions = newSessions(n, h.gate, h.figures, full)
+	h.wheel.lateness.of = c.Late
 	h.channels = newChannels(n, h.busClient, h.figures, h.forms)
 	return h, nil
 }

@@ -1,9 +1,11 @@
 package hub
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/myriad-go/myriad/server/push/answer"
 )
 
@@ -19,8 +21,7 @@ func TestClientsOfALateNodeAreSpared(t *testing.T) {
 		{"on time", 0, 0, 1}, {"a little late", lateEnough - 1, 0, 1}, {"late", lateEnough, 0, 2}, {"queued", 0, 1, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := newTestNode(t)
-			n.wheel.lateness.of = func() time.Duration { return tt.late }
+			n := newTestNode(t, func(c *Config) { c.Late = func() time.Duration { return tt.late } })
 			c := n.connected()
 			for len(c.Take()) == 0 {
 				n.clock.Advance(wheelSlot)
@@ -88,4 +89,64 @@ func TestAnswerTimers(t *testing.T) {
 	c.Want(t, "ping", `{}`)
 	c.WantClosed(t, "its transport does not wait after all", answer.DisconnectNoPong)
 	c.s.t = c
+}
+
+// A token expires, of a connection or a subscription. On a node that is late the client has the
+// time to send another one twice, and no more, because the new one may lie unread.
+func TestTokensOfALateNode(t *testing.T) {
+	for _, tt := range []struct {
+		late  time.Duration
+		times int
+	}{{0, 1}, {lateEnough, 2}} {
+		n := newTestNode(t, withTokens, func(c *Config) { c.Late = func() time.Duration { return tt.late } })
+		n.timing.Ping = time.Hour
+		signed := func(claims jwt.MapClaims) string {
+			claims["sub"], claims["exp"] = "ann", n.clock.Now().Add(time.Minute).Unix()
+			return sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
+		}
+		renewing, idle := n.dial(), n.dial()
+		for _, c := range []*fakeTransport{renewing, idle} {
+			c.connect(signed(jwt.MapClaims{}))
+			more := signed(jwt.MapClaims{"channel": "more"})
+			c.frame([]byte(`{"id":3,"subscribe":{"channel":"more","token":"` + more + `"}}`))
+			c.Take()
+		}
+		n.clock.Advance(time.Minute + time.Duration(tt.times)*n.timing.Refresh - wheelSlot)
+		for _, c := range []*fakeTransport{renewing, idle} {
+			c.Want(t, "before the end of its time")
+			c.WantOpen(t, "before the end of its time")
+		}
+		renewing.frame([]byte(`{"id":4,"refresh":{"token":"` + signed(jwt.MapClaims{}) + `"}}` + "\n" +
+			`{"id":5,"sub_refresh":{"channel":"more","token":"` + signed(jwt.MapClaims{"channel": "more"}) + `"}}`))
+		if got := strings.Join(renewing.Take(), "\n"); strings.Contains(got, "error") {
+			t.Errorf("renewed: %s", got)
+		}
+		n.clock.Advance(3 * wheelSlot)
+		idle.WantClosed(t, "behind its time", answer.DisconnectExpired)
+		renewing.WantOpen(t, "with a new token")
+		n.clock.Advance(time.Minute + time.Duration(tt.times)*n.timing.Refresh - 8*wheelSlot) // exp has whole seconds
+		renewing.Want(t, "with a new token")
+		renewing.WantOpen(t, "with a new token")
+		n.clock.Advance(8 * wheelSlot)
+		renewing.WantClosed(t, "when that has expired, too", answer.DisconnectExpired)
+	}
+}
+
+// A subscription whose token is not renewed ends; that of a client which only receives does so at
+// its time, because such a client sends no token.
+func TestSubscriptionTokensOfALateNode(t *testing.T) {
+	n := newTestNode(t, withTokens, func(c *Config) { c.Late = func() time.Duration { return time.Second } })
+	n.timing.Ping = time.Hour
+	c := n.dial()
+	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann"}))
+	token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann", "channel": "more",
+		"exp": n.clock.Now().Add(time.Minute).Unix()})
+	c.frame([]byte(`{"id":3,"subscribe":{"channel":"more","token":"` + token + `"}}`))
+	c.Take()
+	n.clock.Advance(time.Minute + 2*n.timing.Refresh - wheelSlot)
+	c.Want(t, "before the end of its time")
+	n.clock.Advance(3 * wheelSlot)
+	c.Want(t, "behind its time",
+		`{"push":{"channel":"more","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
+	c.WantOpen(t, "without the subscription")
 }

@@ -100,8 +100,8 @@ type Timing struct {
 	// the other nodes get them a part at a time.
 	Spread time.Duration
 	// Refresh is how long after its token has expired a client may still send a new one, default 25
-	// s. After that it is disconnected with 3005 "connection expired". SSE subscribers cannot send
-	// tokens: their streams end when the token expires.
+	// s, and twice that if the loops are late. After that it is disconnected with 3005 "connection
+	// expired". SSE subscribers cannot send tokens: their streams end when the token expires.
 	Refresh time.Duration
 	// Close is how long a client may take to read what is queued and answer the close frame,
 	// default 5 s. After that the server drops the connection.

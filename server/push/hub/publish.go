@@ -21,11 +21,14 @@ type busClient struct {
 	atClose []func()  // complete when the doors are open
 	local   bus.Local // bus, if it is one; else nil
 	gate    *gate     // each publish runs inside of it
+	backlog *backlog  // whether publications are taken
 	figures *figures
+
+	refusals *refusals
 }
 
-func newBusClient(n *node, to bus.Bus, owns bool, g *gate, f *figures) *busClient {
-	b := &busClient{node: n, bus: to, owns: owns, gate: g, figures: f}
+func newBusClient(n *node, to bus.Bus, owns bool, g *gate, l *backlog, f *figures, r *refusals) *busClient {
+	b := &busClient{node: n, bus: to, owns: owns, gate: g, backlog: l, figures: f, refusals: r}
 	b.local, _ = to.(bus.Local)
 	return b
 }
@@ -83,7 +86,9 @@ var (
 const MaxID = 256
 
 // Publish sends p to all subscribers of the channel. When it returns nil, p is queued, and Shutdown
-// sends it before it ends the connections. If the caller is at fault, the error is an Error.
+// sends it before it ends the connections. If the caller is at fault, the error is an Error. It is
+// ErrDraining while the server shuts down, and ErrOverloaded while what was published before cannot
+// be delivered. Nothing is published then, and the caller may try again later.
 //
 // p.Data may be any JSON text in UTF-8 (RFC 8259 §8.1). Publish checks the UTF-8 itself, because
 // encoding/json does not. Data goes into text frames unchanged, and text that is not UTF-8 would
@@ -117,10 +122,6 @@ func (b *busClient) publishWith(ctx context.Context, channel string, p bus.Publi
 	if p.Data, ok = checked(&p, exact); !ok || p.Size() > b.limits.Publication {
 		return bus.Position{}, ErrBadData
 	}
-	if !b.gate.enter() {
-		return bus.Position{}, answer.ErrDraining
-	}
-	defer b.gate.leave()
 	return b.publishTopic(ctx, bus.Topic{Name: channel, Keep: keep}, p)
 }
 
@@ -131,22 +132,41 @@ func (b *busClient) PublishExact(ctx context.Context, channel string, data []byt
 	return err
 }
 
+// MayPublish returns the error that Publish would return now whatever is published: ErrDraining or
+// ErrOverloaded. It is for calls that publish several times.
+func (b *busClient) MayPublish() error {
+	if b.gate.IsDraining() {
+		b.refusals.count(RefusedDraining)
+		return answer.ErrDraining
+	}
+	err := b.backlog.admit()
+	if err != nil {
+		b.refusals.count(RefusedOverload)
+	}
+	return err
+}
+
 // PublishLog publishes p, whose data are as its kind says, to a log of the door, which is no
 // channel: its name begins with a zero byte. It returns an Error for a publication above the
-// limit, and ErrDraining while the server shuts down.
+// limit, and ErrDraining or ErrOverloaded as Publish does.
 func (b *busClient) PublishLog(ctx context.Context, log bus.Topic, p bus.Publication) (bus.Position, error) {
 	if p.Size() > b.limits.Publication {
 		return bus.Position{}, ErrBadData
 	}
-	if !b.gate.enter() {
-		return bus.Position{}, answer.ErrDraining
-	}
-	defer b.gate.leave()
 	return b.publishTopic(ctx, log, p)
 }
 
-// publishTopic passes p to the bus. The caller has entered the gate.
+// publishTopic passes p to the bus, unless the node takes no publications.
 func (b *busClient) publishTopic(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
+	if !b.gate.enter() {
+		b.refusals.count(RefusedDraining)
+		return bus.Position{}, answer.ErrDraining
+	}
+	defer b.gate.leave()
+	if err := b.backlog.admit(); err != nil {
+		b.refusals.count(RefusedOverload)
+		return bus.Position{}, err
+	}
 	began := b.clock.Now()
 	ctx, cancel := b.BusDeadline(ctx)
 	defer cancel()

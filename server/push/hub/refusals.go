@@ -24,12 +24,14 @@ const (
 	RefusedRate                      // above one of Config.Rates
 	RefusedUnknownKey                // a token whose key is not known yet
 	RefusedHook                      // a hook has decided so
+	RefusedDraining                  // the node shuts down
+	RefusedOverload                  // publications, while those before cannot be delivered
 	refusalReasons
 )
 
 var refusalNames = [refusalReasons]string{
 	"api_key", "origin", "no_token", "token", "token_expired", "permission", "protocol",
-	"rate", "token_key", "hook",
+	"rate", "token_key", "hook", "draining", "overload",
 }
 
 func (r Refusal) String() string { return refusalNames[r] }
@@ -75,6 +77,9 @@ func (r *refusals) CountRefusal(why Refusal, remote string, details ...any) {
 	}
 	r.log.Info("push: refused", line...)
 }
+
+// count counts a refusal that the log gets no line for: a program makes many of the same in a row.
+func (r *refusals) count(why Refusal) { r.counts[why].Add(1) }
 
 // CountRequestRefusal is CountRefusal for a request that gets an error response.
 func (r *refusals) CountRequestRefusal(why Refusal, request *http.Request, details ...any) {

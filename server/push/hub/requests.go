@@ -2,9 +2,7 @@ package hub
 
 import (
 	"errors"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +18,23 @@ type requestGuard struct {
 	refusals *refusals
 	keys     *guard.Keys
 	origins  guard.Origins
+	gate     *gate    // shut: the node drains
+	adviser  *adviser // says when clients may come back
+}
+
+// UnlessDraining answers in place of next when Drain or Shutdown was called: 503, with the time
+// when to come back, to another node or to the next process.
+func (g *requestGuard) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if g.gate.IsDraining() {
+			g.refusals.CountRequestRefusal(RefusedDraining, r)
+			g.adviser.RefuseForNow(w, r, g.adviser.ConnectLater(), http.StatusServiceUnavailable,
+				answer.ErrInternal.Code,
+				"the server is shutting down")
+			return
+		}
+		next(w, r)
+	}
 }
 
 // MayOpen reports whether a client of that address may open another connection now. The attempt is
@@ -56,11 +71,11 @@ func (g *requestGuard) CountCall(r *http.Request) (wait time.Duration) {
 	return g.rates.Call(r.RemoteAddr, g.clock.Now())
 }
 
-// RefuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
+// RefuseRate answers 429 (RFC 6585 §4) with the time to wait.
 func (g *requestGuard) RefuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
 	g.refusals.CountRequestRefusal(RefusedRate, r)
-	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	answer.WriteError(w, http.StatusTooManyRequests, answer.ErrTooManyRequests.Code, answer.ErrTooManyRequests.Message)
+	g.adviser.RefuseForNow(w, r, wait, http.StatusTooManyRequests, answer.ErrTooManyRequests.Code,
+		answer.ErrTooManyRequests.Message)
 }
 
 // Keys returns the keys of the API and of operators.
@@ -109,10 +124,8 @@ func (g *requestGuard) RefuseToken(w http.ResponseWriter, r *http.Request, err e
 	why := RefusedToken
 	if errors.Is(err, errKeyNotYetKnown) {
 		g.refusals.CountRequestRefusal(RefusedUnknownKey, r, "error", OneLine(err))
-		w.Header().Set("Retry-After", strconv.Itoa(int(token.RetryAfter/time.Second)))
-		answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code,
-			strings.TrimPrefix(errKeyNotYetKnown.Error(),
-				"push: "))
+		g.adviser.RefuseForNow(w, r, token.RetryAfter+g.adviser.ConnectLater(), http.StatusServiceUnavailable,
+			answer.ErrInternal.Code, strings.TrimPrefix(errKeyNotYetKnown.Error(), "push: "))
 		return
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")

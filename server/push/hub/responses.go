@@ -2,9 +2,9 @@ package hub
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 
+	"github.com/myriad-go/myriad/internal/retryafter"
 	"github.com/myriad-go/myriad/server/push/answer"
 )
 
@@ -19,7 +19,7 @@ func (h *Hub) AdmitRequest(w http.ResponseWriter, r *http.Request, f Form, token
 	g, err := h.AuthenticateRequest(r, f, token, channels)
 	switch {
 	case errors.As(err, new(answer.Error)), errors.As(err, new(answer.Disconnect)):
-		answer.Refuse(w, err)
+		h.Refuse(w, r, err)
 		return g, false
 	case err != nil:
 		h.RefuseToken(w, r, err)
@@ -72,4 +72,4 @@ func (h *Hub) ServeStream(w http.ResponseWriter, r *http.Request, f Form, g Gran
 
 // FirstEvent returns how a stream of Server-Sent Events begins: with the time after which a client
 // that has lost it connects again, a random one between 2 and 4 s.
-func (h *Hub) FirstEvent() []byte { return fmt.Appendf(nil, "retry: %d\n\n", h.retry().Milliseconds()) }
+func (h *Hub) FirstEvent() []byte { return retryafter.AppendRetry(nil, h.retry()) }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/retryafter"
 	"github.com/myriad-go/myriad/server/push/internal/strict"
 	"github.com/myriad-go/myriad/server/push/policy"
 
@@ -37,7 +38,7 @@ type Session struct {
 	stage    stage
 	hooked   bool      // a hook says when the connection ends
 	lagging  bool      // a channel has queued publications for it: see slow.go
-	spared   bool      // the client has its time once more, because this node is late
+	spared   spared    // what the client has its time for once more, because this node is late
 	identity *identity // of its token, nil without one; constant once the session is connected
 	members  []*member
 	deadlines
@@ -150,6 +151,7 @@ func (h *Hub) begin(t Transport, f Form, id clientID, watcher bool) *Session {
 func (s *Session) setConnected(g Grant) {
 	now := s.hub.clock.Now()
 	s.stage = stageConnected
+	s.hub.figures.connects.Add(1)
 	s.hooked = g.Hooked
 	if g.User != "" || g.Hooked || s.hub.hooks.Subscribe != nil {
 		s.identity = &identity{user: g.User, channels: g.Channels}
@@ -169,6 +171,7 @@ func (s *Session) setConnected(g Grant) {
 
 // expireAt sets the expiry of the token. The caller holds s.mu, and then sets the wheel.
 func (s *Session) expireAt(ends time.Time) {
+	s.spared &^= sparedToken
 	if s.form().answered && !s.hooked {
 		ends = ends.Add(s.hub.timing.Refresh)
 	}
@@ -292,7 +295,7 @@ func (s *Session) due(now int64) (reason answer.Disconnect, do todo) {
 	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.hub.hooks.Refresh != nil:
 		do |= doRefresh
 		s.endAt = now + int64(s.hub.timing.Refresh) // if the hook does not answer
-	case s.endAt != 0 && now >= s.endAt && s.spareConnect(now):
+	case s.endAt != 0 && now >= s.endAt && (s.spareConnect(now) || s.spareRefresh(now)):
 	case s.endAt != 0 && now >= s.endAt:
 		reason = answer.DisconnectExpired
 		if s.stage != stageConnected {
@@ -332,6 +335,15 @@ func (s *Session) deadline() int64 {
 	return first
 }
 
+// spared says for what a client of a node that is late has its time once more.
+type spared uint8
+
+const (
+	sparedConnect spared = 1 << iota
+	sparedAnswer         // to the last ping
+	sparedToken          // a new one for the connection
+)
+
 // timedByConn is pongBy while the transport knows when the answer is due.
 const timedByConn = math.MaxInt64
 
@@ -351,7 +363,8 @@ func (s *Session) duePing(now int64) todo {
 		}
 		return doPing
 	}
-	s.pongBy, s.spared = now+int64(s.hub.timing.Pong), false
+	s.pongBy = now + int64(s.hub.timing.Pong)
+	s.spared &^= sparedAnswer
 	if _, ok := s.t.(AnswerTimer); ok {
 		s.pongBy = timedByConn
 	}
@@ -363,10 +376,11 @@ func (s *Session) duePing(now int64) todo {
 // reports false if the client has had that. The caller holds s.mu.
 func (s *Session) spare(now int64) bool {
 	pong := int64(s.hub.timing.Pong)
-	if s.spared || s.t.Queued() == 0 && !s.hub.wheel.lateness.since(now-pong) {
+	if s.spared&sparedAnswer != 0 || s.t.Queued() == 0 && !s.hub.wheel.lateness.since(now-pong) {
 		return false
 	}
-	s.spared, s.pongBy = true, now+pong
+	s.spared |= sparedAnswer
+	s.pongBy = now + pong
 	return true
 }
 
@@ -374,10 +388,25 @@ func (s *Session) spare(now int64) bool {
 // read. It reports false if the client has had that, or is connected. The caller holds s.mu.
 func (s *Session) spareConnect(now int64) bool {
 	connect := int64(s.hub.timing.Connect)
-	if s.stage != stageNew || s.spared || !s.hub.wheel.lateness.since(now-connect) {
+	if s.stage != stageNew || s.spared&sparedConnect != 0 || !s.hub.wheel.lateness.since(now-connect) {
 		return false
 	}
-	s.spared, s.endAt = true, now+connect
+	s.spared |= sparedConnect
+	s.endAt = now + connect
+	return true
+}
+
+// spareRefresh gives a client whose token has expired its time to send a new one once more, if that
+// may wait to be read. It reports false if the client has had that, or sends none. The caller holds
+// s.mu.
+func (s *Session) spareRefresh(now int64) bool {
+	refresh := int64(s.hub.timing.Refresh)
+	if s.stage != stageConnected || s.hooked || !s.form().answered || s.spared&sparedToken != 0 ||
+		!s.hub.wheel.lateness.since(now-refresh) {
+		return false
+	}
+	s.spared |= sparedToken
+	s.endAt = now + refresh
 	return true
 }
 
@@ -421,7 +450,12 @@ func (s *Session) Disconnect(why answer.Disconnect) bool {
 	if !s.watcher {
 		s.hub.figures.ended.add(why)
 	}
-	s.t.Close(s.hub.sendable(why))
+	why = s.hub.sendable(why)
+	if f, ok := s.form().Form.(EventForm); ok && f.IsEvents() && why.Reconnects() && why != answer.DisconnectSlow {
+		// without room, the client comes back after the time that it was told first
+		_ = s.t.Send(&Message{Payload: retryafter.AppendRetry(nil, s.hub.ConnectLater())})
+	}
+	s.t.Close(why)
 	return true
 }
 

@@ -18,6 +18,7 @@ type sessions struct {
 	*node
 	gate    *gate // shut: the node drains
 	figures *figures
+	backlog *backlog
 	wheel   *wheel
 	held    held
 	secret  sessionSecret
@@ -36,8 +37,9 @@ type sweepTimer struct {
 	closed bool
 }
 
-func newSessions(n *node, g *gate, f *figures) *sessions {
-	return &sessions{node: n, gate: g, figures: f, wheel: newWheel(n.clock.Now()), lastGone: make(chan struct{})}
+func newSessions(n *node, g *gate, f *figures, b *backlog) *sessions {
+	return &sessions{node: n, gate: g, figures: f, backlog: b, wheel: newWheel(n.clock.Now()),
+		lastGone: make(chan struct{})}
 }
 
 // Sessions returns the sessions that have not ended.
@@ -58,6 +60,7 @@ func (l *sessions) StartClock(tick func(now time.Time)) {
 	}
 	l.timer.stop = l.clock.AfterFunc(wheelSlot, func() {
 		l.wheel.sweep(l.clock.Now())
+		l.backlog.look(l.wheel.lateness.now, l.wheel.some)
 		if tick != nil {
 			tick(l.clock.Now())
 		}

@@ -37,6 +37,8 @@ type memberGrant struct {
 	publish bool
 	hooked  bool // Hooks.Subscribe has allowed the subscription
 	absent  bool // the member is left out of presence
+	renewed bool // the client sends a new token when this one has expired
+	spared  bool // it has its time for that once more; the session's mu guards it
 	// announced says whether joins and leaves are announced; nil: as the channel's rules say.
 	announced *bool
 	// expires is the end of the token plus the time to renew it, in nanoseconds since 1970; 0:

@@ -146,7 +146,7 @@ func (s *Session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	case err != nil:
 		return nil, 0, fmt.Errorf("%w: %w", answer.ErrPermissionDenied, err)
 	}
-	g = &memberGrant{info: t.Info, publish: t.Publish}
+	g = &memberGrant{info: t.Info, publish: t.Publish, renewed: s.AnswersPings()}
 	if t.Ends.IsZero() {
 		return g, 0, nil
 	}
@@ -181,6 +181,7 @@ func (s *Session) RefreshSubscription(name, token string) (ttl uint32, err error
 		return 0, errNoTokenSubscription
 	}
 	s.members[i].grant.expires, s.members[i].grant.publish = g.expires, g.publish
+	s.members[i].grant.spared = false
 	s.expireSubscription(s.members[i])
 	return ttl, nil
 }
@@ -332,6 +333,8 @@ func (s *Session) expireSubscriptions(now int64) {
 			m.grant.expires = now + int64(s.hub.timing.Refresh) // if the hook does not answer
 			s.expireSubscription(m)
 			asked = append(asked, m)
+		case m.grant.expires != 0 && now >= m.grant.expires && s.spareSubscription(m, now):
+			s.expireSubscription(m)
 		case m.grant.expires != 0 && now >= m.grant.expires:
 			over = append(over, m.ch.name)
 		default:
@@ -349,6 +352,16 @@ func (s *Session) expireSubscriptions(now int64) {
 			}
 		})
 	}
+}
+
+// spareSubscription is spareRefresh for the token of a subscription. The caller holds s.mu.
+func (s *Session) spareSubscription(m *member, now int64) bool {
+	refresh := int64(s.hub.timing.Refresh)
+	if !m.grant.renewed || m.grant.spared || !s.hub.wheel.lateness.since(now-refresh) {
+		return false
+	}
+	m.grant.spared, m.grant.expires = true, now+refresh
+	return true
 }
 
 // setCapabilities replaces the client's capabilities, and ends the subscriptions that it had by the

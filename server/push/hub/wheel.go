@@ -11,6 +11,7 @@ type wheel struct {
 	mu       sync.Mutex
 	slots    [wheelSlots][]*Session
 	next     int64 // the next slot for sweep, counted from 1970
+	sampled  int   // the next slot for some
 	size     int
 	due      []*Session // those of the sweep that runs, also while they are in no slot; reused
 	sweeping sync.Mutex
@@ -111,10 +112,26 @@ func (w *wheel) all() []*Session {
 	return list
 }
 
+// some appends sessions to list until it has so many, or all that there are. The next call goes on
+// behind them.
+func (w *wheel) some(list []*Session, most int) []*Session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range wheelSlots {
+		slot := w.slots[w.sampled%wheelSlots]
+		w.sampled++
+		list = append(list, slot[:min(len(slot), most-len(list))]...)
+		if len(list) == most {
+			break
+		}
+	}
+	return list
+}
+
 // A latenessLog knows when the loops that carry a node's connections were late last.
 type latenessLog struct {
 	of   func() time.Duration // how late the loops are; nil: never
-	now  time.Duration        // how late they were when look asked
+	now  time.Duration        // how late they were when look asked; the sweeps alone change it
 	last int64                // when they were late last, in nanoseconds since 1970
 }
 

@@ -89,10 +89,11 @@ func (l *Limiters) Take(what Act, user, remote string, now time.Time) (wait time
 	return r.take(&r.userCommands, &r.addressCommands, user, remote, now)
 }
 
-// Connect counts that the user connects, and returns how long it has to wait. 0: it may now.
+// Connect counts that the user connects, and returns how long it has to wait. 0: it may now. Of
+// many that are refused, as of Open and Call, each is told a time at which there is room for one.
 func (l *Limiters) Connect(user string, now time.Time) (wait time.Duration) {
 	if r := l.current.Load(); r != nil {
-		return r.userConnections.take(user, now)
+		return r.userConnections.advise(user, now)
 	}
 	return 0
 }
@@ -100,7 +101,7 @@ func (l *Limiters) Connect(user string, now time.Time) (wait time.Duration) {
 // Open counts a connection from that address, and returns how long it has to wait. 0: it may now.
 func (l *Limiters) Open(remote string, now time.Time) (wait time.Duration) {
 	if r := l.current.Load(); r != nil {
-		return r.addressConnections.take(addressKey(remote), now)
+		return r.addressConnections.advise(addressKey(remote), now)
 	}
 	return 0
 }
@@ -109,7 +110,7 @@ func (l *Limiters) Open(remote string, now time.Time) (wait time.Duration) {
 // now.
 func (l *Limiters) Call(remote string, now time.Time) (wait time.Duration) {
 	if r := l.current.Load(); r != nil {
-		return r.addressCalls.take(addressKey(remote), now)
+		return r.addressCalls.advise(addressKey(remote), now)
 	}
 	return 0
 }
@@ -132,6 +133,30 @@ type limiter struct {
 
 	mu   sync.Mutex
 	full map[string]int64
+	told map[string]int64 // the time that advise has told last, for keys that were refused
+}
+
+// longestAdvice bounds how much longer than it has to a key is told to wait.
+const longestAdvice = time.Minute
+
+// advise is take for clients that come back after wait. If many of one key are refused, the next
+// one is told the time of the next event in the bucket. Above longestAdvice the times begin again.
+func (l *limiter) advise(key string, now time.Time) (wait time.Duration) {
+	if wait = l.take(key, now); wait == 0 {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := now.Add(wait).UnixNano()
+	next := max(first, l.told[key]+int64(l.rate.Per)/int64(l.rate.Count))
+	if next-first > int64(longestAdvice) {
+		next = first
+	}
+	if l.told == nil || len(l.told) >= maxBuckets {
+		l.told = make(map[string]int64)
+	}
+	l.told[key] = next
+	return time.Duration(next - now.UnixNano())
 }
 
 // take takes one event from the bucket of key. Without one, wait is the time until there is one.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -60,6 +61,43 @@ func TestAddressKeys(t *testing.T) {
 	} {
 		if got := addressKey(remote); got != want {
 			t.Errorf("%q: %q, want %q", remote, got, want)
+		}
+	}
+}
+
+// Any number of clients that are refused, and come back when they were told, are let in then: at
+// their first attempt while their times fit into a minute.
+func TestClientsThatFollowTheAdviceGetIn(t *testing.T) {
+	for _, rate := range []Rate{{1, time.Second}, {10, time.Second}, {3, 7 * time.Second}, {1, 90 * time.Second}} {
+		l := limiter{rate: rate}
+		now := time.Unix(1_800_000_000, 0)
+		const clients = 60
+		type visit struct {
+			at     time.Time
+			client int
+		}
+		tries := map[int]int{}
+		var coming []visit
+		for i := range clients {
+			coming = append(coming, visit{now, i})
+		}
+		for len(coming) > 0 {
+			slices.SortStableFunc(coming, func(a, b visit) int { return a.at.Compare(b.at) })
+			next := coming[0]
+			coming = coming[1:]
+			tries[next.client]++
+			if wait := l.advise("a", next.at); wait > 0 {
+				seconds := (wait + time.Second - 1) / time.Second // as Retry-After says it
+				coming = append(coming, visit{next.at.Add(seconds * time.Second), next.client})
+			}
+		}
+		most := 0
+		for _, n := range tries {
+			most = max(most, n)
+		}
+		fits := time.Duration(clients)*rate.Per/time.Duration(rate.Count) < longestAdvice
+		if len(tries) != clients || fits && most > 2 || most > clients {
+			t.Errorf("%v: %d clients were let in, the last at attempt %d", rate, len(tries), most)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/retryafter"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -370,13 +371,36 @@ func (x *Exchange) Decline(status int, reason string) {
 	}
 }
 
-// ErrorText is the body of an answer that the server gives itself.
-func ErrorText(status int, reason string) string {
+// A Refusal is an answer that the server gives itself.
+type Refusal struct {
+	Status     int
+	Type, Body string // Content-Type and body
+	RetryAfter string // that field; "": there is none
+}
+
+// RefusalOf returns the answer with the status, in the words of net/http.
+func RefusalOf(status int, reason string) Refusal {
 	text := strconv.Itoa(status) + " " + http.StatusText(status)
 	if reason != "" {
 		text += ": " + reason
 	}
-	return text
+	return Refusal{Status: status, Type: "text/plain; charset=utf-8", Body: text}
+}
+
+// Refusal returns the answer with the status to the request. 503 tells the client when to come
+// back; an EventSource is told so by a stream, because it would give up. On the loop, once.
+func (x *Exchange) Refusal(status int, reason string) Refusal {
+	r := RefusalOf(status, reason)
+	if status != http.StatusServiceUnavailable {
+		return r
+	}
+	wait := x.Lane.Server.Retry.Wait(x.Lane.Loop.Now())
+	r.RetryAfter = retryafter.Seconds(wait)
+	if asked := &x.Given.Request; retryafter.IsEventSource(asked.Method, asked.Header.Get("Accept")) {
+		r.Status, r.Type = http.StatusOK, retryafter.ContentType
+		r.Body = string(retryafter.AppendStream(nil, r.Body, wait))
+	}
+	return r
 }
 
 // LeavesPool is for a handler that has hijacked its connection: from now on it counts no more.

@@ -13,6 +13,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/retryafter"
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
@@ -46,6 +47,7 @@ type Server struct {
 	Began   time.Time
 	Tasks   *dispatch.Dispatcher // runs handlers
 	Load    load
+	Retry   *retryafter.Spread // when clients may come back that are answered 503
 	clock   clock
 	Conns   atomic.Int64 // open connections
 	Serving atomic.Int64 // Serves that have not returned

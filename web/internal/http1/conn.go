@@ -707,7 +707,7 @@ func methodOf(head []byte) []byte {
 
 // refuse answers from the loop and closes; the close waits for the client to read the answer.
 func (h *Conn) refuse(method []byte, status int, reason string) {
-	h.answerAndClose(appendError(nil, method, status, reason, h.Date()))
+	h.answerAndClose(appendError(nil, method, exchange.RefusalOf(status, reason), h.Date()))
 }
 
 // refuseExpectation answers a request with an unknown expectation.
@@ -744,23 +744,21 @@ func appendExpectationFailed(dst []byte, head *h1.Head, date string) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendError is a whole answer in the words of net/http. To HEAD it has no body (RFC 9110 section
-// 9.3.2).
-func appendError[T []byte | string](dst []byte, method T, status int, reason, date string) []byte {
-	body := exchange.ErrorText(status, reason)
-	dst = h1.AppendStatusLine(dst, 1, status)
+// appendError is a whole answer. To HEAD it has no body (RFC 9110 section 9.3.2).
+func appendError[T []byte | string](dst []byte, method T, r exchange.Refusal, date string) []byte {
+	dst = h1.AppendStatusLine(dst, 1, r.Status)
 	dst = h1.AppendField(dst, "Date", date)
-	dst = h1.AppendField(dst, "Content-Type", "text/plain; charset=utf-8")
-	if status == http.StatusServiceUnavailable {
-		dst = h1.AppendField(dst, "Retry-After", "1")
+	dst = h1.AppendField(dst, "Content-Type", r.Type)
+	if r.RetryAfter != "" {
+		dst = h1.AppendField(dst, "Retry-After", r.RetryAfter)
 	}
-	dst = h1.AppendLength(dst, int64(len(body)))
+	dst = h1.AppendLength(dst, int64(len(r.Body)))
 	dst = h1.AppendField(dst, "Connection", "close")
 	dst = append(dst, "\r\n"...)
 	if string(method) == http.MethodHead {
 		return dst
 	}
-	return append(dst, body...)
+	return append(dst, r.Body...)
 }
 
 // startsHTTP2 reports whether nothing but a part of the preface has come, and HTTP/2 may follow it.

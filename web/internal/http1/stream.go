@@ -311,7 +311,7 @@ func (x *Stream) SendFile(f *os.File, off, n int64) error {
 func (x *Stream) Refuse(status int, reason string) error {
 	x.enc.closeAfter = true
 	x.Notify()
-	return x.write(appendError(nil, x.Given.Request.Method, status, reason, x.H.Date()))
+	return x.write(appendError(nil, x.Given.Request.Method, x.Refusal(status, reason), x.H.Date()))
 }
 
 // send writes p, waiting for room where the handler may wait.

@@ -168,17 +168,18 @@ func (x *Stream) SendFile(*os.File, int64, int64) error { return myriad.ErrUnsup
 
 // Refuse implements exchange.Carrier.
 func (x *Stream) Refuse(status int, reason string) error {
-	body := exchange.ErrorText(status, reason)
-	p := appendPair(appendStatus(nil, status), "Date", x.h.Date())
-	p = appendPair(p, "Content-Type", "text/plain; charset=utf-8")
-	if status == http.StatusServiceUnavailable {
-		p = appendPair(p, "Retry-After", "1")
+	r := x.Refusal(status, reason)
+	p := appendPair(appendStatus(nil, r.Status), "Date", x.h.Date())
+	p = appendPair(p, "Content-Type", r.Type)
+	if r.RetryAfter != "" {
+		p = appendPair(p, "Retry-After", r.RetryAfter)
 	}
 	x.enc.ended = true
-	p = appendPairLength(p, int64(len(body)))
+	p = appendPairLength(p, int64(len(r.Body)))
+	body := []byte(r.Body)
 	if x.Given.Request.Method == http.MethodHead {
-		body = ""
+		body = nil
 	}
 	defer x.s.Release()
-	return x.put(p, []byte(body), true)
+	return x.put(p, body, true)
 }

@@ -1,6 +1,6 @@
 // Command grpcgo calls the gRPC API with grpc-go and Centrifugo's api.proto. It is a module of its
 // own, so that the server module does not require grpc-go. For each call it prints the reply, or
-// the status.
+// the status. With the argument retry it publishes twice, and says how long the second call took.
 package main
 
 import (
@@ -31,11 +31,28 @@ func main() {
 	compiler := protocompile.Compiler{Resolver: &protocompile.SourceResolver{}}
 	files, err := compiler.Compile(context.Background(), os.Args[3])
 	check(err)
-	conn, err := grpc.NewClient(os.Args[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(os.Args[1], grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(repeats))
 	check(err)
 	defer conn.Close()
 	c := client{conn, files[0].Services().ByName("CentrifugoApi")}
+	if len(os.Args) > 4 && os.Args[4] == "retry" {
+		c.publishTwice(os.Args[2])
+		return
+	}
 	c.calls(os.Args[2])
+}
+
+// repeats has calls repeated once, after a hundredth of a second if the server does not say when.
+const repeats = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s",
+	"maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}]}`
+
+func (c client) publishTwice(key string) {
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", "apikey "+key)
+	c.say(ctx, "Publish", `{"channel":"news","data":"MQ=="}`)
+	began := time.Now()
+	c.say(ctx, "Publish", `{"channel":"news","data":"Mg=="}`)
+	fmt.Println("took", time.Since(began).Milliseconds())
 }
 
 func (c client) calls(key string) {

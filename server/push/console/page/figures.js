@@ -13,7 +13,7 @@ const charts = [
   { title: 'Publish latency, 99 %', lines: [{ field: 'p99', name: '99 %', format: latency, skipZero: true }, { field: 'p50', name: '50 %', format: latency, skipZero: true }], least: 100 },
   { title: 'Channels', lines: [{ field: 'channels', name: 'now', format: format.count }], least: 10 },
   { title: 'Loops busy', lines: [{ field: 'busy', name: 'busy', format: (n) => format.percent(n / 10) }], least: 10 },
-  { title: 'Loops late', lines: [{ field: 'late', name: 'late', format: format.micros }], least: 1000 },
+  { title: 'Loops and tasks late', lines: [{ field: 'late', name: 'loops', format: format.micros }, { field: 'tasks_late', name: 'tasks', format: format.micros }], least: 1000 },
   { title: 'Traffic out', lines: [{ field: 'out', name: 'out', format: format.byteRate }, { field: 'in', name: 'in', format: format.byteRate }], least: 1000 },
   { title: 'Memory', lines: [{ field: 'rss', name: 'process', format: format.bytes }, { field: 'heap', name: 'heap', format: format.bytes }], least: 1e6 },
   { title: 'Goroutines', lines: [{ field: 'goroutines', name: 'now', format: format.count }], least: 10 },

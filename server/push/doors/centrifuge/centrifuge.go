@@ -234,6 +234,9 @@ func (f form) socket(c *websocket.Conn) hub.Transport {
 
 func (f form) OneWay() bool { return f.uni }
 
+// IsEvents implements hub.EventForm.
+func (f form) IsEvents() bool { return f.framing == inEvents }
+
 func (f form) Kind() (transport, protocol string) {
 	transport = [...]string{"websocket", "http_stream", "sse"}[f.framing]
 	if f.uni {

@@ -207,6 +207,8 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 	case errors.As(err, &shown):
 	case errors.Is(err, answer.ErrDraining):
 		shown.Message = "the server is shutting down"
+	case errors.Is(err, answer.ErrOverloaded):
+		shown = answer.ErrTooManyRequests
 	default:
 		b.s.Hub().Logger().Error("push: a command failed", "client", b.s.ID(), "method", c.Method().String(),
 			"error",

@@ -112,18 +112,19 @@ func (h *Hub) hold(w http.ResponseWriter, r *http.Request, who access, want merc
 		s.Ended()
 	})
 	if err != nil {
-		h.refuseJoin(w, err)
+		h.refuseJoin(w, r, err)
 	}
 }
 
-// refuseJoin answers a client that could not be subscribed.
-func (h *Hub) refuseJoin(w http.ResponseWriter, err error) {
+// refuseJoin answers a client that could not be subscribed, and may be when others have left.
+func (h *Hub) refuseJoin(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, mercure.ErrTooMany) {
-		answer.WriteError(w, http.StatusTooManyRequests, answer.ErrLimitExceeded.Code, textOf(err))
+		h.hub.RefuseForNow(w, r, h.hub.ConnectLater(), http.StatusTooManyRequests, answer.ErrLimitExceeded.Code,
+			textOf(err))
 		return
 	}
 	h.hub.Logger().Error("push: a Mercure subscriber could not be subscribed", "error", err)
-	answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code,
+	h.hub.RefuseForNow(w, r, h.hub.ConnectLater(), http.StatusServiceUnavailable, answer.ErrInternal.Code,
 		"the subscription failed; the server's log has the reason")
 }
 
@@ -210,11 +211,10 @@ func (h *Hub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.S
 			"push: mercure: "))
 	case err != nil:
 		e := answer.FailureOf(h.hub.Logger(), "mercure publish", err)
-		status := e.Status
-		if status == 0 {
-			status = http.StatusInternalServerError
+		if e.Status == 0 {
+			e = &answer.Failure{Status: http.StatusInternalServerError, Code: e.Code, Message: e.Message}
 		}
-		answer.WriteError(w, status, e.Code, e.Message)
+		h.hub.WriteFailure(w, e)
 	default:
 		header := w.Header()
 		header.Set("Content-Type", "text/plain; charset=utf-8")

@@ -80,6 +80,9 @@ func updateOf(p *bus.Publication) mercure.Update {
 
 func (form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
+// IsEvents implements hub.EventForm.
+func (form) IsEvents() bool { return true }
+
 func (form) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
 // A Config configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose

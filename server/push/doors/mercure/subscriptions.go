@@ -93,7 +93,10 @@ func (h *Hub) tell(s *hub.Session, one subscriber, active bool) {
 		}
 		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
 			Private: true})
-		if err != nil && !errors.Is(err, answer.ErrDraining) && !errors.Is(err, bus.ErrClosed) {
+		switch {
+		case err == nil, errors.Is(err, answer.ErrDraining), errors.Is(err, answer.ErrOverloaded),
+			errors.Is(err, bus.ErrClosed):
+		default:
 			h.hub.Logger().Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
 		}
 	}

@@ -1,11 +1,13 @@
 package redis_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/pushtest"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
 	"github.com/myriad-go/myriad/server/push/internal/tokentest"
+	"github.com/myriad-go/myriad/server/push/membus"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -489,4 +492,65 @@ func TestRedisPatternsAreBounded(t *testing.T) {
 	p.ask("PUBSUB CHANNELS "+long, "-ERR the pattern is longer than the name of a channel may be\r\n")
 	p.ask("PSUBSCRIBE "+long, "-ERR limit exceeded\r\n")
 	p.ask("PUBSUB NUMPAT", ":0\r\n")
+}
+
+// mustEnd reads the end of the connection.
+func (p *redisPeer) mustEnd() {
+	p.t.Helper()
+	if rest, err := io.ReadAll(p); err != nil || len(rest) > 0 {
+		p.t.Errorf("the connection ends with %q, %v", rest, err)
+	}
+}
+
+// A client that comes while the server drains, or that comes too often, gets the error after which
+// client libraries connect again. What a client publishes while the server drains is answered with
+// the one after which they repeat a command.
+func TestRedisClientsThatComeTooEarly(t *testing.T) {
+	const tooMany = "-ERR max number of clients reached\r\n"
+	s := servertest.NewLive(t, push.Config{
+		Rates: push.Rates{AddressConnections: push.Rate{Count: 2, Per: time.Hour}}})
+	addr := listenRedis(s, t)
+	p, _ := dialRedis(t, addr), dialRedis(t, addr)
+	p.ask("PUBLISH news 1", ":0\r\n")
+	often := dialRedis(t, addr)
+	often.ask("", tooMany)
+	often.mustEnd()
+	s.Drain()
+	p.ask("PUBLISH news 1", "-LOADING the server is shutting down, in ")
+	late := dialRedis(t, addr)
+	late.ask("", tooMany)
+	late.mustEnd()
+}
+
+// Publications that are refused because of overload are answered with the error after which client
+// libraries repeat a command, also within a transaction. A refusal for good has another one.
+func TestRedisPublishersOfAFullServer(t *testing.T) {
+	s := servertest.NewLive(t, push.Config{Bus: pushtest.FullBus{Local: membus.New(membus.Config{})}})
+	p := dialRedis(t, listenRedis(s, t))
+	r := bufio.NewReader(p)
+	line := func(command string) string {
+		io.WriteString(p, command+"\r\n")
+		got, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(got)
+	}
+	full := regexp.MustCompile(`^-LOADING more is published than can be delivered: publish again later, in [1-9]\d? s$`)
+	for _, command := range []string{"PUBLISH news 1", "SPUBLISH news 1"} {
+		if got := line(command); !full.MatchString(got) {
+			t.Errorf("%s: %q", command, got)
+		}
+	}
+	for _, step := range [][2]string{{"MULTI", "+OK"}, {"PUBLISH news 1", "+QUEUED"}, {"EXEC", "*1"}} {
+		if got := line(step[0]); got != step[1] {
+			t.Errorf("%s: %q", step[0], got)
+		}
+	}
+	if got, err := r.ReadString('\n'); err != nil || !full.MatchString(strings.TrimSpace(got)) {
+		t.Errorf("in a transaction: %q, %v", got, err)
+	}
+	if got := line("PUBLISH \x01 1"); !strings.HasPrefix(got, "-ERR ") {
+		t.Errorf("a name that no channel has: %q", got)
+	}
 }

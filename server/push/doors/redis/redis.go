@@ -68,6 +68,7 @@ func (d *Door) listener(engine *myriad.Engine) *resp.Server {
 		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
 		OnOpen: func(c *resp.Conn) {
 			if d.hub.IsDraining() || !d.hub.MayOpen(c.RemoteAddr().String()) {
+				_ = c.TryPush(buf.From([]byte(tooManyClients))) // the connection ends in any case
 				c.Close()
 			}
 		},
@@ -78,6 +79,10 @@ func (d *Door) listener(engine *myriad.Engine) *resp.Server {
 	}
 	return server
 }
+
+// tooManyClients is what Redis says before it closes a connection that it has no room for. Client
+// libraries connect again after a while.
+const tooManyClients = "-ERR max number of clients reached\r\n"
 
 // queueHeader is what a name takes in a command besides its bytes.
 const queueHeader = 16
@@ -293,13 +298,19 @@ func kindOf(data []byte) bus.Kind {
 	return bus.Text
 }
 
-// fail answers with an error.
+// fail answers with an error. What may succeed later is LOADING: go-redis and redis-py repeat a
+// publication after that word. BUSY is repeated by neither, TRYAGAIN by go-redis. The protocol has
+// no field for when: the text says it.
 func (d *Door) fail(w *resp.Reply, method string, err error) {
-	code := "ERR "
-	if errors.Is(err, answer.ErrPermissionDenied) {
-		code = "NOPERM "
+	failed := answer.FailureOf(d.hub.Logger(), method, err)
+	switch {
+	case errors.Is(err, answer.ErrPermissionDenied):
+		w.Error("NOPERM " + failed.Message)
+	case errors.Is(err, answer.ErrDraining), errors.Is(err, answer.ErrOverloaded):
+		w.Error(fmt.Sprintf("LOADING %s, in %d s", failed.Message, (d.hub.CallLater()+time.Second-1)/time.Second))
+	default:
+		w.Error("ERR " + failed.Message)
 	}
-	w.Error(code + answer.FailureOf(d.hub.Logger(), method, err).Message)
 }
 
 // failFor is fail for an operation of a session, which a hook may have ended.

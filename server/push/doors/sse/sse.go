@@ -81,6 +81,9 @@ func appendID(dst []byte, at bus.Position) []byte {
 
 func (f form) Ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
+// IsEvents implements hub.EventForm.
+func (form) IsEvents() bool { return true }
+
 func (f form) Share(payload []byte) hub.Shared { return web.NewChunk(payload) }
 
 // serveEvents serves a subscriber with Server-Sent Events (WHATWG HTML §9.2). Each publication is
@@ -174,7 +177,7 @@ func (d *Door) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g 
 		return d.join(s, f, g, channels, resumption(r))
 	}, nil)
 	if err != nil {
-		answer.Refuse(w, err)
+		d.hub.Refuse(w, r, err)
 	}
 }
 

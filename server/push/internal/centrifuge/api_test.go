@@ -216,14 +216,27 @@ func TestAPIRequestErrors(t *testing.T) {
 func TestAPIErrorDetails(t *testing.T) {
 	d := prototest.Messages(t, "\nStatus code=1:int32 message=2:string details=3:*Any\n"+
 		"Any type_url=1:string value=2:bytes\nError code=1:uint32 message=2:string\n")
-	status := dynamicpb.NewMessage(d.ByName("Status"))
-	if err := proto.Unmarshal(APIErrorDetails(3, 107, "bad request"), status); err != nil {
-		t.Fatal(err)
-	}
-	want := `code:3 message:"bad request" details:{type_url:"type.googleapis.com/centrifugal.centrifugo.api.Error" ` +
-		`value:"\x08k\x12\x0bbad request"}`
-	if got := strings.ReplaceAll(fmt.Sprint(status), "  ", " "); got != want {
-		t.Errorf("%s, want %s", got, want)
+	const apiError = `details:{type_url:"type.googleapis.com/centrifugal.centrifugo.api.Error" value:`
+	const retryInfo = ` details:{type_url:"type.googleapis.com/google.rpc.RetryInfo" value:`
+	for _, tt := range []struct {
+		status, code uint32
+		message      string
+		retry        int64
+		want         string
+	}{
+		{3, 107, "bad request", 0, `code:3 message:"bad request" ` + apiError + `"\x08k\x12\x0bbad request"}`},
+		{14, 111, "later", 2500, `code:14 message:"later" ` + apiError + `"\x08o\x12\x05later"}` +
+			retryInfo + `"\n\x08\x08\x02\x10\x80ʵ\xee\x01"}`}, // 2 s and 500,000,000 ns
+		{14, 111, "later", 60_000, `code:14 message:"later" ` + apiError + `"\x08o\x12\x05later"}` +
+			retryInfo + `"\n\x02\x08<"}`},
+	} {
+		status := dynamicpb.NewMessage(d.ByName("Status"))
+		if err := proto.Unmarshal(APIErrorDetails(tt.status, tt.code, tt.message, tt.retry), status); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ReplaceAll(fmt.Sprint(status), "  ", " "); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
 	}
 }
 

@@ -19,14 +19,27 @@ func APIResponse(method string, body []byte) ([]byte, error) {
 }
 
 // APIErrorDetails returns a google.rpc.Status with the code and the text of a gRPC status. It has
-// an Error of the API as its only detail.
-func APIErrorDetails(status, code uint32, message string) []byte {
+// an Error of the API as a detail, and a google.rpc.RetryInfo with the time after which the call
+// may succeed, in milliseconds; 0: without that.
+func APIErrorDetails(status, code uint32, message string, retryMillis int64) []byte {
 	dst := appendText(appendNumber(nil, 1, uint64(status)), 2, message)
-	return appendMessage(dst, 3, func(dst []byte) []byte {
-		dst = appendText(dst, 1, "type.googleapis.com/centrifugal.centrifugo.api.Error")
-		return appendMessage(dst, 2, func(dst []byte) []byte {
-			return appendText(appendNumber(dst, 1, uint64(code)), 2, message)
+	dst = appendDetail(dst, "centrifugal.centrifugo.api.Error", func(dst []byte) []byte {
+		return appendText(appendNumber(dst, 1, uint64(code)), 2, message)
+	})
+	if retryMillis <= 0 {
+		return dst
+	}
+	return appendDetail(dst, "google.rpc.RetryInfo", func(dst []byte) []byte {
+		return appendMessage(dst, 1, func(dst []byte) []byte { // a google.protobuf.Duration
+			return appendNumber(appendNumber(dst, 1, uint64(retryMillis/1000)), 2, uint64(retryMillis%1000*1_000_000))
 		})
+	})
+}
+
+// appendDetail appends a detail of a google.rpc.Status: a google.protobuf.Any.
+func appendDetail(dst []byte, name string, value func(dst []byte) []byte) []byte {
+	return appendMessage(dst, 3, func(dst []byte) []byte {
+		return appendMessage(appendText(dst, 1, "type.googleapis.com/"+name), 2, value)
 	})
 }
 

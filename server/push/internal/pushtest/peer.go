@@ -57,6 +57,13 @@ func (p *Peer) Queued() int {
 	return p.Bytes
 }
 
+// SetQueued makes so many bytes wait for the peer.
+func (p *Peer) SetQueued(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Bytes = bytes
+}
+
 // Remote returns the peer's address.
 func (p *Peer) Remote() string { return "192.0.2.1:1234" }
 
