@@ -28,6 +28,7 @@ type turn struct {
 	server   server
 	program  string
 	duration time.Duration
+	course   *course // where the turn notes how a figure went; nil: nowhere
 }
 
 func (t turn) warmUp() time.Duration {
@@ -69,6 +70,8 @@ func (t turn) measure(ctx context.Context, target *target) (sample, error) {
 		})
 	case reconnecting:
 		return t.reconnects(ctx, target)
+	case crowding:
+		return t.crowd(ctx, target)
 	}
 	addr, _, _ := strings.Cut(target.addr, ",") // the first of a cluster
 	spec := load.Spec{
