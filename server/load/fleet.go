@@ -222,9 +222,11 @@ func (f *fleet) listen(m *member) {
 func (f *fleet) end() {
 	closed := make(chan struct{})
 	go func() {
-		for _, m := range f.members {
-			_ = m.wire.Close() // its process reports what went wrong
+		var closing sync.WaitGroup
+		for _, m := range f.members { // together: each closes its connections now
+			closing.Go(func() { _ = m.wire.Close() }) // its process reports what went wrong
 		}
+		closing.Wait()
 		f.tasks.Wait()
 		close(closed)
 	}()

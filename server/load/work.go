@@ -60,9 +60,9 @@ const (
 // nothing else has changed. To encode histograms takes milliseconds.
 const unwatchedEvery = time.Second
 
-// Work is the life of a worker: it takes orders from in and writes updates to out, until the run
-// or in ends. It is what a process of Options.Workers, or of another host, calls. One goroutine
-// goes on reading from in until in ends.
+// Work is the life of a worker: it takes orders from in and writes updates to out until in ends. It
+// is what a process of Options.Workers, or of another host, calls. If in ends before the run has,
+// Work fails.
 func Work(in io.Reader, out io.Writer) error {
 	decoder := json.NewDecoder(in)
 	var first order
@@ -96,7 +96,14 @@ func Work(in io.Reader, out io.Writer) error {
 			}
 		}
 	}()
-	return s.run(orders, encoder)
+	if err := s.run(orders, encoder); err != nil {
+		return err
+	}
+	// The connections stay until the orders end. To close them now would take the server's time
+	// from deliveries to the subscribers of workers that still wait.
+	for range orders {
+	}
+	return nil
 }
 
 // A shift is a worker at work. All of it belongs to the goroutine of Work.
