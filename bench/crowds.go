@@ -238,6 +238,7 @@ func (h *holding) count(ctx context.Context, out sample) error {
 		held = append(held, float64(r.Held))
 		ended += r.Ended
 		pongs += r.Answered
+		out["clients_late_ms"] = max(out["clients_late_ms"], millis(r.Late))
 		out["driver_share"] = max(out["driver_share"], r.CPU.Seconds()/h.looked.Sub(looked).Seconds())
 		looked = h.looked
 	}

@@ -148,6 +148,7 @@ var metrics = []metric{
 	{"all_in_s", "seconds until all were in", 0, false},
 	{"found_ms", "ms until the last dead one was found", 0, false},
 	{"not_found", "dead ones not found", 0, false},
+	{"clients_late_ms", "clients late ms", 0, false},
 	{"driver_share", "driver's part of its processor", 2, false},
 	{"late_ms", "driver late p99 ms", 2, false},
 	{"driver_us", "driver CPU µs", 2, false},

@@ -47,7 +47,7 @@ func crowded(name string, offered int, s scenario) scenario {
 	s = pushing(s)
 	s.name, s.rows, s.mode, s.conns, s.reference, s.publishers = name, "B5 L5", crowding, offered, "centrifugo", 0
 	s.servers = []string{"centrifugo", "push", "push-protobuf", "push-sse"}
-	s.measures = []string{"held_part", "held", "ended", "pongs", "all_in_s"}
+	s.measures = []string{"held_part", "held", "ended", "pongs", "all_in_s", "clients_late_ms"}
 	if s.trouble == deadClients {
 		s.measures = append(s.measures, "found_ms", "not_found")
 		s.servers = s.servers[:3] // clients of Server-Sent Events answer nothing

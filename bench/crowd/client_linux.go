@@ -62,6 +62,7 @@ type group struct {
 	queue  fifo    // clients that come back at once
 	paused fifo    // clients that come back after pause
 	dials  int     // by which sources take turns
+	taken  int64   // when all events that there were have been taken, the last time
 
 	counts Report
 }
@@ -177,13 +178,18 @@ func (g *group) step() error {
 			return err
 		}
 	}
-	const longest = 10 // ms: an order, a pause or the rate waits no longer
-	n, err := unix.EpollWait(g.ep, g.events, longest)
+	const longest = 10 * time.Millisecond // an order, a pause or the rate waits no longer
+	n, err := unix.EpollWait(g.ep, g.events, int(longest/time.Millisecond))
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("epoll_wait: %w", err)
 	}
+	now = g.now()
 	for _, e := range g.events[:max(n, 0)] {
 		g.handle(int(e.Fd), e.Events)
+	}
+	g.counts.Late = max(g.counts.Late, time.Duration(g.now()-g.taken)-longest)
+	if n < maxEvents {
+		g.taken = now
 	}
 	return nil
 }

@@ -62,8 +62,11 @@ type Report struct {
 	Found   int           // clients that have died, and that it has found
 	Slowest time.Duration // the longest from a client's death until then
 
-	CPU time.Duration // of this process, or of the busiest
-	Err string        `json:",omitempty"` // the process gives up
+	// Late is how long the latest event waited for this process, at most: it had no processor, or
+	// others to handle first. A server may end clients that answer so late.
+	Late time.Duration
+	CPU  time.Duration // of this process, or of the busiest
+	Err  string        `json:",omitempty"` // the process gives up
 }
 
 // add adds what has happened in another process.
@@ -83,6 +86,7 @@ func (s *Report) happened(o Report) {
 	s.Answered += o.Answered
 	s.Found += o.Found
 	s.Slowest = max(s.Slowest, o.Slowest)
+	s.Late = max(s.Late, o.Late)
 	if len(o.Reasons) == 0 {
 		return
 	}
