@@ -58,7 +58,8 @@ type holding struct {
 
 // crowd has clients come that answer pings and come back at once, all together or at the scenario's
 // ramp, and counts those that are held. The servers are several processes like the target: one has
-// descriptors for a part of the clients only.
+// descriptors for a part of the clients only. They have a lower priority than the clients, so that
+// these answer as soon as if they had processors of their own.
 func (t turn) crowd(ctx context.Context, first *target) (sample, error) {
 	watch, err := newWatch()
 	if err != nil {
@@ -87,9 +88,8 @@ func (t turn) crowd(ctx context.Context, first *target) (sample, error) {
 
 // start starts the other servers, and the clients' processes.
 func (h *holding) start(ctx context.Context) error {
-	dialect := h.scenario.speaking(h.server)
 	for len(h.servers) < h.scenario.drivers {
-		one, err := launch(ctx, h.server, h.program, dialect.app)
+		one, err := h.launch(ctx)
 		if err != nil {
 			return err
 		}

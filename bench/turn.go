@@ -38,7 +38,7 @@ func (t turn) warmUp() time.Duration {
 func (t turn) run(ctx context.Context) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit+3*t.duration)
 	defer cancel()
-	target, err := launch(ctx, t.server, t.program, t.scenario.speaking(t.server).app)
+	target, err := t.launch(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +51,16 @@ func (t turn) run(ctx context.Context) (sample, error) {
 		}
 	}
 	return s, err
+}
+
+// launch starts a server of the turn. It has a lower priority where the scenario's clients must not
+// be late themselves.
+func (t turn) launch(ctx context.Context) (*target, error) {
+	var before []string
+	if t.scenario.mode == crowding {
+		before = []string{"nice", "-n", "10"}
+	}
+	return launch(ctx, t.server, before, t.program, t.scenario.speaking(t.server).app)
 }
 
 func (t turn) measure(ctx context.Context, target *target) (sample, error) {
