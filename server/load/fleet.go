@@ -331,13 +331,10 @@ func (f *fleet) measure(ctx context.Context) error {
 	if err := f.until(ctx, counts, never); err != nil {
 		return err
 	}
-	before := f.usage()
 	f.enter(Running)
 	if err := f.until(ctx, counts.Add(f.plan.Duration), never); err != nil {
 		return err
 	}
-	after := f.usage()
-	spent := time.Since(f.began)
 	if err := f.tell(order{Stop: true}); err != nil {
 		return err
 	}
@@ -349,11 +346,15 @@ func (f *fleet) measure(ctx context.Context) error {
 	for _, m := range f.members {
 		longest = max(longest, m.state.Counted)
 	}
-	own, cpu := ownOf(before, after, spent), time.Duration(0)
-	for i, m := range f.members {
-		cpu += after[i].CPU - before[i].CPU
-		own.Short += m.state.Short
+	var before, after []usage
+	cpu, short := time.Duration(0), 0
+	for _, m := range f.members {
+		before, after = append(before, m.state.Began), append(after, m.state.Ended)
+		cpu += m.state.Ended.CPU - m.state.Began.CPU
+		short += m.state.Short
 	}
+	own := ownOf(before, after, longest)
+	own.Short = short
 	f.report.measured(longest, cpu, len(f.members), own)
 	return nil
 }
@@ -456,11 +457,4 @@ func (f *fleet) wanted() int {
 		return f.plan.Connections + f.plan.Channels
 	}
 	return f.plan.Connections
-}
-
-func (f *fleet) usage() (all []usage) {
-	for _, m := range f.members {
-		all = append(all, m.state.Usage)
-	}
-	return all
 }

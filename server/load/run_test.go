@@ -427,6 +427,21 @@ func TestWorkersShareALoad(t *testing.T) {
 	}
 }
 
+// What the load itself has used is that of the part that counts, however short it is, and whether or
+// not the run is watched.
+func TestOwnUseOfAShortRun(t *testing.T) {
+	t.Parallel()
+	at := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r, err := Run(t.Context(), Plan{Kind: HTTP, URL: at, Connections: 8, Duration: 100 * time.Millisecond,
+		Timeout: time.Minute}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.CPU <= 0 || r.Own.Busiest <= 0 {
+		t.Errorf("CPU time %s of %s, %+v", r.CPU, r.Elapsed, r.Own)
+	}
+}
+
 func TestWorkersOfOtherHosts(t *testing.T) {
 	t.Parallel()
 	const secret = "correct horse battery"
