@@ -200,7 +200,7 @@ func (h *holding) trouble(ctx context.Context, out sample) error {
 	return nil
 }
 
-// bury has a tenth of the clients die, and waits until the servers have found all of them, at most
+// bury has a tenth of the clients die. It waits until the servers have found all of them, at most
 // for a multiple of the time that they may take.
 func (h *holding) bury(ctx context.Context, out sample) error {
 	if err := h.fleet.Order(crowd.Order{Clients: h.scenario.conns, Die: max(1, h.scenario.conns/10)}); err != nil {

@@ -35,7 +35,7 @@ const (
 	lineApart  = 16 // between two names
 )
 
-// courseChart is how many connections each server held, or nothing if nobody noted that.
+// courseChart is how many connections each server held, or nothing if that was not noted.
 func courseChart(o *outcome) *lineChart {
 	c := &lineChart{title: "connections held", hint: "over the seconds of a turn"}
 	for _, s := range o.Servers {

@@ -29,16 +29,18 @@ var overloadScenarios = []scenario{
 
 	crowded("crowd-ramp", 144_000, scenario{ramp: 3000,
 		asks: "How many clients are held that are pinged each second, when 3,000 more come each second?"}),
-	crowded("crowd-36k", 36_000, scenario{asks: "How many are held of 36,000 that come at once?"}),
-	crowded("crowd-72k", 72_000, scenario{asks: "And of 72,000?"}),
-	crowded("crowd-144k", 144_000, scenario{asks: "And of 144,000?"}),
-	crowded("crowd-252k", 252_000, scenario{asks: "And of 252,000?"}),
+	crowded("crowd-36k", 36_000,
+		scenario{asks: "How many are held of 36,000 that come at once, and are pinged each second?"}),
+	crowded("crowd-72k", 72_000,
+		scenario{asks: "How many are held of 72,000 that come at once, and are pinged each second?"}),
+	crowded("crowd-144k", 144_000, scenario{asks: "How many of 144,000?"}),
+	crowded("crowd-252k", 252_000, scenario{asks: "How many of 252,000?"}),
 	crowded("crowd-stopped", 72_000, scenario{trouble: stoppedServers,
-		asks: "And of 72,000 when the servers stand still for two seconds?"}),
+		asks: "How many of 72,000 when the servers stand still for two seconds?"}),
 	crowded("crowd-one-cpu", 72_000, scenario{trouble: oneProcessor,
-		asks: "And of 72,000 when the servers have one processor only?"}),
+		asks: "How many of 72,000 when the servers have one processor only?"}),
 	crowded("crowd-dead", 72_000, scenario{trouble: deadClients,
-		asks: "And how soon are 7,200 of 72,000 found that say nothing any more?"}),
+		asks: "How soon are 7,200 of 72,000 found that say nothing any more?"}),
 }
 
 // crowded compares servers that ping each second. Their clients have half a second to answer, and

@@ -61,7 +61,7 @@ type group struct {
 	next   int64   // when the next one begins
 	queue  fifo    // clients that come back at once
 	paused fifo    // clients that come back after pause
-	dials  int     // by which sources take turns
+	dials  int     // attempts so far: sources take turns
 	taken  int64   // when all events that there were have been taken, the last time
 
 	counts Report

@@ -1,10 +1,10 @@
-// Package crowd has clients of a push server that behave as people's do when it is short of time:
-// each connects, subscribes, answers pings, and comes back at once when its connection has ended.
-// They run in processes of their own, each one epoll loop on one thread, cheap enough not to be the
-// limit. It shares no code with the servers.
+// Package crowd has clients of a push server that is short of time. Each connects, subscribes,
+// answers pings, and comes back at once when its connection has ended. They run in processes of
+// their own, each one epoll loop on one thread, cheap enough not to be the limit. It shares no code
+// with the servers.
 //
-// A process is told a Spec, and then Orders, as lines of JSON. It says each second, in
-// a Report, what has happened. It ends, resetting its connections, when its input does.
+// A process is told a Spec, and then Orders, as lines of JSON. It says each second, in a Report,
+// what has happened. It ends, resetting its connections, when its input does.
 package crowd
 
 import (
@@ -43,8 +43,8 @@ type Order struct {
 	Clients int     // so many are to be in
 	Rate    float64 // so many a second begin; 0: all at once
 	// Die is how many of those that are in fall silent: they answer nothing more. Their connections
-	// stay, as if their machines had lost the network. They do not come back. The server has found a
-	// dead client when it has sent a close frame or ended the connection.
+	// stay, as if their machines had lost the network. They do not come back. The server has found
+	// a dead client when it has sent a close frame or ended the connection.
 	Die int
 }
 

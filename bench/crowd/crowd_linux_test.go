@@ -46,7 +46,7 @@ func accept(t *testing.T, ln net.Listener) *peer {
 	p.say(t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: webso")
 	p.say(t, "cket\r\n\r\n")
 	for _, want := range []string{`{"id":1,"connect":{}}`, `{"id":2,"subscribe":{"channel":"news"}}`} {
-		if got := p.hear(t); got != want {
+		if got := p.next(t); got != want {
 			t.Fatalf("the client says %q, want %q", got, want)
 		}
 	}
@@ -67,8 +67,8 @@ func (p *peer) say(t *testing.T, text string) {
 	}
 }
 
-// hear is the next message of the client.
-func (p *peer) hear(t *testing.T) string {
+// next is the next message of the client.
+func (p *peer) next(t *testing.T) string {
 	t.Helper()
 	head := make([]byte, 6)
 	if _, err := io.ReadFull(p.in, head); err != nil {
@@ -177,11 +177,11 @@ func TestClients(t *testing.T) {
 	peers[1].say(t, string(served("{}\n"+`{"push":{}}`))) // a ping beside another message
 	peers[2].say(t, "\x89\x02hi")                         // a ping of the WebSocket
 	for i, want := range []string{"{}", "{}", "hi"} {
-		if got := peers[i].hear(t); got != want {
+		if got := peers[i].next(t); got != want {
 			t.Errorf("client %d answers %q, want %q", i, got, want)
 		}
 	}
-	if got := peers[0].hear(t); got != "{}" {
+	if got := peers[0].next(t); got != "{}" {
 		t.Errorf("the second ping is answered by %q", got)
 	}
 	peers[0].say(t, string([]byte{0x88, 9, 0x0b, 0xc4})+"no pong")
@@ -194,7 +194,7 @@ func TestClients(t *testing.T) {
 	}
 	s.order(Order{Clients: 3, Die: 2})
 	s.until(t, "two are dead", func(r Report) bool { return r.Silent == 2 && r.Held == 1 })
-	for _, p := range append(back, peers[2]) { // nobody is there to answer
+	for _, p := range append(back, peers[2]) { // the dead ones do not answer
 		p.say(t, frame)
 	}
 	back[0].say(t, string([]byte{0x88, 2, 0x0b, 0xc4})) // it stays open
@@ -212,7 +212,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// Whom the server does not let in tries again.
+// A client that the server does not let in tries again.
 func TestRefused(t *testing.T) {
 	ln := listen(t)
 	s := begin(t, ln, Events, 1)

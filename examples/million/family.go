@@ -41,9 +41,9 @@ type node struct {
 const oneProcessor = "GOMAXPROCS=1"
 
 // Servers and load processes share the processors. Subscribers elsewhere would answer a ping at
-// once, so the servers have a lower priority: else load processes wait for a processor, and servers
-// disconnect their subscribers for that. The load processes do not interrupt a server for each
-// message, but take what has come together.
+// once. Here load processes would wait for a processor, and servers would disconnect their
+// subscribers for that. So the servers have a lower priority. The load processes do not interrupt a
+// server for each message, but take what has come together.
 var (
 	lower    = found("nice", "-n", "10")
 	together = found("chrt", "--batch", "0")

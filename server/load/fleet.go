@@ -185,9 +185,9 @@ func (p process) Close() error {
 }
 
 // processorsOf is the environment that worker process i of a plan has, beside that of this process.
-// One that only receives has its loops' processors and no more: with more of them the runtime wakes
-// another thread each time a loop is about to sleep, which took a third of its CPU time. One that
-// sends needs more, because its pacer sleeps in the kernel.
+// One that only receives has a processor for each loop. With more of them the runtime wakes another
+// thread each time a loop is about to sleep, which took a third of its CPU time. One that sends
+// needs more, because its pacer sleeps in the kernel.
 func processorsOf(p Plan, i int) []string {
 	const name = "GOMAXPROCS"
 	receives := p.Kind == Idle || p.Kind == Push && i > 0

@@ -213,8 +213,8 @@ func (s *modelServer) driveAll(all []*opener, for_ time.Duration) (most int, ove
 	return most, now.Sub(epoch)
 }
 
-// All are open little later than the server needs, however many processes open them: at most an
-// eighth later, and three seconds for the slow beginning.
+// However many processes open them, all connections are open little later than the server needs: an
+// eighth at most, and three seconds for the slow beginning.
 func TestPacerFindsTheRate(t *testing.T) {
 	for _, tt := range []struct {
 		processes, each int
@@ -239,7 +239,8 @@ func TestPacerFindsTheRate(t *testing.T) {
 	}
 }
 
-// A server that stands still for two seconds loses little more than these: the pace comes back soon.
+// A server that stands still for two seconds loses little more than these: the pace comes back
+// soon.
 func TestPacerComesBack(t *testing.T) {
 	opened := func(pause time.Time) int {
 		_, next := dialers(1_000_000)

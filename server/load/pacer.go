@@ -10,8 +10,9 @@ type pacer struct {
 	rate float64   // connections in a second
 	next time.Time // before it no attempt begins
 	cut  time.Time // of attempts that began before, none slows it down again
-	// high is the rate that was too high; 0: none was yet. It falls with each time that the pacer is
-	// slowed down, but less than the rate does: after a pause of the server the rate comes back soon.
+	// high is the rate that was too high; 0: none was yet. It falls each time that the pacer is
+	// slowed down, but less than the rate does. So the rate comes back soon after a pause of the
+	// server.
 	high float64
 }
 
@@ -21,11 +22,11 @@ const (
 	paceMost  = 1e6
 	// keepsUp is how long an attempt takes at most if the server keeps up.
 	keepsUp = 250 * time.Millisecond
-	// paceSoon and paceLater are the growth of the rate in a second: while it is well below what was
-	// too high, and near that.
+	// paceSoon and paceLater are the growth of the rate in a second: while it is well below what
+	// was too high, and near that.
 	paceSoon, paceLater = 1.0, 0.1
-	// paceNear is the part of what was too high from which on the rate grows slowly. paceForget is
-	// what is left of it when the pacer is slowed down once more.
+	// From the part paceNear of pacer.high on the rate grows slowly. The part paceForget of it is
+	// left when the pacer is slowed down once more.
 	paceNear, paceForget = 0.85, 0.9
 	// paceDown is the part of the rate that is left after an attempt that took too long.
 	paceDown = 0.8

@@ -446,7 +446,8 @@ func TestProcessorsOfWorkers(t *testing.T) {
 		{Plan{Kind: HTTP, Loops: 1}, 1, ""}, {Plan{Kind: Arrivals, Loops: 1}, 1, ""},
 	} {
 		if got := strings.Join(processorsOf(tt.plan, tt.worker), " "); got != tt.want {
-			t.Errorf("worker %d of %s with %d loops has %q, want %q", tt.worker, tt.plan.Kind, tt.plan.Loops, got, tt.want)
+			t.Errorf("worker %d of %s with %d loops has %q, want %q", tt.worker, tt.plan.Kind, tt.plan.Loops, got,
+				tt.want)
 		}
 	}
 	t.Setenv("GOMAXPROCS", "3")
@@ -455,8 +456,8 @@ func TestProcessorsOfWorkers(t *testing.T) {
 	}
 }
 
-// What the load itself has used is that of the part that counts, however short it is, and whether or
-// not the run is watched.
+// What the load itself has used is that of the part that counts, however short it is, and whether
+// or not the run is watched.
 func TestOwnUseOfAShortRun(t *testing.T) {
 	t.Parallel()
 	at := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -11,8 +11,8 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// A worker that has counted all keeps its connections until its orders end: other workers may still
-// wait for what is on the way to them.
+// A worker that has counted all keeps its connections until its orders end. Other workers may still
+// wait for publications.
 func TestConnectionsStayUntilAllHaveCounted(t *testing.T) {
 	t.Parallel()
 	const n = 3
@@ -42,7 +42,8 @@ func TestConnectionsStayUntilAllHaveCounted(t *testing.T) {
 			}
 		}
 	}
-	p := part{Plan: Plan{Kind: Idle, URL: at, Connections: n, Duration: time.Hour}.withDefaults(), Every: time.Millisecond,
+	p := part{Plan: Plan{Kind: Idle, URL: at, Connections: n, Duration: time.Hour}.withDefaults(),
+		Every: time.Millisecond,
 		Beat: time.Hour}
 	until(order{Part: &p}, func(u update) bool { return u.Ready })
 	until(order{Start: &window{Send: time.Now(), Count: time.Now()}}, func(update) bool { return true })
