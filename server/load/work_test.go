@@ -44,7 +44,7 @@ func TestConnectionsStayUntilAllHaveCounted(t *testing.T) {
 	}
 	p := part{Plan: Plan{Kind: Idle, URL: at, Connections: n, Duration: time.Hour}.withDefaults(),
 		Every: time.Millisecond,
-		Beat: time.Hour}
+		Beat:  time.Hour}
 	until(order{Part: &p}, func(u update) bool { return u.Ready })
 	until(order{Start: &window{Send: time.Now(), Count: time.Now()}}, func(update) bool { return true })
 	until(order{Stop: true}, func(u update) bool { return u.Paused })
