@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/myriad-go/myriad/bench/check"
+	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
 //go:embed servers/c/epoll.c
@@ -65,6 +66,31 @@ func build(ctx context.Context, wanted []server) (*bakery, error) {
 		b.note(program, b.make(ctx, program))
 	}
 	return b, ctx.Err()
+}
+
+// install has go install make Centrifugo, if a server needs it and it is not installed. It
+// downloads what it is made of, the first time. Tests do without it.
+func (b *bakery) install(ctx context.Context, wanted []server) {
+	if !slices.ContainsFunc(wanted, func(s server) bool { return strings.HasPrefix(s.name, "centrifugo") }) {
+		return
+	}
+	dir := filepath.Join(b.dir, harness.InstalledFolder)
+	if _, err := os.Stat(filepath.Join(dir, "centrifugo")); err == nil {
+		return
+	}
+	if _, err := harness.FindCentrifugo(); err == nil {
+		return
+	}
+	cmd := exec.CommandContext(ctx, "go", "install", harness.Centrifugo)
+	cmd.Dir = dir // outside of this module, whose workspace has no say in it
+	cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=")
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = output(cmd)
+	}
+	if err != nil {
+		b.missing["centrifugo"] = fmt.Errorf("there is no centrifugo, and it cannot be built: %w", err)
+	}
 }
 
 func (b *bakery) note(program string, err error) {

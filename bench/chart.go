@@ -75,8 +75,37 @@ func chartOf(o *outcome, m metric) *chart {
 	return c
 }
 
-// chartsOf are the one or two figures that an outcome is about.
-func chartsOf(o *outcome) (all []*chart) {
+// goodputChart shows what was served of the possible at each load, or nothing if that was not
+// measured.
+func goodputChart(o *outcome) *chart {
+	c := &chart{title: "goodput, in parts of what is possible", hint: "more is better; at 1, 2 and 10 times the load"}
+	for _, s := range o.Servers {
+		for _, at := range overloads {
+			value, ok := s.Summary["served_"+at.name]
+			if !ok {
+				continue
+			}
+			c.bars = append(c.bars, bar{name: fmt.Sprintf("%s, %g ×", s.Name, at.times), ours: s.Ours, value: value,
+				text: grouped(value.Median, 2)})
+		}
+	}
+	if len(c.bars) == 0 {
+		return nil
+	}
+	return c
+}
+
+// chartsOf are the one or two figures that an outcome is about. In scenarios of overload the first
+// says what is served at each load, or how many connections are held in the course of time.
+func chartsOf(o *outcome) (all []drawing) {
+	if o.Mode == string(overloading) {
+		if c := goodputChart(o); c != nil {
+			return []drawing{c}
+		}
+	}
+	if c := courseChart(o); c != nil {
+		all = append(all, c)
+	}
 	for _, name := range pictured(o) {
 		if m, ok := findMetric(name); ok {
 			if c := chartOf(o, m); c != nil {

@@ -74,6 +74,7 @@ func buildCommand(w io.Writer) *cli.Command {
 			if err != nil {
 				return err
 			}
+			programs.install(ctx, servers)
 			for _, program := range slices.Sorted(maps.Keys(programs.missing)) {
 				reason := programs.missing[program]
 				fmt.Fprintf(w, "%s not built: %v\n", program, reason)

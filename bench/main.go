@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/myriad-go/myriad/bench/attack"
+	"github.com/myriad-go/myriad/bench/crowd"
 	"github.com/myriad-go/myriad/bench/load"
 	traffic "github.com/myriad-go/myriad/server/load"
 )
@@ -30,6 +31,10 @@ func main() {
 	}
 	if len(os.Args) == 2 && os.Args[1] == attackCommand {
 		attack.Main()
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == crowdCommand {
+		crowd.Main()
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == trafficCommand {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/bench/attack"
+	"github.com/myriad-go/myriad/bench/crowd"
 	"github.com/myriad-go/myriad/bench/load"
 	traffic "github.com/myriad-go/myriad/server/load"
 )
@@ -29,6 +30,10 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) == 2 && os.Args[1] == attackCommand {
 		attack.Main()
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == crowdCommand {
+		crowd.Main()
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == trafficCommand {

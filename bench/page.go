@@ -78,7 +78,8 @@ func newPageGrid(r *results, o *outcome) pageGrid {
 }
 
 // pictures are the scenarios whose first chart documents show.
-var pictures = []string{"idle-http", "gin-20k", "ws-broadcast", "push-idle", "overload-http", "overload-push", "storm"}
+var pictures = []string{"idle-http", "gin-20k", "ws-broadcast", "push-idle", "overload-http", "overload-push", "storm",
+	"crowd-72k"}
 
 // writePictures makes NAME-light.svg and NAME-dark.svg of each that was measured.
 func writePictures(folder string, all []*results) error {

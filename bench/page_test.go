@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -21,7 +22,7 @@ func TestChart(t *testing.T) {
 	o.Servers[1].Name = `b<&">`
 	for _, p := range []palette{pagePalette, lightPalette, darkPalette} {
 		charts := chartsOf(o)
-		if len(charts) != 1 || charts[0].title != "server CPU µs" {
+		if len(charts) != 1 || charts[0].(*chart).title != "server CPU µs" {
 			t.Fatalf("%d charts", len(charts))
 		}
 		svg := charts[0].svg(p)
@@ -36,6 +37,90 @@ func TestChart(t *testing.T) {
 			if !strings.Contains(svg, want) {
 				t.Errorf("no %q in %s", want, svg)
 			}
+		}
+	}
+}
+
+// A course is drawn as a line for each server, in the outcome's own order, and is kept in files.
+func TestCourseChart(t *testing.T) {
+	_, o := example()
+	o.Servers[0].Course = course{{1, 500}, {2.5, 20_000}, {4, 20_000}}
+	o.Servers[1].Course = course{{1, 500}, {2, 20_000}}
+	o.Servers[1].Name, o.Servers[2].Course = `b<&">`, course{{1, 5}}
+	text, err := json.Marshal(o.Servers)
+	if err != nil || !strings.Contains(string(text), `"1 500, 2.5 20000, 4 20000"`) {
+		t.Fatalf("%v: %s", err, text)
+	}
+	o.Servers = nil
+	if err := json.Unmarshal(text, &o.Servers); err != nil {
+		t.Fatal(err)
+	}
+	charts := chartsOf(o)
+	if len(charts) != 2 {
+		t.Fatalf("%d charts", len(charts))
+	}
+	for _, p := range []palette{pagePalette, lightPalette, darkPalette} {
+		svg := charts[0].svg(p)
+		d := xml.NewDecoder(strings.NewReader(svg))
+		for _, err := d.Token(); !errors.Is(err, io.EOF); _, err = d.Token() {
+			if err != nil {
+				t.Fatalf("%v in %s", err, svg)
+			}
+		}
+		for _, want := range []string{">a <", "b&lt;&amp;", "20,000", ">4 s<", "connections held", p.ours, p.rival} {
+			if !strings.Contains(svg, want) {
+				t.Errorf("no %q in %s", want, svg)
+			}
+		}
+	}
+	lines := charts[0].(*lineChart)
+	if at := lines.places(func(v float64) float64 { return v }); len(at) != 2 || at[1]-at[0] != lineApart {
+		t.Errorf("the names are at %v", at)
+	}
+	for _, bad := range []string{"1", "1 x", "-1 5", "1 5,2 6", "NaN 1"} {
+		if err := new(course).UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("%q is a course", bad)
+		}
+	}
+}
+
+// What is served under overload is drawn for each load.
+func TestGoodputChart(t *testing.T) {
+	o := outcome{Mode: string(overloading), Measures: []string{"served_10x"}, Servers: []serverOutcome{
+		{Name: "a", Rounds: []sample{{"served_1x": 1, "served_2x": 0.5, "served_10x": 0.25}}},
+		{Name: "b", Ours: true, Rounds: []sample{{"served_1x": 1, "served_2x": 0.9, "served_10x": 0.8}}},
+	}}
+	o.summarise()
+	charts := chartsOf(&o)
+	if len(charts) != 1 {
+		t.Fatalf("%d charts", len(charts))
+	}
+	var got []string
+	for _, b := range charts[0].(*chart).bars {
+		got = append(got, b.name+" "+b.text)
+	}
+	want := []string{"a, 1 × 1.00", "a, 2 × 0.50", "a, 10 × 0.25", "b, 1 × 1.00", "b, 2 × 0.90", "b, 10 × 0.80"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A crowd has as many processes as descriptors want, and is planned whatever their limit is.
+func TestCrowdIsPlanned(t *testing.T) {
+	for _, tt := range []struct{ conns, most, want int }{{72_000, 18_750, 4}, {72_001, 18_750, 5}, {100, 18_750, 1},
+		{72_000, 1000, 72}, {5, 0, 5}} {
+		if got := crowdProcesses(tt.conns, tt.most); got != tt.want {
+			t.Errorf("%d clients with %d descriptors: %d processes, want %d", tt.conns, tt.most, got, tt.want)
+		}
+	}
+	s := selection{scenarios: expand([]string{"crowd"}), rounds: 1, duration: 1}
+	plans, err := s.plan()
+	if err != nil || len(plans) != len(together["crowd"]) {
+		t.Fatal(len(plans), err)
+	}
+	for _, p := range plans {
+		if p.skip != "" || p.drivers < 2 || p.reference != "centrifugo" {
+			t.Errorf("%+v", p)
 		}
 	}
 }

@@ -118,6 +118,10 @@ func (s selection) settle(sc scenario, foreign []server, most int) planned {
 	if p.conns == many && most >= fewest {
 		p.conns = min(p.conns, most)
 	}
+	if p.mode == crowding {
+		p.drivers = crowdProcesses(p.conns, most)
+		most *= p.drivers // each has a server of its own
+	}
 	switch {
 	case len(p.turns) == 0:
 		p.skip = "none of its servers is among those asked for"

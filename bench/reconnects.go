@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ func (t turn) reconnects(ctx context.Context, target *target) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &residents{stage: calm, figures: map[stage]*figuresOf{}, changed: make(chan struct{}, 1)}
+	in := &residents{stage: calm, figures: map[stage]*figuresOf{}, changed: make(chan struct{}, 1), born: time.Now()}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var over sync.WaitGroup
@@ -68,6 +69,9 @@ func (t turn) reconnects(ctx context.Context, target *target) (sample, error) {
 	}
 	out["recover_ms"] = millis(recovered)
 	in.fill(out)
+	if t.course != nil {
+		*t.course = in.held()
+	}
 	if out["strangers"], err = watch.strangers(); err != nil {
 		return nil, err
 	}
@@ -108,6 +112,8 @@ type residents struct {
 	mu      sync.Mutex
 	stage   stage
 	figures map[stage]*figuresOf
+	course  course // from born
+	born    time.Time
 	began   time.Time     // the stage
 	back    time.Duration // in the stage after: all are in, and served as before
 	err     error         // the run has ended
@@ -121,6 +127,8 @@ func (in *residents) note(p load.Progress) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	in.course = append(in.course, [2]float64{time.Since(in.born).Round(10 * time.Millisecond).Seconds(),
+		float64(p.Open)})
 	f := in.figures[in.stage]
 	if f == nil {
 		f = &figuresOf{delivery: load.NewHistogram(), least: p.Open}
@@ -197,6 +205,13 @@ func (in *residents) recovered(ctx context.Context) (time.Duration, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.back, err
+}
+
+// held is how many were in, in the course of the turn.
+func (in *residents) held() course {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.course)
 }
 
 // fill adds the figures of the residents.

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -60,8 +62,42 @@ type serverOutcome struct {
 	Ours    bool              `json:"ours"`
 	Refused string            `json:"refused,omitempty"`
 	Rounds  []sample          `json:"rounds,omitempty"`
+	Course  course            `json:"course,omitempty"` // of the first round
 	Summary map[string]spread `json:"summary,omitempty"`
 	Ratio   map[string]spread `json:"ratio,omitempty"` // to the reference, pairs of rounds
+}
+
+// A course is how many connections were held in the course of a turn: pairs of seconds and a
+// number. In JSON it is a text, "1 500, 2 800": a list would be a line for each number.
+type course [][2]float64
+
+// MarshalText implements encoding.TextMarshaler.
+func (c course) MarshalText() (text []byte, _ error) {
+	for i, point := range c {
+		if i > 0 {
+			text = append(text, ", "...)
+		}
+		text = fmt.Appendf(text, "%g %.0f", point[0], point[1])
+	}
+	return text, nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *course) UnmarshalText(text []byte) error {
+	*c = nil
+	if len(text) == 0 {
+		return nil
+	}
+	for part := range strings.SplitSeq(string(text), ", ") {
+		seconds, number, _ := strings.Cut(part, " ")
+		x, err1 := strconv.ParseFloat(seconds, 64)
+		y, err2 := strconv.ParseFloat(number, 64)
+		if err := errors.Join(err1, err2); err != nil || !(x >= 0 && y >= 0) {
+			return fmt.Errorf("a course has %q, and not seconds and a number", part)
+		}
+		*c = append(*c, [2]float64{x, y})
+	}
+	return nil
 }
 
 func thisMachine() machine {

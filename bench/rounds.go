@@ -20,6 +20,7 @@ func (s selection) measureAll(ctx context.Context, r *results, plans []planned, 
 	if err != nil {
 		return nil, err
 	}
+	programs.install(ctx, wanted)
 	return s.measureBuilt(ctx, programs, r, plans, bar, done)
 }
 
@@ -89,11 +90,15 @@ func (s selection) round(ctx context.Context, p planned, x server, programs *bak
 	program, err := programs.find(x)
 	if err == nil {
 		var one sample
-		one, err = waits.take(ctx, turn{p.scenario, x, program, s.duration}.run)
+		var c course
+		one, err = waits.take(ctx, turn{p.scenario, x, program, s.duration, &c}.run)
 		o.Rounds = append(o.Rounds, one)
+		if o.Course == nil {
+			o.Course = c
+		}
 	}
 	if err != nil {
-		o.Refused, o.Rounds = err.Error(), nil
+		o.Refused, o.Rounds, o.Course = err.Error(), nil, nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/myriad-go/myriad/bench/attack"
@@ -34,6 +35,9 @@ type scenario struct {
 	kind     traffic.Kind // of overloading and reconnecting: what clients do
 	arriving int          // of reconnecting: at most so many subscribers arrive at a time
 
+	ramp    float64 // of crowding: so many clients come a second; 0: all at once
+	trouble trouble // of crowding: what happens when all are in that can be
+
 	work  check.Work    // of working, instead of check
 	order harness.Order // of working: what is done
 
@@ -55,6 +59,8 @@ const (
 	overloading load.Mode = "overload"
 	// reconnecting has more subscribers come than can be taken in.
 	reconnecting load.Mode = "reconnects"
+	// crowding has more subscribers be held than can be pinged each second.
+	crowding load.Mode = "crowd"
 )
 
 // A dialect is an app with its check, instead of the scenario's.
@@ -132,11 +138,17 @@ var metrics = []metric{
 	{"p99_1x_ms", "p99 ms of those served at 1 ×", 1, false},
 	{"p99_2x_ms", "at 2 ×", 1, false},
 	{"p99_10x_ms", "p99 ms of those served at 10 ×", 1, false},
+	{"held_part", "held of those offered", 2, false},
 	{"held", "least connections held", 0, false},
 	{"ended", "ended per second", 1, false},
 	{"ended_10x", "ended per second at 10 ×", 1, false},
 	{"arrive_p99_ms", "p99 ms of those who come", 1, false},
 	{"recover_ms", "ms to recover", 0, false},
+	{"pongs", "pings answered per second", 0, false},
+	{"all_in_s", "seconds until all were in", 0, false},
+	{"found_ms", "ms until the last dead one was found", 0, false},
+	{"not_found", "dead ones not found", 0, false},
+	{"clients_late_ms", "clients late ms", 0, false},
 	{"driver_share", "driver's part of its processor", 2, false},
 	{"late_ms", "driver late p99 ms", 2, false},
 	{"driver_us", "driver CPU µs", 2, false},
@@ -146,7 +158,8 @@ var metrics = []metric{
 
 // more reports whether more of it is better.
 func (m metric) more() bool {
-	return m.name == "rate" || m.name == "possible" || m.name == "held" || strings.HasPrefix(m.name, "served_")
+	return slices.Contains([]string{"rate", "possible", "held", "held_part", "pongs"}, m.name) ||
+		strings.HasPrefix(m.name, "served_")
 }
 
 func findMetric(name string) (metric, bool) {

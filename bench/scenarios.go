@@ -46,7 +46,7 @@ var servers = []server{
 		about: "three nodes of Centrifugo, and redis-server"},
 	{name: "centrifugo-nats", program: "cluster", args: []string{"--with", "nats"},
 		about: "three nodes of Centrifugo, and a NATS server"},
-	{name: "centrifugo", program: "centrifugo", about: "one node of Centrifugo, which has to be installed"},
+	{name: "centrifugo", program: "centrifugo", about: "one node of Centrifugo"},
 	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
 	{name: "push-protobuf", program: "push", ours: true, about: "the same, the Centrifuge protocol in Protobuf"},
 	{name: "push-mercure", program: "push", ours: true, about: "the same, the Mercure protocol"},

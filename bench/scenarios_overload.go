@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/server/load"
 )
@@ -24,6 +26,52 @@ var overloadScenarios = []scenario{
 	})),
 	storming("storm", "centrifugo", "push"),
 	storming("storm-sse", "net/http", "push-sse"),
+
+	crowded("crowd-ramp", 144_000, scenario{ramp: 3000,
+		asks: "How many clients are held that are pinged each second, when 3,000 more come each second?"}),
+	crowded("crowd-36k", 36_000,
+		scenario{asks: "How many are held of 36,000 that come at once, and are pinged each second?"}),
+	crowded("crowd-72k", 72_000,
+		scenario{asks: "How many are held of 72,000 that come at once, and are pinged each second?"}),
+	crowded("crowd-144k", 144_000, scenario{asks: "How many of 144,000?"}),
+	crowded("crowd-252k", 252_000, scenario{asks: "How many of 252,000?"}),
+	crowded("crowd-stopped", 72_000, scenario{trouble: stoppedServers,
+		asks: "How many of 72,000 when the servers stand still for two seconds?"}),
+	crowded("crowd-one-cpu", 72_000, scenario{trouble: oneProcessor,
+		asks: "How many of 72,000 when the servers have one processor only?"}),
+	crowded("crowd-dead", 72_000, scenario{trouble: deadClients,
+		asks: "How soon are 7,200 of 72,000 found that say nothing any more?"}),
+}
+
+// crowded compares servers that ping each second. Their clients have half a second to answer, and
+// come back at once when they were ended.
+func crowded(name string, offered int, s scenario) scenario {
+	s = pushing(s)
+	s.name, s.rows, s.mode, s.conns, s.reference, s.publishers = name, "B5 L5", crowding, offered, "centrifugo", 0
+	s.servers = []string{"centrifugo", "push", "push-protobuf", "push-sse"}
+	s.measures = []string{"held_part", "held", "ended", "pongs", "all_in_s", "clients_late_ms"}
+	if s.trouble == deadClients {
+		s.measures = append(s.measures, "found_ms", "not_found")
+		s.servers = s.servers[:3] // clients of Server-Sent Events answer nothing
+	}
+	s.dialects = pinging(s)
+	return s
+}
+
+// pinging are the dialects of a scenario's servers, with pings each second where they have any.
+func pinging(s scenario) map[string]dialect {
+	all := map[string]dialect{}
+	for _, name := range s.servers {
+		d := subscribed(publicationSize)[name]
+		if d.check == nil {
+			d = dialect{s.app, s.check}
+		}
+		if isPinging(name) {
+			d.app = "push-pinging"
+		}
+		all[name] = d
+	}
+	return all
 }
 
 func overloaded(s scenario) scenario {
@@ -48,23 +96,18 @@ func storming(name string, servers ...string) scenario {
 			"recover_ms"},
 		ratios: []string{"p99_ms"},
 	})
-	s.servers, s.dialects = servers, map[string]dialect{}
-	for _, name := range servers {
-		d := subscribed(publicationSize)[name]
-		if d.check == nil {
-			d = dialect{s.app, s.check}
-		}
-		if isPinging(name) {
-			d.app = "push-pinging"
-		}
-		s.dialects[name] = d
-	}
+	s.servers = servers
+	s.dialects = pinging(s)
 	return s
 }
 
-func isPinging(name string) bool { return name == "push" || name == "centrifugo" || name == "push-sse" }
+func isPinging(name string) bool {
+	return slices.Contains([]string{"push", "centrifugo", "push-sse", "push-protobuf"}, name)
+}
 
 // A together is a name for several scenarios.
 var together = map[string][]string{
 	"overload": {"overload-http", "overload-echo", "overload-push"},
+	"crowd": {"crowd-ramp", "crowd-36k", "crowd-72k", "crowd-144k", "crowd-252k", "crowd-stopped", "crowd-one-cpu",
+		"crowd-dead"},
 }

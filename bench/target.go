@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,8 +19,10 @@ type target struct {
 	commands bool // it understands those of package harness
 }
 
-func launch(ctx context.Context, s server, program, app string) (*target, error) {
-	c, err := start(ctx, "the server", program, append([]string{"--app", app, "--listen", "127.0.0.1:0"}, s.args...)...)
+// launch starts a server. before is a command that starts the one behind it, or nothing.
+func launch(ctx context.Context, s server, before []string, program, app string) (*target, error) {
+	command := slices.Concat(before, []string{program, "--app", app, "--listen", "127.0.0.1:0"}, s.args)
+	c, err := start(ctx, "the server", command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ type turn struct {
 	server   server
 	program  string
 	duration time.Duration
+	course   *course // where the turn notes how a figure went; nil: nowhere
 }
 
 func (t turn) warmUp() time.Duration {
@@ -37,7 +38,7 @@ func (t turn) warmUp() time.Duration {
 func (t turn) run(ctx context.Context) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit+3*t.duration)
 	defer cancel()
-	target, err := launch(ctx, t.server, t.program, t.scenario.speaking(t.server).app)
+	target, err := t.launch(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +51,16 @@ func (t turn) run(ctx context.Context) (sample, error) {
 		}
 	}
 	return s, err
+}
+
+// launch starts a server of the turn. It has a lower priority where the scenario's clients must not
+// be late themselves.
+func (t turn) launch(ctx context.Context) (*target, error) {
+	var before []string
+	if t.scenario.mode == crowding {
+		before = []string{"nice", "-n", "10"}
+	}
+	return launch(ctx, t.server, before, t.program, t.scenario.speaking(t.server).app)
 }
 
 func (t turn) measure(ctx context.Context, target *target) (sample, error) {
@@ -69,6 +80,8 @@ func (t turn) measure(ctx context.Context, target *target) (sample, error) {
 		})
 	case reconnecting:
 		return t.reconnects(ctx, target)
+	case crowding:
+		return t.crowd(ctx, target)
 	}
 	addr, _, _ := strings.Cut(target.addr, ",") // the first of a cluster
 	spec := load.Spec{

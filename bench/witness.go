@@ -86,7 +86,7 @@ func launchOnly(ctx context.Context, of, name string, conns int, d time.Duration
 	if err != nil {
 		return nil, err
 	}
-	return launch(ctx, x, program, plans[0].scenario.app)
+	return launch(ctx, x, nil, program, plans[0].scenario.app)
 }
 
 func testify(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {

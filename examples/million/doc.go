@@ -32,6 +32,10 @@
 //   - Pings. Two processors cannot send a million pings, and take the answers, in one minute beside
 //     a publication. The servers would disconnect subscribers whose answer is late. So the
 //     connections are held for four minutes, in which each is pinged once.
+//   - Turns of processes. Half of the processes are subscribers, which on machines of their own would
+//     answer a ping at once. Here they would wait seconds for a processor, and be disconnected. So
+//     the servers have a lower priority (nice), and the load processes take in what has come together
+//     (chrt --batch).
 //   - Memory. The kernel takes more than the processes. The run stops when less than --reserve is
 //     left.
 //

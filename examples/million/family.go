@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -39,6 +40,23 @@ type node struct {
 // would only take it from another's.
 const oneProcessor = "GOMAXPROCS=1"
 
+// Servers and load processes share the processors. Subscribers elsewhere would answer a ping at
+// once. Here load processes would wait for a processor, and servers would disconnect their
+// subscribers for that. So the servers have a lower priority. The load processes do not interrupt a
+// server for each message, but take what has come together.
+var (
+	lower    = found("nice", "-n", "10")
+	together = found("chrt", "--batch", "0")
+)
+
+// found is a command that starts another one, or nothing if this machine does not have it.
+func found(command ...string) []string {
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return nil
+	}
+	return command
+}
+
 // serving is the line in which a server says where it listens.
 var serving = regexp.MustCompile(`msg="myriad: serving" url=(\S+)`)
 
@@ -48,10 +66,10 @@ func (f *family) start(ctx context.Context, s settings, nats string) error {
 	n := s.processes()
 	fmt.Fprintf(f.progress, "starting %d servers\n", n)
 	for i := range n {
-		c := exec.Command(s.program, "serve", "--listen", "127.0.0.1:0", "--nats", nats, "--node",
-			"n"+strconv.Itoa(i),
-			"--loops", "1", "--ping-interval", pingEvery(s.hold).String(), "--pong-timeout",
-			pongWithin(s.hold).String())
+		words := slices.Concat(lower, []string{s.program, "serve", "--listen", "127.0.0.1:0", "--nats", nats, "--node",
+			"n" + strconv.Itoa(i), "--loops", "1", "--ping-interval", pingEvery(s.hold).String(), "--pong-timeout",
+			pongWithin(s.hold).String()})
+		c := exec.Command(words[0], words[1:]...)
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: f.group(), Pdeathsig: syscall.SIGKILL}
 		c.Env = append(os.Environ(), oneProcessor)
 		one := &node{command: c, said: make(chan string, 1), ended: make(chan struct{})}

@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -178,9 +179,8 @@ func (s *settings) measure(ctx context.Context, f *family) (*outcome, error) {
 	if err := w.begin(); err != nil {
 		return nil, err
 	}
-	options := load.Options{Workers: s.processes(), Command: append([]string{"env", oneProcessor}, append(s.worker,
-		workerFlag, strconv.Itoa(f.group()))...),
-		Watch: w.show, Stall: s.limit}
+	options := load.Options{Workers: s.processes(), Command: slices.Concat(together, []string{"env", oneProcessor},
+		s.worker, []string{workerFlag, strconv.Itoa(f.group())}), Watch: w.show, Stall: s.limit}
 	if s.paced {
 		options.Stall = stall
 	}

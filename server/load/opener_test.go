@@ -183,6 +183,7 @@ func TestSettledOpensNothingNew(t *testing.T) {
 type modelServer struct {
 	each  time.Duration // to take one in
 	share float64       // of its time that one which is open takes
+	pause time.Time     // when it stands still for two seconds; zero: never
 	open  int
 	free  time.Time
 }
@@ -191,6 +192,9 @@ type modelServer struct {
 func (s *modelServer) serve(now time.Time) time.Time {
 	if s.free.Before(now) {
 		s.free = now
+	}
+	if !s.pause.IsZero() && !now.Before(s.pause) {
+		s.free, s.pause = s.free.Add(2*time.Second), time.Time{}
 	}
 	left := max(1e-9, 1-s.share*float64(s.open))
 	s.free = s.free.Add(time.Duration(float64(s.each) / left))
@@ -201,38 +205,93 @@ func (s *modelServer) serve(now time.Time) time.Time {
 type pending struct {
 	began, ends time.Time
 	d           dialer
+	opener      int
 }
 
 // drive opens connections of a server until a moment. most is how many waited for it at a time.
 func (s *modelServer) drive(o *opener, for_ time.Duration) (most int) {
-	var queue []pending // the server's order is that of ends
-	for now := epoch; now.Before(epoch.Add(for_)); {
-		if d, again := o.take(now); d != nil {
-			queue = append(queue, pending{now, s.serve(now), d})
-			most = max(most, len(queue))
-			continue
-		} else if len(queue) > 0 && (again.IsZero() || !queue[0].ends.After(again)) {
-			now = queue[0].ends
-			s.open++
-			o.ended(queue[0].d, queue[0].began, now, nil)
-			queue = queue[1:]
-		} else if now = again; again.IsZero() {
-			return most
-		}
-	}
+	most, _ = s.driveAll([]*opener{o}, for_)
 	return most
 }
 
-// A server that can take 1,000 a second in is offered about as many, from a slow beginning.
-func TestPacerFindsTheRate(t *testing.T) {
-	_, next := dialers(1_000_000)
-	s := &modelServer{each: time.Millisecond}
-	most := s.drive(newOpener(10_000, newPacer(), next), time.Minute)
-	if s.open < 40_000 || s.open > 60_000 {
-		t.Errorf("%d were opened in a minute, at 1,000 a second", s.open)
+// driveAll is drive for the openers of several processes. It ends early, and says when, if all
+// connections are open.
+func (s *modelServer) driveAll(all []*opener, for_ time.Duration) (most int, over time.Duration) {
+	var queue []pending // the server's order is that of ends
+	now := epoch
+	ask := make([]time.Time, len(all)) // when an opener is to be asked; zero: after a change
+	for i := range ask {
+		ask[i] = now
 	}
-	if most > 1000 {
-		t.Errorf("%d waited for the server at a time", most)
+	for now.Before(epoch.Add(for_)) {
+		var next time.Time // something happens: an end, or an opener has to be asked again
+		for i, o := range all {
+			if !ask[i].IsZero() && !ask[i].After(now) {
+				var d dialer
+				for d, ask[i] = o.take(now); d != nil; d, ask[i] = o.take(now) {
+					queue = append(queue, pending{now, s.serve(now), d, i})
+				}
+			}
+			if !ask[i].IsZero() && (next.IsZero() || ask[i].Before(next)) {
+				next = ask[i]
+			}
+		}
+		if most = max(most, len(queue)); len(queue) > 0 && (next.IsZero() || queue[0].ends.Before(next)) {
+			next = queue[0].ends
+		}
+		if next.IsZero() {
+			break
+		}
+		now = next
+		for len(queue) > 0 && !queue[0].ends.After(now) {
+			p := queue[0]
+			queue = queue[1:]
+			s.open++
+			all[p.opener].ended(p.d, p.began, p.ends, nil)
+			ask[p.opener] = now
+		}
+	}
+	return most, now.Sub(epoch)
+}
+
+// However many processes open them, all connections are open little later than the server needs: an
+// eighth at most, and three seconds for the slow beginning.
+func TestPacerFindsTheRate(t *testing.T) {
+	for _, tt := range []struct {
+		processes, each int
+		rate            float64 // that the server can do
+		places          int
+	}{{1, 30_000, 1000, 10_000}, {6, 10_000, 4000, 24}, {54, 800, 4000, 24}, {54, 500, 1000, 10_000}} {
+		s := &modelServer{each: time.Duration(float64(time.Second) / tt.rate)}
+		var all []*opener
+		for range tt.processes {
+			_, next := dialers(tt.each)
+			all = append(all, newOpener(tt.places, newPacer(), next))
+		}
+		n := tt.processes * tt.each
+		needs := time.Duration(n) * s.each
+		most, took := s.driveAll(all, time.Hour)
+		if s.open != n || took > needs*9/8+3*time.Second {
+			t.Errorf("%+v: %d of %d were open after %s; the server needs %s", tt, s.open, n, took, needs)
+		}
+		if limit := int(tt.rate); most > limit {
+			t.Errorf("%+v: %d waited for the server at a time", tt, most)
+		}
+	}
+}
+
+// A server that stands still for two seconds loses little more than these: the pace comes back
+// soon.
+func TestPacerComesBack(t *testing.T) {
+	opened := func(pause time.Time) int {
+		_, next := dialers(1_000_000)
+		s := &modelServer{each: time.Millisecond, pause: pause}
+		s.drive(newOpener(10_000, newPacer(), next), 40*time.Second)
+		return s.open
+	}
+	whole := opened(time.Time{})
+	if got := opened(epoch.Add(20 * time.Second)); got < whole-4500 || got >= whole-1000 {
+		t.Errorf("%d were opened at 1,000 a second, and %d without a pause of two seconds", got, whole)
 	}
 }
 

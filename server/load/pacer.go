@@ -10,7 +10,10 @@ type pacer struct {
 	rate float64   // connections in a second
 	next time.Time // before it no attempt begins
 	cut  time.Time // of attempts that began before, none slows it down again
-	seen bool      // it has been slowed down
+	// high is the rate that was too high; 0: none was yet. It falls each time that the pacer is
+	// slowed down, but less than the rate does. So the rate comes back soon after a pause of the
+	// server.
+	high float64
 }
 
 const (
@@ -19,9 +22,12 @@ const (
 	paceMost  = 1e6
 	// keepsUp is how long an attempt takes at most if the server keeps up.
 	keepsUp = 250 * time.Millisecond
-	// paceSoon and paceLater are the growth of the rate in a second, before it was first too high
-	// and after.
-	paceSoon, paceLater = 0.5, 0.1
+	// paceSoon and paceLater are the growth of the rate in a second: while it is well below what
+	// was too high, and near that.
+	paceSoon, paceLater = 1.0, 0.1
+	// From the part paceNear of pacer.high on the rate grows slowly. The part paceForget of it is
+	// left when the pacer is slowed down once more.
+	paceNear, paceForget = 0.85, 0.9
 	// paceDown is the part of the rate that is left after an attempt that took too long.
 	paceDown = 0.8
 	// paceBurst is how many seconds of the rate may be caught up with, after a timer that came
@@ -44,7 +50,7 @@ func (p *pacer) begin(now time.Time) {
 func (p *pacer) ended(began, now time.Time, failed, full bool) {
 	if !failed && now.Sub(began) <= keepsUp {
 		growth := paceSoon
-		if p.seen {
+		if p.high > 0 && p.rate >= paceNear*p.high {
 			growth = paceLater
 		}
 		if !full {
@@ -66,7 +72,8 @@ func (p *pacer) lost(now time.Time) {
 }
 
 func (p *pacer) slow(now time.Time, left float64) {
-	p.rate, p.cut, p.seen = max(p.rate*left, paceLeast), now, true
+	p.high = max(p.rate, p.high*paceForget)
+	p.rate, p.cut = max(p.rate*left, paceLeast), now
 	if at := now.Add(time.Duration(float64(time.Second) / p.rate)); p.next.Before(at) {
 		p.next = at
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -424,6 +425,49 @@ func TestWorkersShareALoad(t *testing.T) {
 	r := run(t, Plan{Kind: HTTP, URL: at, Connections: 7}, o, requests(100))
 	if r.Open != 7 || r.Workers != 3 || r.Total.Requests == 0 || r.CPU == 0 {
 		t.Errorf("%d connections of %d workers, %d requests, CPU %s", r.Open, r.Workers, r.Total.Requests, r.CPU)
+	}
+}
+
+// A worker that only receives has its loops' processors. One that sends has all, and what the user
+// has said is left as it is.
+func TestProcessorsOfWorkers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	if text, set := os.LookupEnv("GOMAXPROCS"); set {
+		t.Setenv("GOMAXPROCS", text) // it is restored
+		os.Unsetenv("GOMAXPROCS")
+	}
+	for _, tt := range []struct {
+		plan   Plan
+		worker int
+		want   string
+	}{
+		{Plan{Kind: Push, Loops: 2}, 1, "GOMAXPROCS=2"}, {Plan{Kind: Push, Loops: 2}, 0, ""},
+		{Plan{Kind: Push, Loops: 4}, 1, ""}, {Plan{Kind: Idle, Loops: 1}, 0, "GOMAXPROCS=1"},
+		{Plan{Kind: HTTP, Loops: 1}, 1, ""}, {Plan{Kind: Arrivals, Loops: 1}, 1, ""},
+	} {
+		if got := strings.Join(processorsOf(tt.plan, tt.worker), " "); got != tt.want {
+			t.Errorf("worker %d of %s with %d loops has %q, want %q", tt.worker, tt.plan.Kind, tt.plan.Loops, got,
+				tt.want)
+		}
+	}
+	t.Setenv("GOMAXPROCS", "3")
+	if got := processorsOf(Plan{Kind: Idle, Loops: 1}, 0); got != nil {
+		t.Errorf("the user has said 3, and it has %q", got)
+	}
+}
+
+// What the load itself has used is that of the part that counts, however short it is, and whether
+// or not the run is watched.
+func TestOwnUseOfAShortRun(t *testing.T) {
+	t.Parallel()
+	at := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r, err := Run(t.Context(), Plan{Kind: HTTP, URL: at, Connections: 8, Duration: 100 * time.Millisecond,
+		Timeout: time.Minute}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.CPU <= 0 || r.Own.Busiest <= 0 {
+		t.Errorf("CPU time %s of %s, %+v", r.CPU, r.Elapsed, r.Own)
 	}
 }
 

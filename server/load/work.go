@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,12 +36,14 @@ type update struct {
 	Counted time.Duration `json:",omitempty"`
 	// Absent is how many subscribers of each channel were not there when the run began, in the
 	// first update after Start; nil: all were.
-	Absent []int   `json:",omitempty"`
-	Short  int     `json:",omitempty"` // connections beyond the limit on descriptors, which are not opened
-	Usage  usage   // of the process and its machine
-	Last   []int64 `json:",omitempty"` // the number of each channel's last publication, once paused
-	Done   bool    // this is the last update
-	Err    string  `json:",omitempty"`
+	Absent []int `json:",omitempty"`
+	Short  int   `json:",omitempty"` // connections beyond the limit on descriptors, which are not opened
+	// Began and Ended are what the process and its machine had used when the part of the run that
+	// counts began and ended. They come with Counted.
+	Began, Ended usage
+	Last         []int64 `json:",omitempty"` // the number of each channel's last publication, once paused
+	Done         bool    // this is the last update
+	Err          string  `json:",omitempty"`
 }
 
 // Workers say what they have counted each updateEvery, or less often if there are many: then the
@@ -60,9 +63,9 @@ const (
 // nothing else has changed. To encode histograms takes milliseconds.
 const unwatchedEvery = time.Second
 
-// Work is the life of a worker: it takes orders from in and writes updates to out, until the run
-// or in ends. It is what a process of Options.Workers, or of another host, calls. One goroutine
-// goes on reading from in until in ends.
+// Work is the life of a worker: it takes orders from in and writes updates to out until in ends. It
+// is what a process of Options.Workers, or of another host, calls. If in ends before the run has,
+// Work fails.
 func Work(in io.Reader, out io.Writer) error {
 	decoder := json.NewDecoder(in)
 	var first order
@@ -96,14 +99,23 @@ func Work(in io.Reader, out io.Writer) error {
 			}
 		}
 	}()
-	return s.run(orders, encoder)
+	if err := s.run(orders, encoder); err != nil {
+		return err
+	}
+	// The connections stay until the orders end. To close them now would take the server's time
+	// from deliveries to the subscribers of workers that still wait.
+	for range orders {
+	}
+	return nil
 }
 
-// A shift is a worker at work. All of it belongs to the goroutine of Work.
+// A shift is a worker at work. All of it belongs to the goroutine of Work, but for began.
 type shift struct {
 	worker  *worker
-	from    time.Time     // what comes then and later counts
-	counted time.Duration // of updates
+	from    time.Time             // what comes then and later counts
+	counted time.Duration         // of updates
+	began   atomic.Pointer[usage] // at from
+	over    usage                 // when it stopped
 	stopped bool
 	paused  bool      // nothing is under way any more
 	patient time.Time // until then what is under way, or has not come, is waited for
@@ -153,6 +165,7 @@ func (s *shift) obey(o order) {
 	case o.Start != nil:
 		s.from = o.Start.Count
 		s.absent = w.start(o.Start.Send, s.from)
+		w.tasks.Go(s.begin)
 		if w.plan.Storm > 0 {
 			s.storm = o.Start.Count.Add(w.plan.Storm)
 		}
@@ -160,12 +173,23 @@ func (s *shift) obey(o order) {
 		s.stopped, s.storm = true, time.Time{}
 		end := stop(w.lanes)
 		s.counted = end.Sub(s.from)
+		s.over = readUsage(w.plan.Loops)
 		s.patient = end.Add(w.plan.Timeout)
 	case o.Last != nil:
 		s.last = o.Last
 		s.patient = time.Now().Add(w.plan.Timeout)
 	case o.End:
 		s.ended = true
+	}
+}
+
+// begin notes what is used when the part of the run that counts begins.
+func (s *shift) begin() {
+	select {
+	case <-time.After(time.Until(s.from)):
+		u := readUsage(s.worker.plan.Loops)
+		s.began.Store(&u)
+	case <-s.worker.ctx.Done():
 	}
 }
 
@@ -195,9 +219,11 @@ func (s *shift) look(now time.Time) {
 func (s *shift) update() update {
 	w := s.worker
 	u := update{Sample: w.lanes[0].collect(), Open: w.open(), Short: w.wanted() - w.places,
-		Usage:  readUsage(w.plan.Loops),
 		Paused: s.paused, Counted: s.counted, Done: s.ended, Absent: s.absent}
 	s.absent = nil
+	if began := s.began.Load(); began != nil && s.stopped {
+		u.Began, u.Ended = *began, s.over
+	}
 	for _, l := range w.lanes[1:] {
 		u.Sample.add(l.collect())
 	}
