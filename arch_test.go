@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"internal/bridge":  {"buf", "internal/driver"},
 	"internal/handoff": {"internal/driver"},
 	"internal/wheel":   {"internal/table"},
+	"internal/parts":   nil,
 
 	"internal/lifetime": nil,
 
@@ -58,7 +59,7 @@ var arrows = map[string][]string{
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std",
-		"internal/bridge", "internal/handoff", "internal/table", "internal/wheel"},
+		"internal/bridge", "internal/parts", "internal/handoff", "internal/table", "internal/wheel"},
 	"internal/enginetest": nil, // tests alone
 
 	"debug":      {"."},
@@ -170,7 +171,7 @@ var foreign = map[string][]string{
 // codecs are the files of pure functions on bytes. Of the project they may import what codecMay
 // lists, and nothing below codecForbids.
 var codecs = []string{
-	"internal/h1/*.go", "internal/h2/*.go", "internal/hpack/*.go",
+	"internal/h1/*.go", "internal/h2/*.go", "internal/hpack/*.go", "internal/parts/*.go",
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
