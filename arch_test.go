@@ -63,6 +63,7 @@ var arrows = map[string][]string{
 	"internal/enginetest": nil, // tests alone
 
 	"debug":      {"."},
+	"handover":   {".", "internal/driver"},
 	"proxyproto": {".", "internal/pace"},
 	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
 

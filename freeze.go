@@ -139,6 +139,7 @@ func (e *Engine) Freeze(wait time.Duration, thawers ...Thawer) (*Frozen, error) 
 		var failure error
 		for i := range f.parts {
 			f.left += f.parts[i].left
+			f.parts[i].left = 0
 			failure = errors.Join(failure, f.parts[i].err)
 		}
 		if failure != nil {
@@ -230,7 +231,6 @@ func (f *Frozen) forget(l *Loop) []*frozenConn {
 // freezeAll freezes what is at rest on the loop.
 func (f *Frozen) freezeAll(l *Loop, thawers []Thawer) {
 	p := f.part(l)
-	p.left = 0
 	for slot := range uint32(l.conns.Len()) {
 		c := l.conn(slot)
 		if c == nil {
@@ -337,7 +337,6 @@ func (f *Frozen) eachPart(do func(l *Loop, p *frozenPart)) {
 // does not move.
 func (f *Frozen) Records() []Record {
 	f.eachPart(func(l *Loop, p *frozenPart) {
-		p.records, p.left = nil, 0
 		for _, z := range p.conns {
 			if z.over {
 				continue
