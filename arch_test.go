@@ -86,7 +86,7 @@ var arrows = map[string][]string{
 	"web": {".", "buf", "internal/dispatch", "internal/driver", "proxyproto", "tlsloop", "web/internal/exchange",
 		"web/internal/http1", "web/internal/http2", "workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch",
-		"internal/outbox", "internal/tunnel", "tlsloop", "web", "workers"},
+		"internal/outbox", "internal/parts", "internal/tunnel", "tlsloop", "web", "workers"},
 
 	"client": {".", "buf", "internal/driver", "internal/flow", "internal/h1", "internal/h2", "internal/hpack",
 		"internal/mux", "internal/tunnel", "tlsloop"},
