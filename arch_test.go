@@ -78,9 +78,9 @@ var arrows = map[string][]string{
 	"internal/tunnel":            {".", "internal/h1"},
 
 	"web/internal/exchange": {".", "buf", "internal/dispatch", "internal/driver", "internal/flow", "internal/h1",
-		"internal/lifetime", "tlsloop", "workers"},
+		"internal/lifetime", "internal/parts", "tlsloop", "workers"},
 	"web/internal/http1": {".", "buf", "internal/dispatch", "internal/driver", "internal/h1", "internal/h2",
-		"internal/pace", "web/internal/exchange"},
+		"internal/pace", "internal/parts", "web/internal/exchange"},
 	"web/internal/http2": {".", "buf", "internal/dispatch", "internal/flow", "internal/h1", "internal/h2",
 		"internal/hpack", "internal/mux", "web/internal/exchange"},
 	"web": {".", "buf", "internal/dispatch", "internal/driver", "proxyproto", "tlsloop", "web/internal/exchange",
