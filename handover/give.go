@@ -23,6 +23,7 @@ type giver struct {
 	frozen *myriad.Frozen
 	states []State // those that are frozen
 	number map[myriad.Thawer]uint64
+	paused []*myriad.Listener
 	said   bool // all has been sent: have may come
 }
 
@@ -42,6 +43,9 @@ func give(ch channel, p *Program) (Result, error) {
 		for _, s := range g.states {
 			s.GoOn()
 		}
+		for _, ln := range g.paused {
+			ln.Resume()
+		}
 		if g.frozen != nil {
 			g.frozen.GoOn()
 		}
@@ -49,6 +53,9 @@ func give(ch channel, p *Program) (Result, error) {
 	}
 	ch.setDeadline(p.within())
 	_ = ch.send(message{kind: goOn}) // without it the end of the channel says the same
+	for _, ln := range g.paused {
+		_ = ln.Close() // the new process has the address, and the peers that wait
+	}
 	g.frozen.Moved()
 	for _, s := range g.states {
 		s.Moved()
@@ -106,9 +113,7 @@ func noEOF(err error) error {
 
 // expect fails unless m is of that kind, without sockets.
 func (m *message) expect(want kind) error {
-	for _, s := range m.sockets {
-		_ = s.Close()
-	}
+	m.drop()
 	switch {
 	case m.kind == refuse && want != refuse:
 		return fmt.Errorf("handover: %w: %s", ErrRefused, m.body[:min(len(m.body), maxReason)])
@@ -125,6 +130,9 @@ func (g *giver) hand() (moved int, err error) {
 	for i, name := range g.serverNames() {
 		g.number[g.Servers[name]] = uint64(i)
 		thawers = append(thawers, g.Servers[name])
+	}
+	if err = g.sendListeners(); err != nil {
+		return 0, err
 	}
 	if g.frozen, err = g.Engine.Freeze(g.restWait(), thawers...); err != nil {
 		return 0, err
@@ -163,6 +171,28 @@ func (g *giver) taken(err error) bool {
 			return true
 		}
 	}
+}
+
+// sendListeners pauses the listeners of the engine, and sends a duplicate of each: peers wait in
+// the kernel until one of the processes accepts again.
+func (g *giver) sendListeners() error {
+	if m := g.Engine.Sockets(); m == nil || m.Listener == nil {
+		return nil
+	}
+	for _, ln := range g.Engine.Listeners() {
+		f, err := ln.File()
+		if err != nil {
+			return fmt.Errorf("handover: listener on %v: %w", ln.Addr(), err)
+		}
+		ln.Pause()
+		g.paused = append(g.paused, ln)
+		network, addr := ln.Asked()
+		err = g.send(message{kind: listener, body: appendString(appendString(nil, network), addr), file: f})
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // freezeState sends one of the program's states, in pieces. An empty piece is the last one.

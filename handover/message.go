@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -33,23 +34,35 @@ type message struct {
 	kind    kind
 	body    []byte
 	sockets []driver.Socket
+	file    *os.File // of a listener
+}
+
+// drop closes what a received message has.
+func (m *message) drop() {
+	for _, s := range m.sockets {
+		_ = s.Close()
+	}
+	if m.file != nil {
+		_ = m.file.Close()
+	}
 }
 
 type kind byte
 
 const (
-	hello  kind = 1 + iota // old: body is a list of names and formats
-	accept                 // new
-	refuse                 // either: body is the reason
-	state                  // old: body is the number of a state, and the next piece of it
-	conns                  // old: body is a list of records, one for each socket
-	all                    // old: body is how many connections were sent
-	have                   // new: from here on the connections are its own
-	goOn                   // old
+	hello    kind = 1 + iota // old: body is a list of names and formats
+	accept                   // new
+	refuse                   // either: body is the reason
+	listener                 // old: body is network and address as Listen was asked for them
+	state                    // old: body is the number of a state, and the next piece of it
+	conns                    // old: body is a list of records, one for each socket
+	all                      // old: body is how many connections were sent
+	have                     // new: from here on the connections are its own
+	goOn                     // old
 )
 
 func (k kind) String() string {
-	names := [...]string{"", "hello", "accept", "refuse", "state", "conns", "all", "have", "go"}
+	names := [...]string{"", "hello", "accept", "refuse", "listener", "state", "conns", "all", "have", "go"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}
@@ -61,6 +74,7 @@ const (
 	maxBody    = 80 << 20 // bytes: a record of 64 MiB, and more
 	maxName    = 64
 	maxNames   = 1024
+	maxAddr    = 1024 // bytes of a listener's address
 	maxReason  = 1024
 	maxRecords = 250       // in a message: the kernel takes 253 descriptors at a time
 	maxBatch   = 4 << 20   // bytes of records, unless one alone has more
@@ -89,11 +103,15 @@ func (p *Program) items() []item {
 	return list
 }
 
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
 func appendItems(list []item) []byte {
 	b := binary.AppendUvarint([]byte{version}, uint64(len(list)))
 	for _, it := range list {
 		for _, s := range []string{it.what, it.name, it.format} {
-			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+			b = appendString(b, s)
 		}
 	}
 	return b

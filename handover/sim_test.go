@@ -14,11 +14,8 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
-	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/internal/soak"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const frameSize = 4
 

@@ -19,6 +19,8 @@ type Taken struct {
 	formats []string // of all states, in their order
 	partial []byte   // of the state that is coming
 	over    bool
+
+	inherited bool // listeners have come
 }
 
 // take receives all that the other process has. What it returns is not running: GoOn or Drop is to
@@ -95,6 +97,8 @@ func (t *Taken) receiveAll() error {
 		switch m.kind {
 		case conns:
 			err = t.thawConns(&m)
+		case listener:
+			err = t.inherit(&m)
 		case state:
 			if err = m.expect(state); err == nil {
 				err = t.thawState(m.body)
@@ -108,6 +112,21 @@ func (t *Taken) receiveAll() error {
 			return err
 		}
 	}
+}
+
+// inherit keeps a listener for the Listen that asks for its address.
+func (t *Taken) inherit(m *message) error {
+	defer m.drop()
+	r := &reader{p: m.body}
+	network, addr := string(r.bytes(maxName)), string(r.bytes(maxAddr))
+	if r.err == nil && (m.file == nil || len(m.sockets) > 0) {
+		r.err = fmt.Errorf("%d sockets, file %v", len(m.sockets), m.file != nil)
+	}
+	if err := r.end(listener); err != nil {
+		return err
+	}
+	t.inherited = true
+	return t.Engine.Inherit(network, addr, m.file)
 }
 
 // checkAll compares what has come with what was sent.
@@ -150,11 +169,9 @@ func (t *Taken) thawState(body []byte) error {
 
 func (t *Taken) thawConns(m *message) error {
 	records, err := t.parseRecords(m)
-	if err != nil {
-		for _, s := range m.sockets {
-			_ = s.Close()
-		}
-		return err
+	if err != nil || m.file != nil {
+		m.drop()
+		return errors.Join(err, m.expect(conns))
 	}
 	t.conns += len(records)
 	return t.frozen.Add(records)
@@ -211,6 +228,9 @@ func (t *Taken) GoOn() error {
 	}
 	t.frozen.GoOn()
 	t.ch.close()
+	if t.inherited {
+		_, _ = t.Engine.EndInheritance() // what no Listen has asked for is closed
+	}
 	return nil
 }
 
@@ -230,5 +250,8 @@ func (t *Taken) Drop(reason error) {
 	}
 	if t.frozen != nil {
 		t.frozen.Drop(nil)
+	}
+	if t.inherited {
+		t.Engine.Disinherit()
 	}
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"io"
 	"net"
+	"os"
 	"time"
 )
 
@@ -69,6 +70,9 @@ type Moves struct {
 	// Receive makes a Socket of the descriptor of a connected stream socket, which it takes, also
 	// on error. Nil: as with Lend.
 	Receive func(fd uintptr) (Socket, error)
+	// Listener makes a Listener of a duplicate of one: see Listener.File. f stays the caller's. It
+	// is shared, as after File. Nil: as with Lend.
+	Listener func(f *os.File) (Listener, error)
 }
 
 // Threads knows of the process's threads by number. Any goroutine.

@@ -15,6 +15,7 @@ var moveCases = []testCase{
 	{"ShareForeign", shareForeign},
 	{"ReceiveLent", receiveLent},
 	{"ReceiveForeign", receiveForeign},
+	{"ReceiveListener", receiveListener},
 }
 
 // moves are the means of the system, without which the case ends.
@@ -224,5 +225,48 @@ func receiveForeign(b *bed) {
 	if isOpen(fd) {
 		b.Errorf("a descriptor that was refused is open still")
 		closeFD(fd)
+	}
+}
+
+// A received listener accepts what waits for the first one, which leaves without a word to its
+// peers; and the other way round.
+func receiveListener(b *bed) {
+	b.start()
+	m := b.moves()
+	if m.Listener == nil {
+		b.Skipf("listeners have no descriptors")
+	}
+	b.l.StopAccept()
+	f, err := b.listener.File()
+	if err != nil {
+		b.Fatalf("File: %v", err)
+	}
+	second, err := m.Listener(f)
+	if err != nil {
+		b.Fatalf("Listener: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		b.Errorf("the file is not the caller's any more: %v", err)
+	}
+	b.listeners = append(b.listeners, second)
+	if second.Addr().String() != b.listener.Addr().String() {
+		b.Errorf("it listens on %v, the first one on %v", second.Addr(), b.listener.Addr())
+	}
+	other := b.open(otherLoop)
+	l := b.listenOn(other, second)
+	p, c := b.connectTo(other, second)
+	b.exchange(p, c)
+	b.listener.Refuse()
+	p, c = b.connectTo(other, second)
+	b.exchange(p, c)
+	l.CloseListener()
+	b.until("the listener is closed", func() bool { return l.Over })
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		b.Fatalf("%v", err)
+	}
+	defer null.Close()
+	if got, err := m.Listener(null); err == nil {
+		b.Errorf("a file became the listener %T", got)
 	}
 }

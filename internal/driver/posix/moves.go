@@ -4,7 +4,9 @@ package posix
 
 import (
 	"fmt"
+	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -12,7 +14,7 @@ import (
 )
 
 // moves are driver.Facilities.Moves.
-var moves = driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive}
+var moves = driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive, Listener: receiveListener}
 
 // own is a Socket of this package that has not been given on.
 func own(sock driver.Socket) (*Socket, error) {
@@ -79,4 +81,21 @@ func checkStream(fd int) error {
 		return fmt.Errorf("socket of type %d: %w", kind, driver.ErrUnsupported)
 	}
 	return os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
+}
+
+// receiveListener leaves the path of a unix socket alone: the others have the address, too.
+func receiveListener(f *os.File) (driver.Listener, error) {
+	nl, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("posix: receive a listener: %w", err)
+	}
+	defer nl.Close()
+	if ul, ok := nl.(*net.UnixListener); ok {
+		ul.SetUnlinkOnClose(false)
+	}
+	l := &Listener{addr: nl.Addr(), shared: true}
+	if l.fd, err = duplicate(nl.(syscall.Conn)); err != nil {
+		return nil, fmt.Errorf("posix: receive a listener on %v: %w", nl.Addr(), err)
+	}
+	return l, nil
 }

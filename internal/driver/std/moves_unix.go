@@ -13,7 +13,7 @@ import (
 )
 
 // moves are driver.Facilities.Moves.
-var moves = &driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive}
+var moves = &driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive, Listener: receiveListener}
 
 // own is a Socket of this package that has not been given on, and its net.Conn if that has a
 // descriptor.
@@ -92,4 +92,22 @@ func fromFile(f *os.File) (driver.Socket, error) {
 	}
 	return nil, errors.Join(fmt.Errorf("std: receive a descriptor of a %T, which is no stream: %w", nc,
 		driver.ErrUnsupported), nc.Close())
+}
+
+// receiveListener leaves the path of a unix socket alone: the others have the address, too.
+func receiveListener(f *os.File) (driver.Listener, error) {
+	nl, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("std: receive a listener: %w", err)
+	}
+	if ul, ok := nl.(*net.UnixListener); ok {
+		ul.SetUnlinkOnClose(false)
+	}
+	own, ok := nl.(netListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("std: receive a %T: %w", nl, driver.ErrUnsupported), nl.Close())
+	}
+	l := &Listener{nl: own, shared: true}
+	l.resumed.L = &l.mu
+	return l, nil
 }
