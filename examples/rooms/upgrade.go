@@ -27,7 +27,7 @@ func (h *house) program(e *myriad.Engine, s *web.Server) (*handover.Program, err
 	}, err
 }
 
-// upgrade starts the program's own path, where a new binary may have been put, and hands over to it.
+// upgrade starts the program's own path, where a new binary may be, and hands over to it.
 func upgrade(p *handover.Program) error {
 	path, err := os.Executable()
 	if err != nil {
