@@ -218,7 +218,7 @@ func TestGuide(t *testing.T) {
 }
 
 // The program is upgraded three times while guests talk: each of them receives each line once, in
-// order, nobody comes or leaves, and a newcomer gets what was said before.
+// order, no guest comes or leaves, and a newcomer gets what was said before.
 func TestUpgradeUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	_, base := exampletest.Program(t, "--pid-file", file)
