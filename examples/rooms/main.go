@@ -26,7 +26,7 @@ import (
 
 func main() {
 	addr := flag.String("listen", "127.0.0.1:8080", "host:port to listen on")
-	pidFile := flag.String("pid-file", "", "where to write the number of the process; SIGUSR2 to it upgrades the program")
+	pidFile := flag.String("pid-file", "", "where to write the process number; SIGUSR2 upgrades the program")
 	flag.Parse()
 	if err := run(*addr, *pidFile); err != nil {
 		log.Fatal(err)
