@@ -59,6 +59,12 @@
 // Detaching. What a driver has received ahead of Received travels in the Socket; a Detach that
 // fails later ends in Closed.
 //
+// Moving. A System with Facilities.Moves shares the connection of a Socket, as duplicates of a
+// descriptor do. The connection ends when the last of its Sockets and drivers has closed it. Until
+// then Close sends nothing to the peer, and Abort no reset. CloseWrite acts on the connection at
+// once. At most one driver may be attached to it. Bytes that come while none is attached wait.
+// Shares may be in other processes.
+//
 // Accepting. Accepted hands over a Socket, which the owner attaches to this driver or to another
 // one of the same System, or closes. AcceptFailed stops accepting on that listener until
 // ResumeAccept; EMFILE and ENFILE are among its errors, and it does not spin. StopAccept leaves
