@@ -236,8 +236,7 @@ func (c *Conn) Age() time.Duration {
 	if l.conn(slot) != c {
 		return 0
 	}
-	units := (uint32(l.now/ageUnit) - *l.born.Row(slot)>>newWidth) & (1<<(32-newWidth) - 1)
-	return time.Duration(int64(units)*ageUnit+l.now%ageUnit) * time.Millisecond
+	return time.Duration(ageOf(*l.born.Row(slot), l.now)) * time.Millisecond
 }
 
 // State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was

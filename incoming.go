@@ -38,10 +38,10 @@ func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 }
 
 // listenOn accepts from inner.
-func (e *Engine) listenOn(inner driver.Listener, network, addr string, h Handler, waits bool) (*Listener, error) {
+func (e *Engine) listenOn(inner driver.Listener, network, addr string, h Handler, dormant bool) (*Listener, error) {
 	ln := &Listener{engine: e, inner: inner, handler: h, network: network, asked: addr}
-	ln.halted = waits
-	ln.waits.Store(waits)
+	ln.halted = dormant
+	ln.dormant.Store(dormant)
 	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
 		ln.shared = inner.Addr()
 	}
@@ -91,7 +91,7 @@ type Listener struct {
 	handler Handler
 	network string // what Listen was asked for
 	asked   string
-	waits   atomic.Bool // it was inherited, and accepts when EndInheritance is called
+	dormant atomic.Bool // it was inherited, and accepts when EndInheritance is called
 	shared  net.Addr    // the local address of all its conns, unless it listens on a wildcard
 	closed  atomic.Bool
 

@@ -73,7 +73,7 @@ func (e *Engine) takeInherited(network, addr string) driver.Listener {
 // loop's.
 func (e *Engine) EndInheritance() (unclaimed []string, err error) {
 	for _, ln := range e.Listeners() {
-		if ln.waits.Swap(false) {
+		if ln.dormant.Swap(false) {
 			ln.Resume()
 		}
 	}
@@ -92,7 +92,7 @@ func (e *Engine) EndInheritance() (unclaimed []string, err error) {
 // were made of it are closed, too. Any goroutine but a loop's.
 func (e *Engine) Disinherit() {
 	for _, ln := range e.Listeners() {
-		if ln.waits.Load() {
+		if ln.dormant.Load() {
 			_ = ln.Close()
 		}
 	}

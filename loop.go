@@ -542,7 +542,7 @@ func (l *Loop) remove(c *Conn) {
 func (l *Loop) enter(c *Conn, id driver.ID, as state) {
 	c.advance(as)
 	*l.conns.Grow(id.Slot()) = c
-	*l.born.Grow(id.Slot()) = uint32(l.now/ageUnit) << newWidth
+	*l.born.Grow(id.Slot()) = bornAgo(0, l.now)
 	c.id = id
 	l.live++
 	l.stats.conns.Add(1)
@@ -577,6 +577,15 @@ const (
 	newWidth = 3
 	newBits  = 1<<newWidth - 1
 )
+
+// bornAgo is the row of a connection that is so old now, in milliseconds.
+func bornAgo(age, now int64) uint32 { return uint32((now-age)/ageUnit) << newWidth }
+
+// ageOf is how old the connection of a row is now, in milliseconds.
+func ageOf(row uint32, now int64) int64 {
+	units := (uint32(now/ageUnit) - row>>newWidth) & (1<<(32-newWidth) - 1)
+	return int64(units)*ageUnit + now%ageUnit
+}
 
 // mailbox holds what other goroutines ask of the loop itself.
 type mailbox struct {

@@ -139,3 +139,17 @@ func TestConnsGrowUp(t *testing.T) {
 		t.Error("it does not hibernate")
 	}
 }
+
+// A connection may be older than its engine, because it came from another process. The callbacks
+// that a newcomer has left do not change its age.
+func TestAges(t *testing.T) {
+	const year = int64(365 * 24 * time.Hour / time.Millisecond)
+	for _, now := range []int64{0, 99, 100, 12_345, year} {
+		for _, age := range []int64{0, 1, 99, 100, 5_000, now, now + 54_321, year} {
+			row := bornAgo(age, now) | newCallbacks
+			if got := ageOf(row, now); got < age-ageUnit || got > age+ageUnit {
+				t.Errorf("at %d ms, an age of %d ms reads %d", now, age, got)
+			}
+		}
+	}
+}

@@ -69,7 +69,7 @@ func (z *frozenConn) record(state []byte) ([]byte, error) {
 	if due != 0 {
 		e.Uint(partTimer, 1+uint64(max(0, due-l.now)))
 	}
-	e.Uint(partAge, uint64(max(0, l.now-int64(z.born)*ageUnit)))
+	e.Uint(partAge, uint64(ageOf(z.born, l.now)))
 	e.Bool(partPaused, c.is(paused))
 	e.Bool(partEnded, c.is(peerEnded) && !x.endHeld)
 	e.Bool(partFIN, c.is(finSent))
@@ -183,7 +183,7 @@ func (f *Frozen) thawAll(l *Loop, records []Record) (failure error) {
 func (f *Frozen) thaw(l *Loop, r *Record) error {
 	c := newConn(l, unthawed{})
 	c.remote, c.local = r.Socket.Remote(), l.locals.Of(r.Socket.Local())
-	z := &frozenConn{conn: c, set: f, sock: r.Socket, born: uint32(l.now / ageUnit)}
+	z := &frozenConn{conn: c, set: f, sock: r.Socket, born: bornAgo(0, l.now)}
 	c.ownCold().frozen = z
 	c.advance(frozen)
 	state, err := z.restore(r.State)
@@ -210,7 +210,7 @@ func (z *frozenConn) restore(record []byte) (state []byte, err error) {
 	unread := d.Bytes(partUnread, parts.MaxState)
 	unsent := d.Bytes(partUnsent, parts.MaxState)
 	timer := d.Uint(partTimer, maxRemaining)
-	age := int64(d.Uint(partAge, maxRemaining)) / ageUnit
+	age := int64(d.Uint(partAge, maxRemaining))
 	isPaused, ended, fin := d.Bool(partPaused), d.Bool(partEnded), d.Bool(partFIN)
 	limit := d.Uint(partLimit, maxWriteLimit)
 	local := d.String(partLocal, maxAddrText)
@@ -225,7 +225,7 @@ func (z *frozenConn) restore(record []byte) (state []byte, err error) {
 		}
 		c.SetAddrs(addrPort(local), ap)
 	}
-	z.born = uint32(max(0, l.now/ageUnit-age))
+	z.born = bornAgo(age, l.now)
 	if timer != 0 {
 		z.due = max(1, l.now+int64(timer)-1)
 	}
