@@ -98,7 +98,8 @@ func (n *newcomers) judge(late, perEvent time.Duration) {
 }
 
 // limit begins to limit newcomers. Until it is known what they cost, one counts as much as the
-// events that it has while it is new; not more than a burst, because one slow event says little.
+// events that it has while it is new. It counts as a burst at most, because one slow event says
+// little.
 func (n *newcomers) limit(perEvent time.Duration) {
 	n.on, n.behind = true, true
 	n.accepts, n.left, n.spent, n.charged, n.prepaid = 0, 0, 0, 0, 0

@@ -127,7 +127,8 @@ func (o Options) withDefaults() Options {
 		field *int
 		value int
 	}{
-		{&o.MaxBuffer, wholeBuffer}, {&o.Workers, 64}, {&o.Queue, 256}, {&o.Backlog, 128}, {&o.Accepts, 1}, {&o.MaxConns, 1 << 16},
+		{&o.MaxBuffer, wholeBuffer}, {&o.Workers, 64}, {&o.Queue, 256}, {&o.Backlog, 128}, {&o.Accepts, 1},
+		{&o.MaxConns, 1 << 16},
 		{&o.MaxSteps, 5_000_000}, {&o.TraceLines, 4096},
 	} {
 		orDefault(n.field, n.value)
