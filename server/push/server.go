@@ -87,8 +87,8 @@ type Config struct {
 
 	// Engine is the engine of the web.Server. The server asks how late it is: clients of a late
 	// server have more time, and publications are refused that could not be delivered
-	// (ErrOverloaded). The console shows its loops and bytes. nil: it is never late, and the console
-	// omits them.
+	// (ErrOverloaded). The console shows its loops and bytes. nil: it is never late, and the
+	// console omits them.
 	Engine *myriad.Engine
 	// Bus carries publications. Several servers may share it. Its maker closes it, after Shutdown
 	// of all of them. Default: a membus.Bus of the server's own, which Shutdown closes, with the

@@ -52,6 +52,7 @@ func NewLive(t *testing.T, c push.Config) *Live {
 	if c.Doors == nil {
 		c.Doors = Doors(mercure.Config{})
 	}
+	c.Engine = engine
 	seam := new(Seam)
 	c.Doors = append(c.Doors, seam)
 	s, err := push.New(c)
