@@ -57,6 +57,7 @@ func (r *report) writeTotals(w io.Writer) {
 		{"accepting paused at Config.MaxConns", r.Limits.AtMaxConns},
 		{"accepting paused at Config.AcceptRate", r.Limits.AtAcceptRate},
 		{"accepting paused because loops were late", r.Limits.AtLateness},
+		{"peers closed unserved, which had left while loops were late", r.Limits.Left},
 		{"accepting failed", r.AcceptErrors},
 		{"accepting failed for want of descriptors", r.Limits.NoFiles},
 		{"peers closed unserved for want of descriptors", r.Limits.Shed},

@@ -117,6 +117,46 @@ func newcomersHaveTheirShare(t *testing.T, seed uint64) {
 	k.leave(peers)
 }
 
+// Newcomers that have left while they waited are not served, so that those behind them are.
+func TestNewcomersThatLeave(t *testing.T) {
+	const members, leave, stay = 200, 1000, 20
+	event := time.Millisecond
+	k := newCrush(t, 1, crushOptions(), myriad.Config{Loops: 1})
+	ln := k.listen(newEchoAll())
+	var peers []*sim.Peer
+	for range members {
+		peers = append(peers, k.member(ln))
+	}
+	k.SetCosts(sim.Costs{Event: event, Send: event, Accept: event / 4})
+	k.RunFor(5 * time.Second)
+	var left, stayed []*sim.Peer
+	for range leave {
+		left = append(left, k.newcomer(ln, 1))
+	}
+	k.RunFor(100 * time.Millisecond)
+	before := k.e.Limits().Left
+	for _, p := range left {
+		p.Close()
+	}
+	for range stay {
+		stayed = append(stayed, k.newcomer(ln, 1))
+	}
+	k.content = 0
+	// an eighth of the time is enough to accept all, and to serve those that have stayed; not to
+	// serve all
+	k.RunFor(2*time.Second + 8*(leave*event/4+4*stay*event))
+	if n := k.e.Limits().Left - before; n < leave*9/10 || k.content < stay {
+		t.Errorf("%d of %d that had left were closed unserved; %d of %d that had not were served; %+v", n, leave,
+			k.content, stay, k.e.Limits())
+	}
+	for _, p := range peers {
+		p.OnReceived = nil
+	}
+	k.SetCosts(sim.Costs{})
+	k.RunFor(10 * time.Second)
+	k.leave(append(peers, append(left, stayed...)...))
+}
+
 // A loop that is late for a moment, again and again, has no newcomer wait.
 func TestBurstsOfWorkHaveNoNewcomerWait(t *testing.T) {
 	const members, newcomers = 200, 100
