@@ -25,6 +25,8 @@
 //     publications under a policy that drops, in slow.go. recover.go finds what clients that return
 //     have missed.
 //
+// move.go moves all of that to the hub of another process.
+//
 // figures.go counts, and refusals.go has what was refused. node.go is what all of these files know:
 // names, rules, limits (limits.go), time and randomness.
 package hub
@@ -91,6 +93,7 @@ type Hub struct {
 
 	forms    formTable
 	channels *channels
+	restored *Restore // until Thaw; nil: the hub has no state of another process
 }
 
 // New returns a hub whose clock stands still. The caller opens the doors with it, and then calls

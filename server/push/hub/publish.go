@@ -117,8 +117,8 @@ func (b *busClient) publishWith(ctx context.Context, channel string, p bus.Publi
 	if p.Data, ok = checked(&p, exact); !ok || p.Size() > b.limits.Publication {
 		return bus.Position{}, ErrBadData
 	}
-	if !b.gate.enter() {
-		return bus.Position{}, answer.ErrDraining
+	if err := b.gate.enter(ctx); err != nil {
+		return bus.Position{}, err
 	}
 	defer b.gate.leave()
 	return b.publishTopic(ctx, bus.Topic{Name: channel, Keep: keep}, p)
@@ -138,8 +138,8 @@ func (b *busClient) PublishLog(ctx context.Context, log bus.Topic, p bus.Publica
 	if p.Size() > b.limits.Publication {
 		return bus.Position{}, ErrBadData
 	}
-	if !b.gate.enter() {
-		return bus.Position{}, answer.ErrDraining
+	if err := b.gate.enter(ctx); err != nil {
+		return bus.Position{}, err
 	}
 	defer b.gate.leave()
 	return b.publishTopic(ctx, log, p)
