@@ -347,6 +347,10 @@ func (s *Server) Subscribe(ctx context.Context, t Target, channel string, o Subs
 	if o.Override != (Override{}) {
 		op.Override = &o.Override
 	}
+	if err := s.hub.BeginChange(ctx); err != nil {
+		return 0, err
+	}
+	defer s.hub.EndChange()
 	var sum subscribed
 	err = askAll(ctx, s.cluster, "subscribe", op, func(one subscribed) {
 		sum.Count += one.Count

@@ -27,8 +27,8 @@ var (
 
 // Freeze stops the server until Thaw or Leave, so that another process can go on with it. When it
 // returns nil, everything that was published is queued for its subscribers, and nothing changes any
-// more: publications, other calls, and requests of clients wait until their contexts end, and the
-// deadlines of clients stand still. If ctx ends before, Freeze returns its error, and the server
+// more. Publications, other calls, and requests of clients wait until their contexts end. Deadlines
+// of clients wait, too. If ctx ends before, Freeze returns its error, and the server
 // goes on. Nothing may read from the connections of clients meanwhile.
 //
 // A server freezes for WriteState, and a new one for ReadState.
@@ -64,18 +64,19 @@ func (s *Server) Leave() {
 // The parts of the state of a server, besides those of its hub and its bus.
 const timingPart = "push.timing.1" // what clients were told of pings
 
-// StateParts are the names of the parts that WriteState writes, and ReadState understands. A part
-// that changes its form gets another name. A server can move to a process that understands all of
-// its parts.
-func StateParts() []string {
-	return slices.Concat([]string{timingPart, policy.RulesPart}, membus.StateParts(), hub.StateParts())
+// StateParts are the names of the parts that WriteState and the doors of s write, and that
+// ReadState understands. A part that changes its form gets another name. A server can move to one
+// that understands all of its parts.
+func (s *Server) StateParts() []string {
+	return slices.Concat([]string{timingPart, policy.RulesPart}, membus.StateParts(), hub.StateParts(),
+		s.hub.StateNames())
 }
 
-// WriteState writes what the server holds besides its connections: the histories of channels with
-// their positions, the IDs of publications that are remembered, what users and addresses have used
-// of their rates, and counters. The server is frozen. It needs no memory in proportion to that.
+// WriteState writes what the server holds besides its connections: histories of channels with their
+// positions, remembered IDs of publications, what is used of rates, and counters. The server is
+// frozen. It needs no memory in proportion to that.
 func (s *Server) WriteState(to io.Writer) error {
-	w := snapshot.NewWriter(to, StateParts())
+	w := snapshot.NewWriter(to, s.StateParts())
 	timing := s.hub.Timing()
 	record := snapshot.AppendInt(nil, int64(timing.Ping))
 	rules := s.hub.Table().Namespaces()
@@ -88,7 +89,7 @@ func (s *Server) WriteState(to io.Writer) error {
 // are connected; then the server is useless, and the other one goes on. ReadState may read more of
 // from than what was written.
 func (s *Server) ReadState(from io.Reader) error {
-	r, err := snapshot.NewReader(from, StateParts())
+	r, err := snapshot.NewReader(from, s.StateParts())
 	if err != nil {
 		return err
 	}

@@ -37,9 +37,9 @@ func (r recipient) means(pid string) bool {
 	return pid == strconv.Itoa(r.pid) || r.predecessor != 0 && pid == strconv.Itoa(r.predecessor)
 }
 
-// successorEnviron returns the environment for a child that takes the place of r. What the service
-// manager has said to r is for the child: the keep-alives that it expects (WATCHDOG_PID), and the
-// sockets that it passes (LISTEN_PID), which r passes on in the same order from descriptor 3 on.
+// successorEnviron returns the environment for a child that takes the place of r. The child sends
+// the keep-alives that are expected of r (WATCHDOG_PID), and has the sockets that were passed to r
+// (LISTEN_PID). r passes these on in the same order, from descriptor 3 on.
 func (r recipient) successorEnviron(environ []string) []string {
 	var next []string
 	for _, one := range environ {

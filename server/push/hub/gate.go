@@ -15,7 +15,7 @@ import (
 // any goroutine. The zero gate is open.
 type gate struct {
 	publications running
-	changes      running // of sessions, by their clients, by programs and by hooks
+	changes      running // of sessions, by programs and by hooks
 	state        atomic.Uint32
 
 	mu     sync.Mutex    // held to change state
@@ -89,8 +89,9 @@ func (g *gate) enter(ctx context.Context) error {
 func (g *gate) leave() { g.publications.end(g.state.Load() != gateOpen) }
 
 // BeginChange lets a change of sessions run, which ends with EndChange: a program's call, or what a
-// client has asked for. While the hub is frozen, it waits until ctx ends. It returns ErrDraining if
-// another process goes on with the sessions. A change does not begin another one.
+// hook has answered. What a client asks for on its connection is none: a connection on which
+// something runs does not move. While the hub is frozen, it waits until ctx ends. It returns
+// ErrDraining if another process goes on with the sessions. A change does not begin another one.
 func (g *gate) BeginChange(ctx context.Context) error {
 	for {
 		g.changes.count.Add(1)
@@ -108,6 +109,24 @@ func (g *gate) BeginChange(ctx context.Context) error {
 
 // EndChange ends what BeginChange has begun.
 func (g *gate) EndChange() { g.changes.end(g.state.Load() != gateOpen) }
+
+// LockThawed locks mu, under which a client's commands run that come by requests of their own. If
+// the hub is frozen, it first waits until ctx ends: so no command begins for a client that moves.
+// It returns an error, and has not locked mu, if another process goes on with the client.
+func (g *gate) LockThawed(ctx context.Context, mu *sync.Mutex) error {
+	for {
+		mu.Lock()
+		if state := g.state.Load(); state == gateOpen || state == gateShut {
+			return nil
+		}
+		mu.Unlock()
+		if state, err := g.settled(ctx); err != nil {
+			return err
+		} else if state == gateMoved {
+			return answer.ErrDraining
+		}
+	}
+}
 
 // settled returns the state when that is not gateFrozen, or ctx's error.
 func (g *gate) settled(ctx context.Context) (uint32, error) {

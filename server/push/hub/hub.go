@@ -25,7 +25,8 @@
 //     publications under a policy that drops, in slow.go. recover.go finds what clients that return
 //     have missed.
 //
-// move.go moves all of that to the hub of another process.
+// move.go moves all of that to the hub of another process, and movestream.go clients that read one
+// long response.
 //
 // figures.go counts, and refusals.go has what was refused. node.go is what all of these files know:
 // names, rules, limits (limits.go), time and randomness.
@@ -93,7 +94,8 @@ type Hub struct {
 
 	forms    formTable
 	channels *channels
-	restored *Restore // until Thaw; nil: the hub has no state of another process
+	movers   []StreamMover // complete when the doors are open
+	restored *Restore      // until Thaw; nil: the hub has no state of another process
 }
 
 // New returns a hub whose clock stands still. The caller opens the doors with it, and then calls

@@ -91,11 +91,6 @@ func (s *Session) AdmitAll(names []string, g Grant) (wanted map[string]*Reservat
 // Join makes a subscription that was admitted. If the server has ended it meanwhile, the client is
 // told of that behind the announcement.
 func (s *Session) Join(r *Reservation, announce func(Welcome)) error {
-	if err := s.hub.BeginChange(context.Background()); err != nil {
-		r.Cancel()
-		return err
-	}
-	defer s.hub.EndChange()
 	m, err := s.hub.channels.join(r, func(hello Welcome) {
 		hello.Expires, hello.TTL, hello.Data = r.ttl > 0, r.ttl, r.answer
 		announce(hello)

@@ -139,6 +139,13 @@ func (f *Fields) Texts() (list []string) {
 	return list
 }
 
+// Rest returns a view of all that follows, and takes it.
+func (f *Fields) Rest() []byte {
+	rest := f.rest
+	f.rest = nil
+	return rest
+}
+
 // Fixed fills p with as many bytes.
 func (f *Fields) Fixed(p []byte) {
 	if len(f.rest) < len(p) {

@@ -1,6 +1,5 @@
 // Package snapshot is the form in which a server writes its state down for the process that takes
-// its place: records, each of a named part. snapshot.go is the stream of records, fields.go what
-// stands in a record.
+// its place: a stream of records. Each is of a named part. fields.go is what stands in a record.
 //
 // A stream is:
 //
