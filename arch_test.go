@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"internal/bridge":  {"buf", "internal/driver"},
 	"internal/handoff": {"internal/driver"},
 	"internal/wheel":   {"internal/table"},
+	"internal/parts":   nil,
 
 	"internal/lifetime": nil,
 
@@ -58,10 +59,11 @@ var arrows = map[string][]string{
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std",
-		"internal/bridge", "internal/handoff", "internal/table", "internal/wheel"},
+		"internal/bridge", "internal/parts", "internal/handoff", "internal/table", "internal/wheel"},
 	"internal/enginetest": nil, // tests alone
 
 	"debug":      {"."},
+	"handover":   {".", "internal/driver"},
 	"proxyproto": {".", "internal/pace"},
 	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
 
@@ -76,15 +78,15 @@ var arrows = map[string][]string{
 	"internal/tunnel":            {".", "internal/h1"},
 
 	"web/internal/exchange": {".", "buf", "internal/dispatch", "internal/driver", "internal/flow", "internal/h1",
-		"internal/lifetime", "tlsloop", "workers"},
+		"internal/lifetime", "internal/parts", "tlsloop", "workers"},
 	"web/internal/http1": {".", "buf", "internal/dispatch", "internal/driver", "internal/h1", "internal/h2",
-		"internal/pace", "web/internal/exchange"},
+		"internal/pace", "internal/parts", "web/internal/exchange"},
 	"web/internal/http2": {".", "buf", "internal/dispatch", "internal/flow", "internal/h1", "internal/h2",
 		"internal/hpack", "internal/mux", "web/internal/exchange"},
 	"web": {".", "buf", "internal/dispatch", "internal/driver", "proxyproto", "tlsloop", "web/internal/exchange",
 		"web/internal/http1", "web/internal/http2", "workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch",
-		"internal/outbox", "internal/tunnel", "tlsloop", "web", "workers"},
+		"internal/outbox", "internal/parts", "internal/tunnel", "tlsloop", "web", "workers"},
 
 	"client": {".", "buf", "internal/driver", "internal/flow", "internal/h1", "internal/h2", "internal/hpack",
 		"internal/mux", "internal/tunnel", "tlsloop"},
@@ -176,7 +178,7 @@ var foreign = map[string][]string{
 // codecs are the files of pure functions on bytes. Of the project they may import what codecMay
 // lists, and nothing below codecForbids.
 var codecs = []string{
-	"internal/h1/*.go", "internal/h2/*.go", "internal/hpack/*.go",
+	"internal/h1/*.go", "internal/h2/*.go", "internal/hpack/*.go", "internal/parts/*.go",
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",

@@ -150,6 +150,9 @@ func (c *Conn) driverClosed(err error) {
 	l := c.loop
 	l.calls.current.Store(nil)
 	l.remove(c)
+	if c.state() == frozen {
+		c.cold.Load().frozen.ended()
+	}
 	layer := c.layer()
 	undelivered := c.queued.Load() > 0
 	asked, reason := c.bury()

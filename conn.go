@@ -54,7 +54,8 @@ type cold struct {
 	detach detachment
 	bridge *bridge.Bridge // of an adopted conn without a descriptor; set before the conn is shared
 	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
-	peer net.Addr
+	peer   net.Addr
+	frozen *frozenConn // of a frozen conn
 }
 
 // request says what other goroutines (or the handler itself) have asked of the loop.
@@ -85,6 +86,7 @@ const (
 	dialing                // Dial is under way: no callback is called yet
 	open                   // what each side has ended by itself is in status
 	detaching              // Detach waits for what is queued to be sent; input is held
+	frozen                 // no driver has it, and no callback is called: see Engine.Freeze
 	draining               // Close has begun: output is flushed, input discarded; only Closed is called
 	lingering              // all is flushed, our FIN included: the conn waits for the peer's
 	closed                 // the driver has been told to close, abort or detach, or has ended the conn itself
@@ -95,10 +97,11 @@ var states = [...]struct {
 	name string
 	next uint8 // a bit for each
 }{
-	arriving:  {"open", 1<<dialing | 1<<open | 1<<closed},
+	arriving:  {"open", 1<<dialing | 1<<open | 1<<frozen | 1<<closed}, // frozen: by another engine
 	dialing:   {"dialing", 1<<open | 1<<closed},
-	open:      {"open", 1<<detaching | 1<<draining | 1<<closed},
+	open:      {"open", 1<<detaching | 1<<frozen | 1<<draining | 1<<closed},
 	detaching: {"detaching", 1<<open | 1<<draining | 1<<closed}, // open: the driver cannot give it away
+	frozen:    {"frozen", 1<<open | 1<<closed},
 	draining:  {"closing", 1<<lingering | 1<<closed},
 	lingering: {"lingering", 1 << closed},
 	closed:    {"closed", 1 << arriving}, // a Conn of a connection that hibernates serves another one
@@ -165,7 +168,7 @@ func (c *Conn) ownCold() *cold {
 // no caller holds a pointer to it.
 func (c *Conn) trim(x *cold) {
 	if x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
-		x.peer != nil ||
+		x.peer != nil || x.frozen != nil ||
 		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
 		return
 	}
@@ -236,8 +239,9 @@ func (c *Conn) Age() time.Duration {
 }
 
 // State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
-// seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
-// waits for the peer), "closed". Of several the last in this list. On the loop only.
+// seen), "write ended" (CloseWrite), "detaching", "frozen" (Engine.Freeze), "closing" (Close
+// flushes), "lingering" (Close waits for the peer), "closed". Of several the last in this list. On
+// the loop only.
 func (c *Conn) State() string {
 	switch {
 	case c.state() != open:
@@ -457,8 +461,11 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
 // new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
 // early against the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
-	if c.state() >= draining {
-		return // the timer now bounds the close
+	if c.state() >= frozen {
+		if c.state() == frozen {
+			c.cold.Load().frozen.setTimer(c.loop.now, d)
+		}
+		return // the timer of others bounds their close
 	}
 	if d == 0 {
 		c.loop.wheel.Clear(c.id.Slot())
@@ -523,10 +530,21 @@ func (t *Timers) next() int {
 	return first
 }
 
+// first is when the timer is due that is due first, or -1.
+func (t *Timers) first() int64 {
+	if next := t.next(); next >= 0 {
+		return t.at[next]
+	}
+	return -1
+}
+
 // arm sets the conn's own timer to the first of t.
 func (t *Timers) arm(c *Conn) {
-	if c.state() >= draining {
-		return // the timer now bounds the close
+	if c.state() >= frozen {
+		if c.state() == frozen {
+			c.cold.Load().frozen.due = max(0, t.first())
+		}
+		return // the timer of others bounds their close
 	}
 	if next := t.next(); next >= 0 {
 		c.loop.wheel.Set(c.id.Slot(), t.at[next])

@@ -28,9 +28,10 @@ type Engine struct {
 	monitor   *handoff.Monitor // of inline tasks
 	lighten   func()           // gives the ballast back; nil: there is none
 
-	mu      sync.Mutex
-	waiters []driver.Parker // of Shutdown
-	shared  map[any]any
+	mu        sync.Mutex
+	waiters   []driver.Parker // of Shutdown
+	inherited []inherited     // what Listen is to accept from
+	shared    map[any]any
 
 	lookups lookups // of DialFunc
 }

@@ -64,12 +64,7 @@ func (b *hibernation) atRest(c *Conn) bool {
 	if c.id == 0 || c.status != status(open) || l.stopping || l.calls.current.Load() == c || l.calls.switching(c) {
 		return false
 	}
-	for i := l.tasks.ran; i < len(l.tasks.list); i++ {
-		if l.tasks.list[i].c == c {
-			return false
-		}
-	}
-	return true
+	return !l.tasks.has(c)
 }
 
 // hibernation is what a loop keeps of the connections that hibernate.
@@ -135,6 +130,14 @@ func (b *hibernation) awake(slot uint32) *Conn {
 		l.calls.switchHandlers() // Wake may have called SetHandler
 	}
 	return c
+}
+
+// waker is that of the connection of that slot, if it hibernates; else nil.
+func (b *hibernation) waker(slot uint32) Waker {
+	if s := b.records.Row(slot); s != nil && s.generation != 0 {
+		return b.kinds[s.kind].waker
+	}
+	return nil
 }
 
 // idOf is the id of the connection of that slot, which may hibernate.

@@ -25,16 +25,28 @@ import (
 // keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
 // shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
 func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
-	inner, err := e.sys.Listen(context.Background(), network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("myriad: Listen: %w", err)
+	inner, inherited := e.takeInherited(network, addr), true
+	if inner == nil {
+		var err error
+		if inner, err = e.sys.Listen(context.Background(), network, addr); err != nil {
+			return nil, fmt.Errorf("myriad: Listen: %w", err)
+		}
+		inherited = false
 	}
-	ln := &Listener{engine: e, inner: inner, handler: h}
+	return e.listenOn(inner, network, addr, h, inherited)
+}
+
+// listenOn accepts from inner.
+func (e *Engine) listenOn(inner driver.Listener, network, addr string, h Handler, waits bool) (*Listener, error) {
+	ln := &Listener{engine: e, inner: inner, handler: h, network: network, asked: addr}
+	ln.halted = waits
+	ln.waits.Store(waits)
 	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
 		ln.shared = inner.Addr()
 	}
 	ln.loop = e.loops[(e.admission.listenTurn.Add(1)-1)%uint32(len(e.loops))]
 	started := e.sys.NewParker()
+	var err error
 	if ln.loop.Post(func() { err = ln.start(); started.Unpark() }) {
 		started.Park()
 	} else {
@@ -76,7 +88,10 @@ type Listener struct {
 	id      driver.ID // owned by the loop
 	inner   driver.Listener
 	handler Handler
-	shared  net.Addr // the local address of all its conns, unless it listens on a wildcard
+	network string // what Listen was asked for
+	asked   string
+	waits   atomic.Bool // it was inherited, and accepts when EndInheritance is called
+	shared  net.Addr    // the local address of all its conns, unless it listens on a wildcard
 	closed  atomic.Bool
 
 	accepting // owned by the loop
@@ -96,6 +111,9 @@ func (ln *Listener) start() error {
 	}
 	ln.id = id
 	ln.loop.listeners[id.Slot()] = ln
+	if ln.halted {
+		ln.loop.drv.StopAccept(id)
+	}
 	return nil
 }
 

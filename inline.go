@@ -225,6 +225,16 @@ func (t *tasks) hasNext(c *Conn) bool {
 	return last >= t.ran && t.list[last].c == c
 }
 
+// has reports whether a task of c is to run.
+func (t *tasks) has(c *Conn) bool {
+	for i := t.ran; i < len(t.list); i++ {
+		if t.list[i].c == c {
+			return true
+		}
+	}
+	return false
+}
+
 // overtake is how the next goroutine of a loop begins after a handoff.
 func (t *tasks) overtake(overstayed bool) {
 	l := t.loop

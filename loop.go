@@ -39,6 +39,7 @@ type Loop struct {
 	lateness    lateness
 	listeners   listeners
 	locals      driver.LocalAddrs
+	frozen      []*Frozen // those that have connections of this loop
 
 	// Shared.
 	posted atomic.Uint32 // of work: what any goroutine has given the loop, and whether it sleeps
@@ -311,7 +312,8 @@ func (l *Loop) over() bool {
 		l.fail()
 		return true
 	}
-	return l.stopping && l.live == 0 && len(l.listeners) == 0 && l.due&workTasks == 0 && l.finish()
+	return l.stopping && l.live == 0 && len(l.frozen) == 0 && len(l.listeners) == 0 && l.due&workTasks == 0 &&
+		l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one
@@ -669,6 +671,7 @@ func (l *Loop) fail() {
 			l.closedAndCounted(c, err)
 		}
 	}
+	l.dropAllFrozen(err)
 	for !l.finish() { // callers that wait for an answer are told
 		l.takeMail()
 		for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
@@ -695,6 +698,9 @@ func (l *Loop) stop(abort error) {
 	}
 	l.told = 0
 	l.tellStopping()
+	if abort != nil {
+		l.dropAllFrozen(abort)
+	}
 }
 
 // tellStopping tells those conns that do not know it yet.
@@ -703,7 +709,7 @@ func (l *Loop) tellStopping() {
 		c := l.hibernation.awake(uint32(l.told))
 		l.told++
 		switch {
-		case c == nil:
+		case c == nil, c.state() == frozen: // that is told when it goes on
 		case c.state() == dialing:
 			c.attempt().race.lose(errShutDown)
 		default:

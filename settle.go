@@ -133,6 +133,10 @@ func (s *sink) Closed(id driver.ID, err error) {
 
 func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 	c, l := s.conn(id)
+	if c.state() == frozen {
+		c.cold.Load().frozen.left(sock)
+		return
+	}
 	defer l.engine.admission.quota.release()
 	c.driverDetached(sock)
 }
@@ -246,8 +250,8 @@ func (s *settler) inputEnded(c *Conn) {
 // no conn can hold the loop.
 func (s *settler) settle(c *Conn) {
 	at := c.state()
-	if at < open || at == closed {
-		return // not attached yet, or past everything
+	if at < open || at == frozen || at == closed {
+		return // not attached yet, or not any more, or past everything
 	}
 	asked, x := c.flush(at), c.cold.Load()
 	held := x != nil && c.hasHeld(x)

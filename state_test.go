@@ -10,15 +10,16 @@ import (
 // What may follow each state. No other change is made.
 func TestStatesFollowTheTable(t *testing.T) {
 	follow := map[state]string{
-		arriving:  "dialing open closed",
+		arriving:  "dialing open frozen closed",
 		dialing:   "open closed",
-		open:      "detaching draining closed",
+		open:      "detaching frozen draining closed",
 		detaching: "open draining closed",
+		frozen:    "open closed",
 		draining:  "lingering closed",
 		lingering: "closed",
 		closed:    "arriving",
 	}
-	names := [...]string{"arriving", "dialing", "open", "detaching", "draining", "lingering", "closed"}
+	names := [...]string{"arriving", "dialing", "open", "detaching", "frozen", "draining", "lingering", "closed"}
 	if len(states) != len(names) || len(follow) != len(names) {
 		t.Fatalf("%d states, %d names, %d rows", len(states), len(names), len(follow))
 	}
@@ -48,7 +49,8 @@ func TestOnlyAttachedConnsAreSettled(t *testing.T) {
 		d.write(6)
 		d.c.status = status(from)
 		d.c.loop.settler.settle(d.c)
-		if sent, want := len(d.calls) > 0, from != arriving && from != dialing && from != closed; sent != want {
+		if sent, want := len(d.calls) > 0, from != arriving && from != dialing && from != frozen &&
+			from != closed; sent != want {
 			t.Errorf("%s: sent %v, want %v", states[from].name, sent, want)
 		}
 		d.c.bury()

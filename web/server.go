@@ -151,6 +151,11 @@ type Server struct {
 	// Without it nothing that a handler is given is.
 	ReuseRequests bool
 
+	// ThawStream is called with each Stream that comes from another process, and with what the
+	// function of its OnFreeze has appended there. It keeps s, and sets OnClose, OnDrained and
+	// OnFreeze anew. An error ends the whole hand-over. It runs on the loop, and must not block.
+	ThawStream func(s *Stream, state []byte) error
+
 	mostAwake int // mostAwake, if above 0: for tests
 
 	once    sync.Once
@@ -173,6 +178,9 @@ type state struct {
 	shaking shaking      // *tls.Conns in their handshake
 	given   shaking      // and those that a function of TLSNextProto has
 	std     *http.Server // for http.ServerContextKey
+
+	thawOnce sync.Once
+	thaws    *front // of connections that another process has accepted
 }
 
 // A lane is a server's state on one loop, and owned by that loop.
@@ -366,7 +374,7 @@ func (s *Server) settings() exchange.Settings {
 		MaxBodyBytes: s.MaxBodyBytes, PipelineDepth: s.PipelineDepth, Queue: s.Queue,
 		ReuseRequests: s.ReuseRequests, Dispatch: s.Dispatch, ConnState: s.ConnState,
 		HasValues: s.BaseContext != nil || s.ConnContext != nil, MostAwake: awake,
-		HandlerOf: s.handlerOf, Logf: s.logf, NoAlive: &s.noAlive, Closing: &s.closing,
+		HandlerOf: s.handlerOf, Thawer: (*thawer)(s), Logf: s.logf, NoAlive: &s.noAlive, Closing: &s.closing,
 	}
 }
 

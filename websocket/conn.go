@@ -3,6 +3,7 @@ package websocket
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -326,6 +327,10 @@ func (h *handler[C]) Expired(C) {
 
 func (h *handler[C]) Closed(_ C, err error) {
 	c := (*Conn)(h)
+	if errors.Is(err, myriad.ErrNotMoved) {
+		c.moved()
+		return
+	}
 	c.reader.release()
 	c.mu.Lock()
 	c.end.step(vanishes)

@@ -63,6 +63,17 @@ type Options struct {
 	// that is os.ErrDeadlineExceeded.
 	OnNoAnswer func(c *Conn)
 
+	// FreezeValue appends to dst what the program keeps for a connection that moves to another
+	// process, and ThawValue gets it there, as the first callback in place of OnOpen. Package
+	// handover does the rest: see Thawer. An error of FreezeValue keeps the connection here; one of
+	// ThawValue ends the whole hand-over. ThawValue may write, which is sent if the connection
+	// moves. Both run on the connection's loop, whatever Dispatch says, and must not block.
+	FreezeValue func(c *Conn, dst []byte) ([]byte, error)
+	ThawValue   func(c *Conn, state []byte) error
+	// OnMoved is the last callback, in place of OnClose, in the process in which a connection that
+	// was frozen or thawed does not go on. It runs on the loop, and must not block.
+	OnMoved func(c *Conn)
+
 	// Dispatch chooses where callbacks run. DispatchAuto, the zero value: a pool of goroutines
 	// until they have been quick many times in a row. Then the connection's loop, after the turn's
 	// events. They may block. A method of this package that waits lets the loop go on first. A

@@ -3,6 +3,7 @@ package driver
 import (
 	"io"
 	"net"
+	"os"
 	"time"
 )
 
@@ -49,6 +50,29 @@ type Facilities struct {
 	Pair func() (Socket, net.Conn, error)
 	// NewWatcher makes a Watcher.
 	NewWatcher func() (Watcher, error)
+	// Moves is for connections that go on in another process, or in another engine of this one.
+	// Nil: sockets of this System stay in it.
+	Moves *Moves
+}
+
+// Moves are what can be done with a Socket that no driver has, beyond its methods: see Moving in
+// the contract. Any goroutine may call the functions, one at a time for a Socket. They fail with
+// ErrStale for a socket that was given on, and with ErrUnsupported for one of another System.
+type Moves struct {
+	// Unread is what has been received of s and not delivered, which the driver that attaches s
+	// delivers first. The caller must not change it.
+	Unread func(s Socket) []byte
+	// Share makes a second Socket of the same connection. What is unread stays with s alone.
+	Share func(s Socket) (Socket, error)
+	// Lend calls f with the descriptor of s, which stays open until f returns. Nil: sockets have no
+	// descriptors.
+	Lend func(s Socket, f func(fd uintptr)) error
+	// Receive makes a Socket of the descriptor of a connected stream socket, which it takes, also
+	// on error. Nil: as with Lend.
+	Receive func(fd uintptr) (Socket, error)
+	// Listener makes a Listener of a duplicate of one: see Listener.File. f stays the caller's. It
+	// is shared, as after File. Nil: as with Lend.
+	Listener func(f *os.File) (Listener, error)
 }
 
 // Threads knows of the process's threads by number. Any goroutine.

@@ -59,6 +59,13 @@
 // Detaching. What a driver has received ahead of Received travels in the Socket; a Detach that
 // fails later ends in Closed.
 //
+// Moving. A System with Facilities.Moves shares the connection of a Socket, as duplicates of a
+// descriptor do. The connection ends when all who have it have closed it: the Close of one of them,
+// of a Socket or of a driver that has attached it, sends nothing to the peer, and Abort no reset
+// while there is another one. CloseWrite acts on the connection at once. At most one of the drivers
+// that have it may be attached to it; bytes that come while none is wait. Shares may be in other
+// processes.
+//
 // Accepting. Accepted hands over a Socket, which the owner attaches to this driver or to another
 // one of the same System, or closes. AcceptFailed stops accepting on that listener until
 // ResumeAccept; EMFILE and ENFILE are among its errors, and it does not spin. StopAccept leaves

@@ -91,6 +91,15 @@ func (w *Wheel) Set(id uint32, at int64) {
 	w.link(id)
 }
 
+// At is when the slot's timer is due, rounded as Set does; false if it is not armed.
+func (w *Wheel) At(id uint32) (at int64, armed bool) {
+	s := w.slots.Row(id)
+	if s == nil || s.place() == unlinked {
+		return 0, false
+	}
+	return w.timeOf(s.tick()), true
+}
+
 // Clear disarms the slot's timer, if it is armed: it does not fire, and the slot can be given to
 // another connection at once.
 func (w *Wheel) Clear(id uint32) {

@@ -100,7 +100,8 @@ type testCase struct {
 }
 
 var groups = [][]testCase{
-	receiveCases, sendCases, closeCases, resetCases, acceptCases, dialCases, detachCases, wakeCases, fileCases,
+	receiveCases, sendCases, closeCases, resetCases, acceptCases, dialCases, detachCases, moveCases, wakeCases,
+	fileCases,
 	loadCases,
 	exitCases, walkCases, // the quick ones first: most mistakes are caught soon
 }

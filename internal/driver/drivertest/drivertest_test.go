@@ -28,6 +28,33 @@ func TestMutantsAreCaught(t *testing.T) {
 	}
 }
 
+// The same for mistakes of a System.
+func TestMutantsOfMovesAreCaught(t *testing.T) {
+	for _, m := range moveMutants {
+		t.Run(m.name, func(t *testing.T) {
+			by := caughtIn(t, func(w *sim.World) driver.System { return spoilt{w, m} }, sim.Calm())
+			if by == "" {
+				t.Fatalf("the suite passes a system where %s", m.name)
+			}
+			t.Log(by)
+		})
+	}
+}
+
+// A spoilt system makes a mistake with sockets that move.
+type spoilt struct {
+	*sim.World
+	m moveMutant
+}
+
+func (s spoilt) Facilities() driver.Facilities {
+	f := s.World.Facilities()
+	moves := *f.Moves
+	s.m.spoil(&moves)
+	f.Moves = &moves
+	return f
+}
+
 // The relay alone is no mutant, or the test above would prove nothing.
 func TestRelayPasses(t *testing.T) {
 	for _, o := range []sim.Options{sim.Calm(), sim.Lossless()} {
@@ -39,9 +66,13 @@ func TestRelayPasses(t *testing.T) {
 
 // caught runs the suite against a mutant until a case fails, and says how it did.
 func caught(t *testing.T, o sim.Options, m mutant) string {
+	return caughtIn(t, func(w *sim.World) driver.System { return mutated{w, m} }, o)
+}
+
+func caughtIn(t *testing.T, of func(w *sim.World) driver.System, o sim.Options) string {
 	open := func(T) (driver.System, Harness) {
 		w := sim.New(1, o)
-		return mutated{w, m}, SimHarness(w)
+		return of(w), SimHarness(w)
 	}
 	for _, g := range groups {
 		for _, c := range g {

@@ -509,3 +509,44 @@ func translate(r *relay, outer func(inner driver.ID) driver.ID) {
 	r.closed = func(id driver.ID, err error) { r.ev.Closed(given(id), err) }
 	r.detached = func(id driver.ID, s driver.Socket) { r.ev.Detached(given(id), s) }
 }
+
+// A moveMutant is a System with one mistake.
+type moveMutant struct {
+	name  string
+	spoil func(m *driver.Moves)
+}
+
+var moveMutants = []moveMutant{
+	{"a share is the socket itself", func(m *driver.Moves) {
+		m.Share = func(s driver.Socket) (driver.Socket, error) { return s, nil }
+	}},
+	{"Share gives the socket on", func(m *driver.Moves) {
+		share := m.Share
+		m.Share = func(s driver.Socket) (driver.Socket, error) {
+			second, err := share(s)
+			if err == nil {
+				err = s.Close()
+			}
+			return second, err
+		}
+	}},
+	{"a share shares with another one that stays open", func(m *driver.Moves) {
+		share := m.Share
+		m.Share = func(s driver.Socket) (driver.Socket, error) {
+			if _, err := share(s); err != nil {
+				return nil, err
+			}
+			return share(s)
+		}
+	}},
+	{"what cannot be shared is not told", func(m *driver.Moves) {
+		share := m.Share
+		m.Share = func(s driver.Socket) (driver.Socket, error) {
+			second, _ := share(s)
+			return second, nil
+		}
+	}},
+	{"Unread invents bytes", func(m *driver.Moves) {
+		m.Unread = func(driver.Socket) []byte { return []byte("x") }
+	}},
+}

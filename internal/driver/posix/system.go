@@ -16,7 +16,7 @@ type Sockets struct{ driver.Process }
 // Facilities implements driver.System.
 func (s Sockets) Facilities() driver.Facilities {
 	f := s.Process.Facilities()
-	f.Pair = s.Pair
+	f.Pair, f.Moves = s.Pair, &moves
 	return f
 }
 

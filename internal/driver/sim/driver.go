@@ -88,6 +88,9 @@ func (w *World) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 // Facilities implements driver.System.
 func (w *World) Facilities() driver.Facilities {
 	f := driver.Facilities{Linger: w.Linger}
+	if !w.o.NoDetach {
+		f.Moves = &driver.Moves{Unread: w.unread, Share: w.share}
+	}
 	if w.o.Pairs {
 		f.Pair = w.pair
 	}
@@ -102,7 +105,7 @@ func (w *World) pair() (driver.Socket, net.Conn, error) {
 	w.queue.remove(a.planned)
 	c := &netConn{w: w, e: b}
 	b.holder = c
-	w.sockets[b] = "net.Conn of a pair"
+	w.keep(b, "net.Conn of a pair")
 	return w.newSocket(a, "of a pair"), c, nil
 }
 
@@ -311,6 +314,9 @@ func (d *Driver) Attach(s driver.Socket) (driver.ID, error) {
 		e.close()
 		return 0, err
 	}
+	if e.holder != nil {
+		d.w.fail("contract: Attach of a connection that another driver is attached to")
+	}
 	c.e = e
 	e.holder = c
 	d.note("attach", c, int64(e.id))
@@ -401,6 +407,9 @@ func (d *Driver) closeOrAbort(op string, id driver.ID, give func(*end)) {
 	}
 	if c.e != nil {
 		give(c.e)
+		if c.e.holder == c { // another one has the connection, too
+			c.e.holder = nil
+		}
 	}
 	c.end(func(ev driver.Events) { ev.Closed(id, nil) })
 }

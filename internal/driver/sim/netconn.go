@@ -109,7 +109,7 @@ func (c *netConn) Close() error {
 		return c.error("close", net.ErrClosed)
 	}
 	c.closed = true
-	delete(c.w.sockets, c.e)
+	c.w.unkeep(c.e)
 	c.e.close()
 	c.wakeAll()
 	return nil

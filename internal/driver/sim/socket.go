@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -16,7 +17,7 @@ type Socket struct {
 }
 
 func (w *World) newSocket(e *end, how string) *Socket {
-	w.sockets[e] = how
+	w.keep(e, how)
 	return &Socket{w: w, e: e, local: e.local, remote: e.remote}
 }
 
@@ -29,8 +30,20 @@ func (s *Socket) give(op string) *end {
 		s.w.fail("contract: %s of a socket that was closed or given on", op)
 	}
 	s.e = nil
-	delete(s.w.sockets, e)
+	s.w.unkeep(e)
 	return e
+}
+
+// keep notes that one more socket or net.Conn has e.
+func (w *World) keep(e *end, how string) {
+	e.kept++
+	w.sockets[e] = how
+}
+
+func (w *World) unkeep(e *end) {
+	if e.kept--; e.kept == 0 {
+		delete(w.sockets, e)
+	}
 }
 
 // Local implements driver.Socket.
@@ -59,8 +72,30 @@ func (s *Socket) Conn() (net.Conn, error) {
 	}
 	c := &netConn{w: s.w, e: s.give("Conn")}
 	c.e.holder = c
-	s.w.sockets[c.e] = "net.Conn"
+	s.w.keep(c.e, "net.Conn")
 	return c, nil
+}
+
+// unread is nothing: a Socket of this world has no bytes beside its end's.
+func (w *World) unread(driver.Socket) []byte { return nil }
+
+// share is what dup is for a descriptor.
+func (w *World) share(sock driver.Socket) (driver.Socket, error) {
+	s, ok := sock.(*Socket)
+	if !ok || s.w != w {
+		return nil, fmt.Errorf("sim: share of %T: %w", sock, driver.ErrUnsupported)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case s.e == nil:
+		return nil, driver.ErrStale
+	case w.noFiles:
+		return nil, syscall.EMFILE
+	}
+	s.e.shares++
+	w.note("net", "share", s.e.id, 0)
+	return w.newSocket(s.e, "shared"), nil
 }
 
 // Import takes back a net.Conn that came from a Socket of this world, and knows no other. It
@@ -79,6 +114,7 @@ func (w *World) Import(nc net.Conn) (driver.Socket, error) {
 	c.wakeAll()
 	e := c.e
 	e.holder = nil
+	w.unkeep(e)
 	return w.newSocket(e, "imported"), nil
 }
 

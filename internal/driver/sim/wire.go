@@ -33,6 +33,8 @@ type end struct {
 	reset          error
 	moving         bool
 	holder         holder
+	shares         int  // sockets and drivers that have it, beside one
+	kept           int  // sockets and net.Conns that have it
 	faulted        bool // the world broke this connection, not one of its sides
 	planned        *event
 }
@@ -109,7 +111,7 @@ func (e *end) closeWrite() {
 // close is what the close system call does: FIN behind what was written, or a reset if input is
 // unread.
 func (e *end) close() {
-	if e.closed {
+	if e.closed || e.isShared() {
 		return
 	}
 	e.closed, e.holder = true, nil
@@ -121,9 +123,18 @@ func (e *end) close() {
 	e.settleLink()
 }
 
+// isShared reports whether another one still has the end; then this one has let go of it.
+func (e *end) isShared() bool {
+	if e.shares == 0 {
+		return false
+	}
+	e.shares--
+	return true
+}
+
 // abort resets the connection and gives the end up.
 func (e *end) abort() {
-	if e.closed {
+	if e.closed || e.isShared() {
 		return
 	}
 	e.closed, e.holder = true, nil

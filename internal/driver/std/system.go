@@ -19,6 +19,13 @@ type System struct {
 // Name is what Config.Driver calls it.
 func (System) Name() string { return "std" }
 
+// Facilities implements driver.System.
+func (s System) Facilities() driver.Facilities {
+	f := s.Process.Facilities()
+	f.Moves = moves
+	return f
+}
+
 // Open implements driver.System.
 func (s System) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 	d := Open(loop, o)

@@ -35,6 +35,8 @@ type Settings struct {
 	MostAwake int
 	HandlerOf func(r *http.Request) http.Handler
 	Logf      func(format string, args ...any)
+	// Thawer is the server as connections know it that move to another process.
+	Thawer myriad.Thawer
 	// NoAlive is SetKeepAlivesEnabled(false), and Closing is that the server shuts down.
 	NoAlive, Closing *atomic.Bool
 }

@@ -31,11 +31,17 @@ type Stream struct {
 	told      bool       // OnClose's function was called
 	wrote     bool       // since the last keep-alive
 	armed     uint32     // the beat for which the conn's timer is set; 0: it is not
-	closed    error
-	onClose   func(error)
+	ending    error      // an onClose until told, then why it has ended; nil: neither
+	moves     *moves     // what it can move to another process with; nil: it stays
 	onDrained func()
 	life      *lifetime.Lifetime // nil: no context was asked for, and there are no values for one
 }
+
+// An onClose is the function that OnClose was given, in the place of the error that ends the
+// Stream: one word less for each.
+type onClose func(err error)
+
+func (onClose) Error() string { return "web: the Stream has not ended" }
 
 // A Sink is how a version of HTTP sends what a Stream writes. Its methods may be called on any
 // goroutine and never block.
@@ -104,7 +110,7 @@ func (s *Stream) Context() context.Context {
 	if s.life == nil {
 		s.life = new(lifetime.Lifetime)
 		if s.told {
-			s.life.End(s.closed)
+			s.life.End(s.ending)
 		}
 	}
 	return s.life.Context()
@@ -121,7 +127,7 @@ func (s *Stream) KeepValues(r *http.Request) {
 	}
 	s.life = lifetime.Of(values)
 	if s.told {
-		s.life.End(s.closed)
+		s.life.End(s.ending)
 	}
 }
 
@@ -129,11 +135,13 @@ func (s *Stream) KeepValues(r *http.Request) {
 func (s *Stream) OnClose(f func(err error)) {
 	s.mu.Lock()
 	if !s.told {
-		s.onClose = f
+		if s.ending = nil; f != nil {
+			s.ending = onClose(f)
+		}
 		s.mu.Unlock()
 		return
 	}
-	err := s.closed
+	err := s.ending
 	s.mu.Unlock()
 	f(err)
 }
@@ -210,8 +218,8 @@ func (s *Stream) Lost(err error) {
 		s.mu.Unlock()
 		return
 	}
-	f := s.onClose
-	s.told, s.closed, s.onClose = true, err, nil
+	f, _ := s.ending.(onClose)
+	s.told, s.ending, s.moves = true, err, nil
 	s.life.End(err) // under mu: a context that is asked for meanwhile is this one, or has ended
 	s.mu.Unlock()
 	if f != nil {

@@ -619,6 +619,10 @@ func (h *Conn) close() {
 
 // Closed is the end of the connection.
 func (h *Conn) Closed(c *myriad.Conn, err error) {
+	if notMoved(err) {
+		h.Moved(c)
+		return
+	}
 	var end *exchange.LastState
 	if h.Lane.Server.ConnState != nil {
 		end = exchange.NewLastState(&h.Link)

@@ -1,0 +1,140 @@
+// Package handover moves the live connections of a program to another process of it: an upgrade
+// that its clients notice as a pause. docs/adr/0035 says why it works so.
+//
+// The old process calls Give with a Program: its engine, the servers whose connections move, and
+// its own state. The new process calls Take with the same names, prepares, and calls Taken.GoOn:
+//
+//	old                                new
+//	hello: formats of all parts   →
+//	                              ←    accept, or refuse: nothing has moved
+//	(connections are frozen)
+//	states, connections, all      →
+//	                              ←    have: "I have all", or refuse
+//	go                            →    (connections go on)
+//
+// Until have has come, the old process has everything: if the new one refuses, fails or dies, the
+// old one goes on, and the cost was a pause. From then on the new process goes on, also if the old
+// one dies before it has said go. At no time do both read from a connection.
+//
+// Connections that are not at rest, and those of servers that are not named, stay in the old
+// process. Give can be called again for them; what is left when the program ends, ends as with any
+// shutdown.
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// A Program says what of a program moves. Both processes name the same things alike.
+type Program struct {
+	Engine *myriad.Engine
+	// Servers are those whose connections move: a websocket.Options' or a web.Server's Thawer.
+	Servers map[string]myriad.Thawer
+	// States are the program's own. They are frozen in the order of their names, when all
+	// connections are frozen, and thawed in that order before the first connection.
+	States map[string]State
+	// RestWait is how long Give waits for connections to come to rest while others are frozen
+	// already, which lengthens their pause. 0: 50 ms. Negative: not at all.
+	RestWait time.Duration
+	// Timeout bounds each wait for the other process. 0: 10 s.
+	Timeout time.Duration
+}
+
+// A State is something of the program's own that moves with its connections. The calls come on the
+// goroutine of Give or Take, one at a time.
+type State interface {
+	// Formats are the names of what Thaw reads, such as "rooms/1". The first is the one that Freeze
+	// writes.
+	Formats() []string
+	// Freeze stops the state from changing, and writes it down. What it still has to write to
+	// connections, it writes before it returns. At most MaxState bytes.
+	Freeze() ([]byte, error)
+	// Thaw reads the state in the new process. Nothing of it is visible to others yet.
+	Thaw(format string, state []byte) error
+	// GoOn is called in the process that goes on with the state, before its connections do: in the
+	// old one if it does not move, in the new one if it does.
+	GoOn()
+	// Moved is called in the process that does not go on, after Freeze or Thaw has returned.
+	Moved()
+}
+
+// MaxState bounds one State, in bytes.
+const MaxState = 1 << 30
+
+// Errors of Give, Take and Taken.GoOn, beside those of the network.
+var (
+	// ErrRefused says that the other process has refused; the error has its reason.
+	ErrRefused = errors.New("the other process refuses")
+	// ErrFormat says that the two processes do not understand each other's formats.
+	ErrFormat = errors.New("format is not understood")
+	// ErrProtocol says that a message was not one that may come now.
+	ErrProtocol = errors.New("unexpected message")
+)
+
+const (
+	defaultRestWait = 50 * time.Millisecond
+	defaultTimeout  = 10 * time.Second
+)
+
+func (p *Program) restWait() time.Duration {
+	if p.RestWait == 0 {
+		return defaultRestWait
+	}
+	return max(0, p.RestWait)
+}
+
+// within is the end of a wait that begins now.
+func (p *Program) within() time.Time {
+	d := p.Timeout
+	if d <= 0 {
+		d = defaultTimeout
+	}
+	return p.Engine.System().Now().Add(d)
+}
+
+// serverNames and stateNames are in the order in which both sides go through them.
+func (p *Program) serverNames() []string { return slices.Sorted(maps.Keys(p.Servers)) }
+func (p *Program) stateNames() []string  { return slices.Sorted(maps.Keys(p.States)) }
+
+// check fails for a Program that cannot be named in messages.
+func (p *Program) check() error {
+	if p.Engine == nil {
+		return errors.New("handover: Program.Engine is nil")
+	}
+	seen := map[myriad.Thawer]string{}
+	for _, name := range p.serverNames() {
+		s := p.Servers[name]
+		if other, twice := seen[s]; twice {
+			return fmt.Errorf("handover: the servers %q and %q are the same", other, name)
+		}
+		seen[s] = name
+		if err := checkName(name, len(s.Formats())); err != nil {
+			return err
+		}
+	}
+	for _, name := range p.stateNames() {
+		if err := checkName(name, len(p.States[name].Formats())); err != nil {
+			return err
+		}
+	}
+	if n := len(p.Servers) + len(p.States); n > maxNames {
+		return fmt.Errorf("handover: %d servers and states, at most %d can be named", n, maxNames)
+	}
+	return nil
+}
+
+func checkName(name string, formats int) error {
+	switch {
+	case name == "" || len(name) > maxName:
+		return fmt.Errorf("handover: the name %q must have 1 to %d bytes", name, maxName)
+	case formats == 0:
+		return fmt.Errorf("handover: %q has no format", name)
+	}
+	return nil
+}

@@ -1,0 +1,494 @@
+package handover
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
+)
+
+const frameSize = 4
+
+// An echoServer answers frames of four bytes, which are counted through: a byte that is lost,
+// doubled or out of order ends the connection.
+type echoServer struct {
+	*world
+	side string
+}
+
+func (s *echoServer) Formats() []string { return []string{"echo/1"} }
+
+func (s *echoServer) Thaw(_ *myriad.Conn, format string, state []byte) (myriad.Handler, error) {
+	n, used := binary.Uvarint(state)
+	if used != len(state) || format != "echo/1" {
+		return nil, fmt.Errorf("state % x", state)
+	}
+	if s.refusesAt > 0 {
+		if s.refusesAt--; s.refusesAt == 0 {
+			return nil, errors.New("it has had enough")
+		}
+	}
+	return &echo{server: s, count: n}, nil
+}
+
+// An echo is a connection of an echoServer.
+type echo struct {
+	server *echoServer
+	count  uint64 // bytes received
+	half   []byte
+	moved  bool
+}
+
+func (h *echo) Opened(c *myriad.Conn) { c.SetTimer(time.Hour) }
+
+func (h *echo) Received(c *myriad.Conn, p []byte) {
+	h.half = append(h.half, p...)
+	for len(h.half) >= frameSize {
+		for _, b := range h.half[:frameSize] {
+			if b != byte(h.count) {
+				h.server.wrong("%s: byte %d is %d", h.server.side, h.count, b)
+			}
+			h.count++
+		}
+		_, _ = c.Write(h.half[:frameSize])
+		h.half = h.half[frameSize:]
+	}
+}
+
+func (h *echo) Ended(c *myriad.Conn) { _ = c.Close() }
+
+func (h *echo) Closed(*myriad.Conn, error) {
+	if h.moved {
+		h.server.wrong("%s: Closed after Moved", h.server.side)
+	}
+}
+
+func (h *echo) Thawer() myriad.Thawer    { return h.server }
+func (h *echo) AtRest(*myriad.Conn) bool { return len(h.half) == 0 }
+func (h *echo) Moved(*myriad.Conn)       { h.moved = true }
+func (h *echo) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
+	return binary.AppendUvarint(dst, h.count), nil
+}
+
+// A world is two processes and the peers of the first.
+type world struct {
+	*sim.World
+	t         *testing.T
+	seed      uint64
+	rng       *rand.Rand
+	old, new  *process
+	peers     []*peer
+	refusesAt int  // Thaw fails the so manieth time
+	leaving   bool // peers leave meanwhile
+	complaint string
+}
+
+func (w *world) wrong(format string, args ...any) {
+	if w.complaint == "" {
+		w.complaint = fmt.Sprintf(format, args...)
+	}
+}
+
+// A process is an engine, and what its half of the hand-over has come to.
+type process struct {
+	*world
+	name    string
+	engine  *myriad.Engine
+	server  *echoServer
+	state   *note
+	channel *simChannel
+	err     error
+	result  Result
+	done    bool
+	dead    bool // killed
+	said    bool // of the new one: have has been sent
+}
+
+// A note is a State that is one text.
+type note struct {
+	*world
+	text  string
+	here  bool // it may change
+	calls []string
+}
+
+func (n *note) Formats() []string { return []string{"note/1"} }
+
+func (n *note) Freeze() ([]byte, error) {
+	n.calls = append(n.calls, "freeze")
+	n.here = false
+	return []byte(n.text), nil
+}
+
+func (n *note) Thaw(_ string, p []byte) error {
+	n.calls = append(n.calls, "thaw")
+	n.text = string(p)
+	return nil
+}
+
+func (n *note) GoOn()  { n.calls, n.here = append(n.calls, "go on"), true }
+func (n *note) Moved() { n.calls, n.here = append(n.calls, "moved"), false }
+
+// A peer sends frames that count through, and checks their echo.
+type peer struct {
+	*sim.Peer
+	sent uint64
+	left bool // it has ended its side, or reset
+}
+
+func (p *peer) write(n int) {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(p.sent)
+		p.sent++
+	}
+	p.Write(b)
+}
+
+// check holds what has come against what was sent.
+func (p *peer) check(w *world) {
+	got := p.Received()
+	for i, b := range got {
+		if b != byte(i) {
+			w.wrong("peer: byte %d of the answer is %d", i, b)
+			return
+		}
+	}
+	if uint64(len(got)) > p.sent {
+		w.wrong("peer: %d bytes came for %d", len(got), p.sent)
+	}
+}
+
+func newWorld(t *testing.T, seed uint64, o sim.Options, peers, room int) *world {
+	w := &world{World: sim.New(seed, o), t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 44))}
+	w.old, w.new = w.process("old", peers+8), w.process("new", room)
+	w.old.channel, w.new.channel = newSimChannels(w.World)
+	w.old.state.text, w.old.state.here = string(bytes.Repeat([]byte("state"), w.rng.IntN(100_000))), true
+	ln, err := w.old.engine.Listen("tcp", "127.0.0.1:0", opener{w.old.server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range peers {
+		w.peers = append(w.peers, &peer{Peer: w.Dial(ln.Addr())})
+	}
+	w.RunUntil(func() bool { return w.old.engine.Stats().Conns == peers })
+	return w
+}
+
+// An opener gives each connection a handler of its own.
+type opener struct{ s *echoServer }
+
+func (o opener) Opened(c *myriad.Conn)         { c.SetHandler(&echo{server: o.s}, nil) }
+func (o opener) Received(*myriad.Conn, []byte) {}
+func (o opener) Closed(*myriad.Conn, error)    {}
+
+func (w *world) process(name string, most int) *process {
+	e, err := myriad.Start(myriad.Config{Loops: 1 + w.rng.IntN(3), System: w.World, MaxConns: most,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &process{world: w, name: name, engine: e, state: &note{world: w}}
+	p.server = &echoServer{world: w, side: name}
+	return p
+}
+
+func (p *process) program() *Program {
+	return &Program{Engine: p.engine, Servers: map[string]myriad.Thawer{"echo": p.server},
+		States: map[string]State{"note": p.state}}
+}
+
+// A fault happens at a call of send or receive.
+type fault struct {
+	channel
+	p     *process
+	calls int
+	at    int // the call; -1: none
+	how   faultKind
+	sure  bool
+}
+
+type faultKind int
+
+const (
+	failsBefore faultKind = iota
+	failsAfter
+	diesBefore
+	diesAfter
+	faultKinds
+)
+
+type death struct{}
+
+var errFault = errors.New("a fault")
+
+func (f *fault) call(do func() error) error {
+	now := f.calls == f.at
+	f.calls++
+	if now && f.how == diesBefore {
+		panic(death{})
+	}
+	if now && f.how == failsBefore {
+		return errFault
+	}
+	err := do()
+	if now && f.how == diesAfter {
+		panic(death{})
+	}
+	if now && f.how == failsAfter && err == nil && !f.sure {
+		return errFault
+	}
+	return err
+}
+
+func (f *fault) send(m message) error {
+	f.sure = m.kind == have // the kernel does not fail a send that has worked
+	return f.call(func() error {
+		err := f.channel.send(m)
+		if err == nil && m.kind == have {
+			f.p.said = true
+		}
+		return err
+	})
+}
+
+func (f *fault) receive() (m message, err error) {
+	var got message
+	returned := false
+	defer func() {
+		if !returned { // it dies with them in its hands
+			closeAll(got.sockets)
+		}
+	}()
+	f.sure = false
+	err = f.call(func() (err error) { got, err = f.channel.receive(); return err })
+	returned = true
+	if err != nil { // a process that fails closes what it has received
+		closeAll(got.sockets)
+		return message{}, err
+	}
+	return got, nil
+}
+
+// run has the process play its part, until it has, or is dead.
+func (p *process) run(part func(ch channel) error, at int, how faultKind) {
+	p.Go(func() {
+		defer func() {
+			p.done = true
+			switch v := recover().(type) {
+			case nil:
+			case death:
+				p.die()
+			default:
+				panic(v)
+			}
+		}()
+		p.err = part(&fault{channel: p.channel, p: p, at: at, how: how})
+	})
+}
+
+// die does what the kernel does with a process that is killed.
+func (p *process) die() {
+	p.dead = true
+	p.channel.close()
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.engine.Shutdown(over)
+}
+
+func (p *process) give(ch channel) (err error) {
+	p.result, err = give(ch, p.program())
+	return err
+}
+
+func (p *process) take(ch channel) error {
+	t, err := take(ch, p.program())
+	if err != nil {
+		return err
+	}
+	return t.GoOn()
+}
+
+// traffic has the peers write meanwhile.
+func (w *world) traffic(rounds int) {
+	for range rounds {
+		p := w.peers[w.rng.IntN(len(w.peers))]
+		if p.left {
+			continue
+		}
+		p.write(1 + w.rng.IntN(20))
+		if w.leaving && w.rng.IntN(10) == 0 {
+			p.left = true
+			[]func(){p.CloseWrite, p.Close, p.Reset}[w.rng.IntN(3)]()
+		}
+		w.RunFor(time.Duration(w.rng.Int64N(int64(3 * time.Millisecond))))
+	}
+}
+
+func (w *world) handOver(oldAt int, oldHow faultKind, newAt int, newHow faultKind) {
+	w.traffic(20)
+	w.new.run(w.new.take, newAt, newHow)
+	w.old.run(w.old.give, oldAt, oldHow)
+	w.traffic(w.rng.IntN(40))
+	w.RunUntil(func() bool { return w.old.done && w.new.done })
+	w.traffic(20)
+	for _, p := range w.peers { // whole frames in the end
+		if !p.left {
+			p.write(int(frameSize - p.sent%frameSize))
+		}
+	}
+	w.RunFor(time.Minute)
+}
+
+// settle checks what has come of it. survive says whether the connections must have lived.
+func (w *world) settle() {
+	w.t.Helper()
+	survive := true
+	newGoesOn := w.new.said && !w.new.dead && w.new.err == nil
+	switch {
+	case w.old.dead && !newGoesOn, w.new.dead && w.new.said:
+		survive = false // those that only a dead process had, end
+	}
+	if w.old.dead && w.new.dead {
+		survive = false
+	}
+	staying := 0
+	for _, p := range w.peers {
+		if p.check(w); !p.left {
+			staying++
+		}
+	}
+	left := 0 // connections that were not at rest have died with the old process
+	if w.old.dead && newGoesOn {
+		left = staying - w.new.engine.Stats().Conns
+	}
+	for i, p := range w.peers {
+		if p.left {
+			continue
+		}
+		alive := !p.Ended() && p.Err() == nil
+		if survive && !alive {
+			if left--; left >= 0 {
+				continue
+			}
+			w.wrong("peer %d has lost its connection (ended %v, %v)", i, p.Ended(), p.Err())
+		}
+		if survive && uint64(p.Count()) != p.sent {
+			w.wrong("peer %d has had %d answers for %d bytes", i, p.Count(), p.sent)
+		}
+	}
+	n := 0
+	for _, p := range []*process{w.old, w.new} {
+		if !p.dead {
+			n += p.engine.Stats().Conns
+		}
+	}
+	if survive && left > 0 {
+		w.wrong("%d connections live in no engine", left)
+	}
+	if survive && !(w.old.dead && newGoesOn) && n != staying {
+		w.wrong("%d connections of %d are in an engine", n, staying)
+	}
+	if survive && !w.old.dead && !w.new.dead && w.old.state.here == w.new.state.here {
+		w.wrong("the state: old %v, new %v", w.old.state.calls, w.new.state.calls)
+	}
+	if newGoesOn && w.new.state.text != w.old.state.text {
+		w.wrong("the state has %d bytes, and not %d", len(w.new.state.text), len(w.old.state.text))
+	}
+	for _, p := range w.peers {
+		p.Close()
+	}
+	for _, p := range []*process{w.old, w.new} {
+		if !p.dead {
+			w.Go(func() { _ = p.engine.Shutdown(context.Background()) })
+		}
+	}
+	w.Run()
+	w.Check(w.t)
+	if w.complaint != "" {
+		w.t.Errorf("seed %d: %s\nold: %v %+v, new: %v", w.seed, w.complaint, w.old.err, w.old.result, w.new.err)
+	}
+}
+
+// Without a fault all connections move, whatever comes for them meanwhile.
+func TestConnectionsMove(t *testing.T) {
+	for seed := range soak.Size(t, uint64(100), 2000) {
+		w := newWorld(t, seed, sim.Lossless(), 1+int(seed%20), 40)
+		w.handOver(-1, 0, -1, 0)
+		if w.old.err != nil || w.new.err != nil || w.old.result.Moved+w.old.result.Left != len(w.peers) {
+			w.wrong("%+v", w.old.result)
+		}
+		if w.old.result.Moved != w.new.engine.Stats().Conns {
+			w.wrong("%+v, and %d are in the new engine", w.old.result, w.new.engine.Stats().Conns)
+		}
+		if w.settle(); t.Failed() {
+			return
+		}
+	}
+}
+
+// One side fails, or is killed, at each step: no byte is lost, doubled or out of order, and each
+// connection is alive in one engine, unless only a dead one had it.
+func TestEveryStepMayFail(t *testing.T) {
+	for seed := range soak.Size(t, uint64(6), 60) {
+		for _, old := range []bool{true, false} {
+			for how := range faultKinds {
+				for at := 0; ; at++ {
+					w := newWorld(t, seed, sim.Lossless(), 1+int(seed%5), 20)
+					oldAt, newAt := -1, at
+					if old {
+						oldAt, newAt = at, -1
+					}
+					w.handOver(oldAt, how, newAt, how)
+					happened := w.old.err != nil || w.new.err != nil || w.old.dead || w.new.dead
+					if w.settle(); t.Failed() {
+						t.Fatalf("seed %d, old %v, fault %d at call %d", seed, old, how, at)
+					}
+					if !happened {
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// Chance mixes all of that with small buffers, short writes, peers that leave meanwhile, a new
+// process that has too little room or refuses, and a lack of descriptors.
+func TestHandOverWorlds(t *testing.T) {
+	for seed := range soak.Size(t, uint64(300), 5000) {
+		rng := rand.New(rand.NewPCG(seed, 45))
+		o := []sim.Options{{}, {SmallBuffers: 0.9, ShortSend: 0.9, Split: 0.9}, {LateFIN: 0.5, LateClose: 0.9},
+			{Overstay: 0.3, InFlight: 0.9}}[rng.IntN(4)]
+		o.Reset, o.Accept, o.Dial = -1, -1, -1
+		peers := 1 + rng.IntN(30)
+		room := peers + 8
+		if rng.IntN(5) == 0 {
+			room = 1 + rng.IntN(peers)
+		}
+		w := newWorld(t, seed, o, peers, room)
+		w.leaving = rng.IntN(2) == 0
+		if rng.IntN(5) == 0 {
+			w.refusesAt = 1 + rng.IntN(peers)
+		}
+		if rng.IntN(8) == 0 {
+			w.AfterFunc(time.Duration(rng.Int64N(int64(100*time.Millisecond))), func() { w.ExhaustFiles(true) })
+		}
+		at := [2]int{-1, -1}
+		at[rng.IntN(2)] = rng.IntN(16) - 6
+		w.handOver(at[0], faultKind(rng.IntN(int(faultKinds))), at[1], faultKind(rng.IntN(int(faultKinds))))
+		if w.settle(); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}

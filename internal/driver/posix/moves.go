@@ -1,0 +1,101 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// moves are driver.Facilities.Moves.
+var moves = driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive, Listener: receiveListener}
+
+// own is a Socket of this package that has not been given on.
+func own(sock driver.Socket) (*Socket, error) {
+	s, ok := sock.(*Socket)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("posix: move a %T: %w", sock, driver.ErrUnsupported)
+	case s.fd < 0:
+		return nil, driver.ErrStale
+	}
+	return s, nil
+}
+
+func unread(sock driver.Socket) []byte {
+	s, err := own(sock)
+	if err != nil {
+		return nil
+	}
+	return s.ahead
+}
+
+func share(sock driver.Socket) (driver.Socket, error) {
+	s, err := own(sock)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	s.shared = true
+	return &Socket{fd: fd, remote: s.remote, shared: true}, nil
+}
+
+// lendSocket takes it that f makes a duplicate.
+func lendSocket(sock driver.Socket, f func(fd uintptr)) error {
+	s, err := own(sock)
+	if err != nil {
+		return err
+	}
+	s.shared = true
+	f(uintptr(s.fd))
+	return nil
+}
+
+func receive(fd uintptr) (driver.Socket, error) {
+	if err := checkStream(int(fd)); err != nil {
+		_ = unix.Close(int(fd))
+		return nil, fmt.Errorf("posix: receive a descriptor: %w", err)
+	}
+	unix.CloseOnExec(int(fd))
+	s := newSocket(int(fd))
+	s.shared = true
+	return s, nil
+}
+
+// checkStream fails for what is no stream socket, and has the others not block.
+func checkStream(fd int) error {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	switch {
+	case err != nil:
+		return os.NewSyscallError("getsockopt", err)
+	case kind != unix.SOCK_STREAM:
+		return fmt.Errorf("socket of type %d: %w", kind, driver.ErrUnsupported)
+	}
+	return os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
+}
+
+// receiveListener leaves the path of a unix socket alone: the others have the address, too.
+func receiveListener(f *os.File) (driver.Listener, error) {
+	nl, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("posix: receive a listener: %w", err)
+	}
+	defer nl.Close()
+	if ul, ok := nl.(*net.UnixListener); ok {
+		ul.SetUnlinkOnClose(false)
+	}
+	l := &Listener{addr: nl.Addr(), shared: true}
+	if l.fd, err = duplicate(nl.(syscall.Conn)); err != nil {
+		return nil, fmt.Errorf("posix: receive a listener on %v: %w", nl.Addr(), err)
+	}
+	return l, nil
+}

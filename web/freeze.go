@@ -1,0 +1,89 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/exchange"
+	"github.com/myriad-go/myriad/web/internal/http1"
+)
+
+// This file is how connections of a Server move to another process: package handover and
+// docs/adr/0035.
+
+// Thawer is what package handover gives a name: connections of s move that speak HTTP/1 without TLS
+// and wait for a request, hibernating ones too, and those whose answer is a Stream with OnFreeze.
+// Those with a running handler stay, and may move later; HTTP/2 and TLS stay, and Shutdown ends
+// them in order. Program.ConnState sees StateHijacked for a connection that has moved, and StateNew
+// for one that has come. It fails as Listen does.
+func (s *Server) Thawer() (myriad.Thawer, error) {
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	return (*thawer)(s), nil
+}
+
+// OnFreeze makes a Stream one that can move to another process. freeze appends to dst what the
+// program keeps for it, which Server.ThawStream gets there. moved is the last call here, in place
+// of that of OnClose, when the stream goes on there. Both run on the loop and must not block. A nil
+// freeze withdraws it.
+func (s *Stream) OnFreeze(freeze func(dst []byte) ([]byte, error), moved func()) {
+	s.inner().OnFreeze(freeze, moved)
+}
+
+// Events is s as a stream of events, for Server.ThawStream: it goes on with its keep-alive. Its
+// LastEventID is empty.
+func (s *Stream) Events() *EventStream { return &EventStream{Stream: s} }
+
+// A thawer is a Server as the engine sees it.
+type thawer Server
+
+// Formats implements myriad.Thawer.
+func (*thawer) Formats() []string { return []string{http1.FrozenFormat} }
+
+// Thaw implements myriad.Thawer.
+func (t *thawer) Thaw(c *myriad.Conn, _ string, state []byte) (myriad.Handler, error) {
+	s := (*Server)(t)
+	if c.Loop().Engine() != s.state.Engine {
+		return nil, errors.New("web: thaw a connection: Server.Engine is another one")
+	}
+	f := s.thawFront()
+	ln := f.lane(c)
+	link := exchange.Link{C: c, Lane: &ln.Lane, From: f.originOf(f.contextOf(c))}
+	return ln.h1.Thaw(link, state, func(inner *exchange.Stream, value []byte) error {
+		if s.ThawStream == nil {
+			return errors.New("web: thaw a Stream: Server.ThawStream is nil")
+		}
+		return s.ThawStream((*Stream)(inner), value)
+	})
+}
+
+// thawFront is the front of connections that have come from another process.
+func (s *Server) thawFront() *front {
+	st := s.state
+	st.thawOnce.Do(func() {
+		st.thaws = newFront(s)
+		st.thaws.setBase(acceptedElsewhere{})
+	})
+	return st.thaws
+}
+
+// acceptedElsewhere is the listener that BaseContext is given for connections that another process
+// has accepted.
+type acceptedElsewhere struct{}
+
+// Accept fails.
+func (acceptedElsewhere) Accept() (net.Conn, error) {
+	return nil, fmt.Errorf("web: accept from another process: %w", myriad.ErrUnsupported)
+}
+
+// Close does nothing.
+func (acceptedElsewhere) Close() error { return nil }
+
+// Addr is no address.
+func (acceptedElsewhere) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Thawer is that of hibernating connections, whose Waker a front is.
+func (f *front) Thawer() myriad.Thawer { return (*thawer)(f.s) }
