@@ -40,6 +40,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/guard"
 	"github.com/myriad-go/myriad/server/push/policy"
@@ -94,8 +95,9 @@ type Hub struct {
 
 	forms    formTable
 	channels *channels
-	movers   []StreamMover // complete when the doors are open
-	restored *Restore      // until Thaw; nil: the hub has no state of another process
+	movers   []StreamMover            // complete when the doors are open
+	thawers  map[string]myriad.Thawer // likewise: of their WebSockets
+	restored *Restore                 // until Thaw; nil: the hub has no state of another process
 }
 
 // New returns a hub whose clock stands still. The caller opens the doors with it, and then calls

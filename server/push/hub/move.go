@@ -28,7 +28,8 @@ import (
 
 var (
 	errNotFrozen = errors.New("push: the hub is not frozen: call Freeze")
-	errNotAtRest = errors.New("push: the client's session is not at rest")
+	// ErrNotAtRest is why a client cannot move now: something runs for it, or waits.
+	ErrNotAtRest = errors.New("push: the client's session is not at rest")
 	errInUse     = errors.New("push: the hub has sessions: restore one that has just been made")
 )
 

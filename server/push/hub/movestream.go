@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/internal/snapshot"
+	"github.com/myriad-go/myriad/websocket"
 )
 
 // This file moves clients that read one long response. Their state is the name of their door, what
@@ -52,6 +54,22 @@ func (h *Hub) MoveStreams(m StreamMover) {
 	}
 }
 
+// MoveSockets lets the WebSockets with those options move, under that name, which is the same in
+// all processes. The options have FreezeValue, ThawValue and OnMoved. A door calls it in Open.
+func (h *Hub) MoveSockets(name string, o *websocket.Options) {
+	t, err := o.Thawer()
+	if err != nil {
+		panic("push: a door's WebSockets cannot move: " + err.Error())
+	}
+	if h.thawers == nil {
+		h.thawers = make(map[string]myriad.Thawer)
+	}
+	h.thawers[name] = t
+}
+
+// Thawers are what MoveSockets was given, by name.
+func (h *Hub) Thawers() map[string]myriad.Thawer { return h.thawers }
+
 // StateNames are the names of the doors whose clients move.
 func (h *Hub) StateNames() (names []string) {
 	for _, m := range h.movers {
@@ -85,11 +103,11 @@ func (s *Session) freezeStream(dst []byte) ([]byte, error) {
 	m := s.form().mover
 	known, ok := m.AppendClient(nil, s)
 	if !ok {
-		return dst, errNotAtRest
+		return dst, ErrNotAtRest
 	}
 	dst, ok = s.AppendState(snapshot.AppendText(snapshot.AppendText(dst, m.StateName()), known))
 	if !ok {
-		return dst, errNotAtRest
+		return dst, ErrNotAtRest
 	}
 	return dst, nil
 }
