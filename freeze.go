@@ -39,15 +39,15 @@ type Freezer interface {
 	// belongs to. It is comparable, as pointers are, and the same for many connections. Nil: this
 	// connection cannot move.
 	Thawer() Thawer
-	// AtRest reports whether nothing is under way: no message is half received or half sent, and no
-	// callback, no handler and no goroutine of the program works for the connection in a way that
-	// Freeze cannot write down. The engine itself has found that its output has left, that its
-	// sides are not closing, and that it has no layer. AtRest changes nothing.
+	// AtRest reports whether Freeze can write down all that there is of the connection. It cannot
+	// while a message is half received or half sent. Nor can it while a callback or a goroutine of
+	// the program works for the connection. The engine itself has found that its output has left,
+	// that its sides are not closing, and that it has no layer. AtRest changes nothing.
 	AtRest(c *Conn) bool
 	// Freeze appends the protocol's state to dst, in the first of its Thawer's Formats. The engine
 	// adds what is left of the timer, input that was not delivered, output that was queued after
-	// AtRest, the ends of both sides, a pause, the write limit, and addresses that SetAddrs has
-	// set. Freeze changes nothing, because the connection may go on here. If it fails, the
+	// AtRest, the ends of both sides, a pause and the write limit. It adds what SetAddrs has set,
+	// too. Freeze changes nothing, because the connection may go on here. If it fails, the
 	// connection does.
 	Freeze(c *Conn, dst []byte) ([]byte, error)
 	// Moved is the last call, in place of Closed, when the other engine has the connection. The

@@ -437,8 +437,8 @@ func TestConnectionsMove(t *testing.T) {
 	}
 }
 
-// One side fails, or is killed, at each step: no byte is lost, doubled or out of order, and each
-// connection is alive in one engine, unless only a dead one had it.
+// One side fails, or is killed, at each step. No byte is lost, doubled or out of order. Each
+// connection is alive in one engine, unless only a dead process had it.
 func TestEveryStepMayFail(t *testing.T) {
 	for seed := range soak.Size(t, uint64(6), 60) {
 		for _, old := range []bool{true, false} {

@@ -12,8 +12,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A simChannel is one end of a socket pair of a simulated world: as in the kernel, a message is in
-// the other end's queue when send returns, and stays there when the sender is gone.
+// A simChannel is one end of a socket pair of a simulated world. When send returns, the message is
+// in the other end's queue, as in the kernel, and it stays there when the sender is gone.
 type simChannel struct {
 	w     *sim.World
 	mu    *sync.Mutex // of both ends

@@ -13,8 +13,9 @@ import (
 // This file is how connections of a Server move to another process: package handover and
 // docs/adr/0035.
 
-// Thawer is what package handover gives a name: connections of s move that speak HTTP/1 without TLS
-// and wait for a request, hibernating ones too, and those whose answer is a Stream with OnFreeze.
+// Thawer is what package handover gives a name, so that connections of s move. Those that speak
+// HTTP/1 without TLS move while they wait for a request, hibernating ones too. They also move while
+// their answer is a Stream with OnFreeze.
 // Those with a running handler stay, and may move later; HTTP/2 and TLS stay, and Shutdown ends
 // them in order. Program.ConnState sees StateHijacked for a connection that has moved, and StateNew
 // for one that has come. It fails as Listen does.
@@ -25,10 +26,9 @@ func (s *Server) Thawer() (myriad.Thawer, error) {
 	return (*thawer)(s), nil
 }
 
-// OnFreeze makes a Stream one that can move to another process. freeze appends to dst what the
-// program keeps for it, which Server.ThawStream gets there. moved is the last call here, in place
-// of that of OnClose, when the stream goes on there. Both run on the loop and must not block. A nil
-// freeze withdraws it.
+// OnFreeze lets a Stream move to another process. freeze appends to dst what the program keeps for
+// it; Server.ThawStream gets that in the other process. If the Stream has moved, moved is called in
+// place of OnClose's function. Both run on the loop and must not block. A nil freeze withdraws it.
 func (s *Stream) OnFreeze(freeze func(dst []byte) ([]byte, error), moved func()) {
 	s.inner().OnFreeze(freeze, moved)
 }

@@ -40,9 +40,9 @@ var errMoved = errors.New("websocket: the connection goes on in another process"
 // and ThawValue are set. A connection over HTTP/2, one of Dial, and one with Options.Pull do not.
 // Nor does one for which callbacks run or wait, or of which half a message is there: it moves when
 // that is over. What moves is what was negotiated, with the windows of compression, and the
-// policies, limits and deadlines; membership of groups, contexts' values and pings that wait for
-// OnPong do not. Options without Subprotocols or Compression that a connection uses refuse it, and
-// with it the whole hand-over.
+// policies, limits and deadlines, and messages that a Group was sent. Membership of groups, values
+// of contexts and pings that wait for OnPong do not: ThawValue joins groups anew. Options without
+// Subprotocols or Compression that a connection uses refuse it, and with it the whole hand-over.
 func (o *Options) Thawer() (myriad.Thawer, error) {
 	s, err := o.settings()
 	if err != nil {
@@ -158,12 +158,21 @@ func (h *handler[C]) AtRest(*myriad.Conn) bool {
 func (h *handler[C]) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
 	c := (*Conn)(h)
 	s, now := c.settings(), c.now()
-	value, err := s.FreezeValue(c, nil)
+	value, err := s.FreezeValue(c, nil) // which may write
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
+	joined := c.joined
+	c.mu.Unlock()
+	if joined {
+		rosterOf(c.nc.Loop()).handOut(c)
+	}
+	c.mu.Lock()
 	defer c.mu.Unlock()
+	if r := c.cold; r != nil && (!r.slow.Empty() || r.late.members != nil) {
+		return nil, errors.New("websocket: the output has no room for messages that wait")
+	}
 	e := written.Begin(dst, frozenVersion)
 	e.Bytes(partValue, value)
 	if c.subprotocol != 0 {

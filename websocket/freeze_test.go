@@ -29,7 +29,12 @@ type house struct {
 
 func newHouse(t *testing.T, name string, o *Options) *house {
 	t.Helper()
-	e, err := myriad.Start(myriad.Config{Loops: 2})
+	return newHouseOn(t, 2, name, o)
+}
+
+func newHouseOn(t *testing.T, loops int, name string, o *Options) *house {
+	t.Helper()
+	e, err := myriad.Start(myriad.Config{Loops: loops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,4 +383,58 @@ func FuzzThaw(f *testing.F) {
 			t.Fatalf("%d connections are left", n)
 		}
 	})
+}
+
+// What a group was sent until its members are written down arrives, although their loop has not
+// come to it, and behind that what the group there is sent.
+func TestMembersMove(t *testing.T) {
+	const members, before, behind = 50, 20, 5
+	var here, there Group
+	houses := []*house{newHouseOn(t, 1, "A", &Options{}), newHouse(t, "B", &Options{})}
+	freeze, frozen := houses[0].o.FreezeValue, false
+	houses[0].o.FreezeValue = func(c *Conn, dst []byte) ([]byte, error) {
+		if !frozen { // the last moment, on the loop
+			frozen = true
+			for i := range before {
+				_ = here.Send(OpText, fmt.Appendf(nil, "here %d", i))
+			}
+		}
+		return freeze(c, dst)
+	}
+	opened := houses[0].o.OnOpen
+	houses[0].o.OnOpen = func(c *Conn) {
+		if _, err := here.Join(c); err != nil {
+			t.Error(err)
+		}
+		opened(c)
+	}
+	houses[1].thawed = func(c *Conn) error { _, err := there.Join(c); return err }
+	url := houses[0].served(t, false)
+	addr := strings.TrimPrefix(url, "ws://")
+	var peers []*rawPeer
+	for range members {
+		p := dialRaw(t, addr)
+		p.write(sampleRequest)
+		p.head()
+		houses[0].expect(t, "open")
+		peers = append(peers, p)
+	}
+	houses[0].moveTo(t, houses[1], members)
+	for i := range behind {
+		_ = there.Send(OpText, fmt.Appendf(nil, "there %d", i))
+	}
+	for _, p := range peers {
+		for i := range before + behind {
+			want := fmt.Sprintf("text \"here %d\"", i)
+			if i >= before {
+				want = fmt.Sprintf("text \"there %d\"", i-before)
+			}
+			if got := p.frame(); !strings.Contains(got, strings.Trim(want[5:], "\"")) {
+				t.Fatalf("%q, want %q", got, want)
+			}
+		}
+	}
+	if here.Len() != 0 || there.Len() != members {
+		t.Errorf("%d members here, %d there", here.Len(), there.Len())
+	}
 }

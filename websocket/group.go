@@ -259,6 +259,20 @@ func (r *roster) take(c *Conn) *Member {
 	return list
 }
 
+// handOut gives c what its groups were sent and have not handed out yet. On the loop, with none of
+// its locks held.
+func (r *roster) handOut(c *Conn) {
+	r.mu.Lock()
+	var shards []*shard
+	for m := r.first[c]; m != nil; m = m.following {
+		shards = append(shards, m.shard)
+	}
+	r.mu.Unlock()
+	for _, p := range shards {
+		p.exhaust(false)
+	}
+}
+
 // keptRoster is for how many connections an empty roster keeps room.
 const keptRoster = 64
 

@@ -60,11 +60,10 @@
 // fails later ends in Closed.
 //
 // Moving. A System with Facilities.Moves shares the connection of a Socket, as duplicates of a
-// descriptor do. The connection ends when all who have it have closed it: the Close of one of them,
-// of a Socket or of a driver that has attached it, sends nothing to the peer, and Abort no reset
-// while there is another one. CloseWrite acts on the connection at once. At most one of the drivers
-// that have it may be attached to it; bytes that come while none is wait. Shares may be in other
-// processes.
+// descriptor do. The connection ends when the last of its Sockets and drivers has closed it. Until
+// then Close sends nothing to the peer, and Abort no reset. CloseWrite acts on the connection at
+// once. At most one driver may be attached to it. Bytes that come while none is attached wait.
+// Shares may be in other processes.
 //
 // Accepting. Accepted hands over a Socket, which the owner attaches to this driver or to another
 // one of the same System, or closes. AcceptFailed stops accepting on that listener until

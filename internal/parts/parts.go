@@ -3,8 +3,8 @@
 //
 // A state is one byte, the version, and parts. A part is the length of its name (one byte), the
 // name, the length of its value (an unsigned varint), and the value. The order of parts is free; a
-// name occurs once. A reader takes the parts that it knows, by name, and then asks Err: a part that
-// it has not taken is an error, because a state that is understood in part is not understood.
+// name occurs once. A reader takes the parts that it knows, by name, and then calls Err. A part
+// that is left is an error, because a state that is read in part is not understood.
 package parts
 
 import (
