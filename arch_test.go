@@ -148,7 +148,7 @@ var arrows = map[string][]string{
 		"server/push/guard", "server/push/internal/centrifuge", "server/push/internal/snapshot",
 		"server/push/internal/strict", "server/push/membus", "server/push/policy", "server/push/token", "web",
 		"websocket", "workers"},
-	"server/cmd/myriad": {".", "debug", "internal/freeport", "resp", "server/load", "server/push",
+	"server/cmd/myriad": {".", "debug", "handover", "internal/freeport", "resp", "server/load", "server/push",
 		"server/push/bus", "server/push/doors", "server/push/doors/redis", "server/push/natsbus", "server/push/proxy",
 		"web", "websocket"},
 	"server/clients":     nil,

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	bytesof "encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -35,11 +34,21 @@ func (u *upgraded) upgrade() {
 	}
 	pid := u.want(`a new process goes on" pid=(\d+)`)[1]
 	u.pid, _ = strconv.Atoi(pid)
-	for end := time.Now().Add(patience); !errors.Is(syscall.Kill(old, 0), syscall.ESRCH); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !hasEnded(old); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			u.t.Fatalf("the process %d has not ended", old)
 		}
 	}
+}
+
+// hasEnded reports whether there is no such process, or only what its parent has yet to wait for.
+func hasEnded(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(state, "Z")
 }
 
 // publish publishes to the channel "kept:a" by the socket of the API.

@@ -299,7 +299,8 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 		case <-upgrades:
 			failure := r.upgrade(manager)
 			if waits = failure != nil; waits {
-				r.log.Error("myriad: SIGUSR2: no new process took over, and this one goes on", "error", oneLine(failure))
+				r.log.Error("myriad: SIGUSR2: no new process took over, and this one goes on", "error",
+					oneLine(failure))
 			}
 		}
 	}
