@@ -337,7 +337,7 @@ func (w *moveWorld) end() {
 // Clients of a hub that moves receive what those of one that stays do: no session ends, nothing is
 // missing, twice or in another order, and pings come at the same times.
 func TestHubMovesUnnoticed(t *testing.T) {
-	for seed := range soak.Size(t, uint64(12), uint64(500)) {
+	for seed := range soak.Size(t, uint64(6), uint64(500)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			buf.CheckLeaks(t)
 			still, goes := newMoveWorld(t, seed), newMoveWorld(t, seed)
