@@ -39,7 +39,6 @@ func give(ch channel, p *Program) (Result, error) {
 	}
 	moved, err := g.hand()
 	if err != nil && !g.taken(err) {
-		err = g.tell(err)
 		for _, s := range g.states {
 			s.GoOn()
 		}
@@ -49,7 +48,7 @@ func give(ch channel, p *Program) (Result, error) {
 		if g.frozen != nil {
 			g.frozen.GoOn()
 		}
-		return Result{}, err
+		return Result{}, g.tell(err) // behind that, because it may take its time
 	}
 	ch.setDeadline(p.within())
 	_ = ch.send(message{kind: goOn}) // without it the end of the channel says the same

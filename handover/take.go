@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -21,6 +22,7 @@ type Taken struct {
 	over    bool
 
 	inherited bool // listeners have come
+	unclaimed []string
 }
 
 // take receives all that the other process has. What it returns is not running: GoOn or Drop is to
@@ -201,8 +203,15 @@ func (t *Taken) parseRecords(m *message) ([]myriad.Record, error) {
 	return records, r.end(conns)
 }
 
+// goWait is how long GoOn waits for the last word of the other process.
+const goWait = time.Second
+
 // Conns is how many connections have come.
 func (t *Taken) Conns() int { return t.conns }
+
+// Unclaimed are the listeners of the other process, as "network address", that no Listen had asked
+// for before GoOn: they are closed, and peers are refused there.
+func (t *Taken) Unclaimed() []string { return t.unclaimed }
 
 // GoOn tells the other process that this one has all, and goes on with it. If it fails, the other
 // process goes on, and everything here is dropped, as by Drop.
@@ -215,12 +224,16 @@ func (t *Taken) GoOn() error {
 		t.Drop(err)
 		return fmt.Errorf("handover: tell the other process: %w", err)
 	}
-	// The other process has the message, or it has died: it does not go on with the connections.
-	// Its answer is only waited for.
-	if m, err := t.receive(); err == nil && m.kind == refuse {
-		err = m.expect(goOn)
-		t.Drop(err)
-		return err
+	// The other process has the message, or it has died: it does not go on with the connections. If
+	// it is stopped, it finds the message when it runs again.
+	t.ch.setDeadline(t.Engine.System().Now().Add(goWait))
+	if m, err := t.ch.receive(); err == nil {
+		m.drop()
+		if m.kind == refuse {
+			err = m.expect(goOn)
+			t.Drop(err)
+			return err
+		}
 	}
 	t.over = true
 	for _, s := range t.states {
@@ -229,7 +242,7 @@ func (t *Taken) GoOn() error {
 	t.frozen.GoOn()
 	t.ch.close()
 	if t.inherited {
-		_, _ = t.Engine.EndInheritance() // what no Listen has asked for is closed
+		t.unclaimed, _ = t.Engine.EndInheritance() // they are closed, whatever the kernel says to it
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,7 @@ func TestHandOverSockets(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			old, next := newShop(t, "old", driver), newShop(t, "new", driver)
 			ln := old.listen(t, "127.0.0.1:0")
+			old.listen(t, "127.0.0.2:0") // which the new program has no use for
 			const n = 2*maxRecords + 7
 			var customers []*customer
 			for range n {
@@ -216,6 +218,9 @@ func TestHandOverSockets(t *testing.T) {
 			}
 			late.asks(t, "new")
 			visit(t, ln.Addr()).asks(t, "new")
+			if got := taken.Unclaimed(); !slices.Equal(got, []string{"tcp 127.0.0.2:0"}) {
+				t.Errorf("unclaimed: %q", got)
+			}
 			if err := ln.Close(); !errors.Is(err, myriad.ErrClosed) {
 				t.Errorf("the listener that has moved: %v", err)
 			}
@@ -407,5 +412,42 @@ func TestStartedProcess(t *testing.T) {
 				t.Errorf("the child: %v", err)
 			}
 		})
+	}
+}
+
+// After stopReceiving it is decided what has come: that is received still, and the other process can
+// say nothing more.
+func TestStopReceiving(t *testing.T) {
+	sys := newShop(t, "any", "").Engine.System()
+	for _, early := range []bool{true, false} {
+		a, b := ends(t)
+		old, err := newChannel(a, sys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := newChannel(b, sys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if early {
+			if err := next.send(message{kind: have}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		old.stopReceiving()
+		if err := next.send(message{kind: have}); err == nil {
+			t.Error("a message is taken after stopReceiving")
+		}
+		old.setDeadline(time.Now().Add(patience))
+		if early {
+			if m, err := old.receive(); err != nil || m.kind != have {
+				t.Errorf("%v, %v", m.kind, err)
+			}
+		}
+		if _, err := old.receive(); err != io.EOF {
+			t.Errorf("behind the last message: %v", err)
+		}
+		old.close()
+		next.close()
 	}
 }

@@ -32,6 +32,7 @@ type room struct {
 
 	mu     sync.Mutex // held while a line is said, so that a newcomer gets each line once, in order
 	recent []*websocket.Prepared
+	lines  []string // the same, for a new process
 }
 
 // A guest is the Value of a connection.
@@ -48,6 +49,8 @@ func newHouse() *house {
 		OnOpen:       h.enter,
 		OnMessage:    say,
 		OnClose:      h.leave,
+		FreezeValue:  h.freezeGuest,
+		ThawValue:    h.thawGuest,
 	}
 	return h
 }
@@ -105,18 +108,26 @@ func say(c *websocket.Conn, _ websocket.Op, p []byte) {
 
 // say sends a line to all guests, and keeps it for those that come later.
 func (r *room) say(line string) {
-	message, err := websocket.Prepare(websocket.OpText, []byte(line))
-	if err != nil {
-		return // it is not UTF-8: the name of a guest may be anything
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if message := r.keep(line); message != nil {
+		r.group.SendPrepared(message)
+	}
+}
+
+// keep frames a line, and keeps it; nil if it is not UTF-8, as the name of a guest may be. mu is
+// held.
+func (r *room) keep(line string) *websocket.Prepared {
+	message, err := websocket.Prepare(websocket.OpText, []byte(line))
+	if err != nil {
+		return nil
+	}
 	if len(r.recent) == maxLines {
 		r.recent[0].Release()
-		r.recent = slices.Delete(r.recent, 0, 1)
+		r.recent, r.lines = slices.Delete(r.recent, 0, 1), slices.Delete(r.lines, 0, 1)
 	}
-	r.recent = append(r.recent, message)
-	r.group.SendPrepared(message)
+	r.recent, r.lines = append(r.recent, message), append(r.lines, line)
+	return message
 }
 
 // leave is OnClose. The membership in the group has ended by itself.
@@ -141,7 +152,7 @@ func (r *room) forget() {
 	for _, line := range r.recent {
 		line.Release()
 	}
-	r.recent = nil
+	r.recent, r.lines = nil, nil
 }
 
 // guests lists the names in each room.

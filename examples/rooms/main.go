@@ -10,8 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -19,42 +19,78 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/handover"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
 )
 
 func main() {
 	addr := flag.String("listen", "127.0.0.1:8080", "host:port to listen on")
+	pidFile := flag.String("pid-file", "", "where to write the process number; SIGUSR2 upgrades the program")
 	flag.Parse()
-	ln, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	log.Print("listening on ", ln.Addr())
-	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer cancel()
-	if err := serve(stop, ln); err != nil {
+	if err := run(*addr, *pidFile); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// serve serves until stop is done. Then every guest gets a close frame with 1001.
-func serve(stop context.Context, ln net.Listener) error {
-	server := &web.Server{Handler: routes(newHouse())}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ln) }()
-	select {
-	case err := <-ended:
+// run serves until SIGTERM, or until a new process has taken over.
+func run(addr, pidFile string) error {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM, os.Interrupt, syscall.SIGUSR2)
+	engine, err := myriad.Start(myriad.Config{})
+	if err != nil {
 		return err
-	case <-stop.Done():
 	}
+	h := newHouse()
+	server := &web.Server{Engine: engine, Handler: routes(h)}
+	program, err := h.program(engine, server)
+	if err != nil {
+		return err
+	}
+	nc, err := handover.Inherited()
+	if err != nil {
+		return err
+	}
+	var taken *handover.Taken
+	if nc != nil {
+		if taken, err = handover.Take(nc, program); err != nil {
+			return err
+		}
+	}
+	ln, err := server.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	if taken != nil {
+		if err := taken.GoOn(); err != nil {
+			return err
+		}
+	}
+	log.Print("listening on ", ln.Addr())
+	if pidFile != "" {
+		if err := os.WriteFile(pidFile, fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
+			return err
+		}
+	}
+	for sig := range asked {
+		if sig != syscall.SIGUSR2 {
+			break
+		}
+		if err := upgrade(program); err == nil {
+			break
+		} else {
+			log.Print("this process goes on: ", err)
+		}
+	}
+	return end(engine, server)
+}
+
+// end ends what is here: every guest gets a close frame with 1001.
+func end(engine *myriad.Engine, server *web.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err := server.Shutdown(ctx) // no new requests, so no new guests
-	if engine, failed := myriad.Default(); failed == nil {
-		err = errors.Join(err, engine.Shutdown(ctx))
-	}
-	return err
+	return errors.Join(err, engine.Shutdown(ctx))
 }
 
 func routes(h *house) http.Handler {

@@ -7,7 +7,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -209,4 +212,69 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestGuide(t *testing.T) { exampletest.Guide(t, "rooms.md", "house.go", "main.go") }
+func TestGuide(t *testing.T) {
+	exampletest.Guide(t, "rooms.md", "house.go", "main.go")
+	exampletest.Guide(t, "handover.md", "upgrade.go", "main.go")
+}
+
+// The program is upgraded three times while guests talk: each of them receives each line once, in
+// order, no guest comes or leaves, and a newcomer gets what was said before.
+func TestUpgradeUnderLoad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	_, base := exampletest.Program(t, "--pid-file", file)
+	addr := strings.TrimPrefix(base, "http://")
+	pid := newPID(t, file, 0)
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	const guests, lines = 20, 300
+	all := make([]visitor, guests)
+	for i := range all {
+		all[i] = visit(t, addr, "go", fmt.Sprint(i))
+		for j := range i + 1 {
+			all[i].receives(fmt.Sprint(j, " has come"))
+		}
+		for _, v := range all[:i] {
+			v.receives(fmt.Sprint(i, " has come"))
+		}
+	}
+	var said []string
+	for i := range lines {
+		line := fmt.Sprint("line ", i)
+		all[0].says(line)
+		said = append(said, "0: "+line)
+		if i%100 == 50 {
+			if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+				t.Fatal(err)
+			}
+			for range 20 { // meanwhile
+				all[0].says("more")
+				said = append(said, "0: more")
+			}
+			pid = newPID(t, file, pid)
+		}
+	}
+	for i, v := range all {
+		if got := v.lines(len(said)); !slices.Equal(got, said) {
+			t.Fatalf("guest %d received other lines", i)
+		}
+	}
+	late := visit(t, addr, "go", "Eve")
+	late.receives(append(slices.Clone(said[len(said)-maxLines:]), "Eve has come")...)
+	all[guests-1].receives("Eve has come")
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	late.ends(websocket.StatusGoingAway)
+}
+
+// newPID waits until another process has written its number.
+func newPID(t *testing.T, file string, before int) int {
+	t.Helper()
+	for end := time.Now().Add(exampletest.Patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(file)
+		if pid, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil && pid != before {
+			return pid
+		}
+	}
+	t.Fatal("no process has taken over")
+	return 0
+}

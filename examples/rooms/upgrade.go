@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/handover"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/websocket"
+)
+
+// program is what moves to a new process.
+func (h *house) program(e *myriad.Engine, s *web.Server) (*handover.Program, error) {
+	sockets, err := h.options.Thawer()
+	if err != nil {
+		return nil, err
+	}
+	pages, err := s.Thawer()
+	return &handover.Program{
+		Engine:  e,
+		Servers: map[string]myriad.Thawer{"sockets": sockets, "pages": pages},
+		States:  map[string]handover.State{"house": h},
+	}, err
+}
+
+// upgrade starts the program's own path, where a new binary may be, and hands over to it.
+func upgrade(p *handover.Program) error {
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	nc, err := handover.Start(cmd)
+	if err != nil {
+		return err
+	}
+	result, err := handover.Give(nc, p)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return err
+	}
+	log.Printf("%d connections have moved, %d end here", result.Moved, result.Left)
+	return nil
+}
+
+// A frozenGuest is a guest on its way.
+type frozenGuest struct{ Name, Room string }
+
+// freezeGuest is FreezeValue.
+func (h *house) freezeGuest(c *websocket.Conn, dst []byte) ([]byte, error) {
+	g := c.Value().(*guest)
+	p, err := json.Marshal(frozenGuest{g.name, g.room})
+	return append(dst, p...), err
+}
+
+// thawGuest is ThawValue: a guest is in its room again, without a word to the others.
+func (h *house) thawGuest(c *websocket.Conn, state []byte) error {
+	var f frozenGuest
+	if err := json.Unmarshal(state, &f); err != nil {
+		return err
+	}
+	g := &guest{name: f.Name, room: f.Room}
+	r, err := h.room(g.room)
+	if err != nil {
+		return err
+	}
+	g.in = r
+	c.SetValue(g)
+	_, err = r.group.Join(c)
+	return err
+}
+
+// Formats implements handover.State.
+func (h *house) Formats() []string { return []string{"house/1"} }
+
+// Freeze writes down what was said last in each room. No guest says anything while all connections
+// are frozen.
+func (h *house) Freeze() ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	said := map[string][]string{}
+	for name, r := range h.rooms {
+		r.mu.Lock()
+		said[name] = r.lines
+		r.mu.Unlock()
+	}
+	return json.Marshal(said)
+}
+
+// Thaw opens the rooms anew. The guests come after that.
+func (h *house) Thaw(_ string, state []byte) error {
+	var said map[string][]string
+	if err := json.Unmarshal(state, &said); err != nil {
+		return err
+	}
+	if len(said) > maxRooms {
+		return fmt.Errorf("%d rooms: %w", len(said), errFull)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, lines := range said {
+		r := &room{}
+		for _, line := range lines {
+			r.keep(line)
+		}
+		h.rooms[name] = r
+	}
+	return nil
+}
+
+// GoOn closes rooms whose guests have not come.
+func (h *house) GoOn() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, r := range h.rooms {
+		if r.guests == 0 {
+			delete(h.rooms, name)
+			r.forget()
+		}
+	}
+}
+
+// Moved is called where the house does not go on.
+func (h *house) Moved() {}
