@@ -131,6 +131,8 @@ func (c *unixChannel) receive() (m message, err error) {
 		m.sockets = append(m.sockets, s)
 	}
 	switch {
+	case errors.Is(err, io.EOF):
+		return m, io.EOF
 	case err != nil:
 		return m, err
 	case n == 0:

@@ -294,3 +294,28 @@ func TestAdvanceUpTo(t *testing.T) {
 		t.Errorf("fired %v, want %v", fired, want)
 	}
 }
+
+// At is when a timer fires, wherever it is linked, and knows of none that is not armed.
+func TestAt(t *testing.T) {
+	w := New(100)
+	for _, at := range []int64{0, 99, 100, 101, 5_000, 1 << 40} {
+		w.Set(7, at)
+		due, armed := w.At(7)
+		if !armed || due < at || due > max(at, 100)+Tick {
+			t.Errorf("armed %v for %d: it is %d", armed, at, due)
+		}
+	}
+	w.Clear(7)
+	if _, armed := w.At(7); armed {
+		t.Error("it is armed after Clear")
+	}
+	if _, armed := w.At(1000); armed {
+		t.Error("a slot that was never used is armed")
+	}
+	w.Set(7, 200)
+	w.Advance(300, func(id uint32) {
+		if _, armed := w.At(id); armed {
+			t.Error("it is armed while it fires")
+		}
+	})
+}
