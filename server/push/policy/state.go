@@ -56,13 +56,13 @@ func (r LastingRules) Record(body []byte) error {
 }
 
 // named are the limiters by the names that a state has for them.
-func (l *limiters) named() map[string]*limiter {
+func (r *limiters) named() map[string]*limiter {
 	return map[string]*limiter{
-		"user connections": &l.userConnections, "address connections": &l.addressConnections,
-		"user subscriptions": &l.userSubscriptions, "address subscriptions": &l.addressSubscriptions,
-		"user publications": &l.userPublications, "address publications": &l.addressPublications,
-		"user commands": &l.userCommands, "address commands": &l.addressCommands,
-		"address calls": &l.addressCalls,
+		"user connections": &r.userConnections, "address connections": &r.addressConnections,
+		"user subscriptions": &r.userSubscriptions, "address subscriptions": &r.addressSubscriptions,
+		"user publications": &r.userPublications, "address publications": &r.addressPublications,
+		"user commands": &r.userCommands, "address commands": &r.addressCommands,
+		"address calls": &r.addressCalls,
 	}
 }
 
