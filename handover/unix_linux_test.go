@@ -415,8 +415,8 @@ func TestStartedProcess(t *testing.T) {
 	}
 }
 
-// After stopReceiving it is decided what has come: that is received still, and the other process can
-// say nothing more.
+// After stopReceiving it is decided what has come: that is received still, and the other process
+// can say nothing more.
 func TestStopReceiving(t *testing.T) {
 	sys := newShop(t, "any", "").Engine.System()
 	for _, early := range []bool{true, false} {
