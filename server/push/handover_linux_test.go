@@ -175,10 +175,10 @@ func TestHandOver(t *testing.T) {
 
 // If the next process cannot go on, the old one does.
 func TestHandOverFails(t *testing.T) {
-	from := servertest.NewLive(t, movingConfig())
 	c := movingConfig()
 	c.Namespaces = []push.Namespace{{Name: "kept", HistorySize: 11}}
 	to := servertest.NewLive(t, c)
+	from := servertest.NewLive(t, movingConfig()) // ends first: its connection may hold a block until then
 	client := from.SubscribeNews()
 	from.PublishNews("1")
 	client.Frame()
