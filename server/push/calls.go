@@ -350,6 +350,10 @@ func (s *Server) Subscribe(ctx context.Context, t Target, channel string, o Subs
 	if o.Override != (Override{}) {
 		op.Override = &o.Override
 	}
+	if err := s.hub.BeginChange(ctx); err != nil {
+		return 0, err
+	}
+	defer s.hub.EndChange()
 	var sum subscribed
 	err = askAll(ctx, s.cluster, "subscribe", op, func(one subscribed) {
 		sum.Count += one.Count
@@ -395,7 +399,7 @@ func (s *Server) Unsubscribe(ctx context.Context, t Target, channel string) (int
 		return 0, err
 	}
 	op.Channel = channel
-	return s.cluster.countAll(ctx, "unsubscribe", op)
+	return s.change(ctx, "unsubscribe", op)
 }
 
 // Disconnect closes connections, and returns how many. The zero Disconnect is 3503 "force
@@ -413,7 +417,7 @@ func (s *Server) Disconnect(ctx context.Context, t Target, why Disconnect) (int,
 		return 0, badCall(answer.BadDisconnect)
 	}
 	op.Code, op.Reason = why.Code, why.Reason
-	return s.cluster.countAll(ctx, "disconnect", op)
+	return s.change(ctx, "disconnect", op)
 }
 
 // RefreshOptions say how connections go on.
@@ -443,7 +447,17 @@ func (s *Server) Refresh(ctx context.Context, t Target, o RefreshOptions) (int, 
 		op.ExpireAt = 0 // at once
 	}
 	op.Info = strict.Compact(o.Info)
-	return s.cluster.countAll(ctx, "refresh", op)
+	return s.change(ctx, "refresh", op)
+}
+
+// change asks all nodes to change sessions, and returns how many. It waits while the server is
+// frozen.
+func (s *Server) change(ctx context.Context, kind string, op operation) (count int, err error) {
+	if err := s.hub.BeginChange(ctx); err != nil {
+		return 0, err
+	}
+	defer s.hub.EndChange()
+	return s.cluster.countAll(ctx, kind, op)
 }
 
 // compactSize returns how many bytes the valid JSON has without spaces between its tokens.

@@ -131,6 +131,7 @@ type Config struct {
 type Server struct {
 	config         Config
 	hub            *hub.Hub
+	own            *membus.Bus // the bus that New has made; nil: it has made none
 	cluster        *cluster
 	sampler        *sampler // nil without a console
 	handler        http.Handler
@@ -161,24 +162,25 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := c.Bus == nil
-	if own {
-		c.Bus = membus.New(membus.Config{
+	var own *membus.Bus
+	if c.Bus == nil {
+		own = membus.New(membus.Config{
 			HistoryBytes: c.Limits.HistoryBytes, HistoryChannels: c.Limits.HistoryChannels,
 			IdempotencyKeys: c.Limits.IdempotencyKeys, Clock: c.Clock, Random: c.Random,
 		})
+		c.Bus = own
 	}
-	s := &Server{config: c}
+	s := &Server{config: c, own: own}
 	s.hub, err = hub.New(hub.Config{
-		Bus: c.Bus, OwnsBus: own, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
+		Bus: c.Bus, OwnsBus: own != nil, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,
 		Timing: c.Timing, Forms: hub.FormsOf(c.Doors), Hooks: c.Hooks, RPC: c.RPC, Message: c.Message,
 		Version: c.Version, Clock: c.Clock, Random: c.Random, OpenStream: c.OpenStream, Logger: c.Logger,
 		Console: !c.DisableConsole, Late: func() time.Duration { return lateOf(c.Engine) },
 	})
 	if err != nil {
-		if own {
-			err = errors.Join(err, c.Bus.Close())
+		if own != nil {
+			err = errors.Join(err, own.Close())
 		}
 		return nil, err
 	}

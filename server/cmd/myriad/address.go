@@ -100,7 +100,7 @@ func (a *address) inherit(environ func(string) string) error {
 	}
 	n, err := strconv.Atoi(a.target)
 	if err != nil {
-		if n, err = passedDescriptor(a.target, os.Getpid(), environ); err != nil {
+		if n, err = passedDescriptor(a.target, self(environ), environ); err != nil {
 			return a.wrong(err.Error())
 		}
 	}
@@ -123,11 +123,11 @@ func (a *address) inherit(environ func(string) string) error {
 // firstPassed is the first descriptor that systemd passes (SD_LISTEN_FDS_START).
 const firstPassed = 3
 
-// passedDescriptor returns the descriptor that systemd has passed by that name
+// passedDescriptor returns the descriptor that systemd has passed to the process by that name
 // (sd_listen_fds_with_names(3)).
-func passedDescriptor(name string, pid int, environ func(string) string) (int, error) {
+func passedDescriptor(name string, to recipient, environ func(string) string) (int, error) {
 	count, _ := strconv.Atoi(environ("LISTEN_FDS"))
-	if environ("LISTEN_PID") != strconv.Itoa(pid) || count <= 0 {
+	if !to.means(environ("LISTEN_PID")) || count <= 0 {
 		return 0, errors.New("systemd has passed no socket to this process: start it by its socket unit")
 	}
 	names := strings.Split(environ("LISTEN_FDNAMES"), ":")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -41,6 +42,9 @@ type settings struct {
 	writeTimeout time.Duration
 	log          *slog.Logger
 	level        *slog.LevelVar // of log
+
+	predecessor *net.UnixConn // to the process whose place this one takes; nil: there is none
+	recipient   recipient     // as which the service manager knows this process
 
 	again func() (settings, error) // reads the configuration again
 

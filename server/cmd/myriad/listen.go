@@ -54,8 +54,10 @@ func listenTCP(h *web.Server, hostPort string, secure bool) (*web.Listener, erro
 // openUnix creates the socket with the permissions of --socket-mode. The socket never has more than
 // those.
 func (s settings) openUnix(a *address, h *web.Server) (addr net.Addr, err error) {
-	if err := removeStale(a.target); err != nil {
-		return nil, a.wrong(err.Error())
+	if s.predecessor == nil { // else that one listens
+		if err := removeStale(a.target); err != nil {
+			return nil, a.wrong(err.Error())
+		}
 	}
 	err = withUmask(0o177, func() error {
 		ln, err := h.Listen("unix", a.target)

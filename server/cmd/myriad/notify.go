@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
 // A notifier sends the server's state to the service manager (sd_notify(3)): a datagram of lines
 // NAME=VALUE to the socket in NOTIFY_SOCKET. A nil notifier sends nothing.
-type notifier struct{ conn *net.UnixConn }
+type notifier struct {
+	conn *net.UnixConn
+
+	mu     sync.Mutex
+	silent bool // another process is the main one: see handOver
+}
 
 func newNotifier(environ func(string) string) (*notifier, error) {
 	path := environ("NOTIFY_SOCKET")
@@ -24,7 +29,7 @@ func newNotifier(environ func(string) string) (*notifier, error) {
 		return nil, fmt.Errorf("NOTIFY_SOCKET %q: %w: a unit with RestrictAddressFamilies must allow AF_UNIX", path,
 			cause(err))
 	}
-	return &notifier{conn}, nil
+	return &notifier{conn: conn}, nil
 }
 
 // say sends the state. It waits at most a second.
@@ -32,6 +37,28 @@ func (n *notifier) say(state string) error {
 	if n == nil {
 		return nil
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.silent {
+		return nil
+	}
+	return n.send(state)
+}
+
+// handOver makes a child of this process the service's main one. From then on the service manager
+// listens to that one, so this one sends nothing more: its end is not the end of the service.
+func (n *notifier) handOver(pid int) error {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.silent = true
+	return n.send(fmt.Sprintf("MAINPID=%d", pid))
+}
+
+// send sends a datagram. The caller holds mu.
+func (n *notifier) send(state string) error {
 	_ = n.conn.SetWriteDeadline(time.Now().Add(time.Second)) // if it fails, Write fails too
 	_, err := n.conn.Write([]byte(state))
 	return err
@@ -45,10 +72,10 @@ func (n *notifier) close() error {
 }
 
 // watchdogPeriod returns how often the service manager expects a keep-alive; 0: never
-// (sd_watchdog_enabled(3)).
+// (sd_watchdog_enabled(3)). It expects them of a process's successor, too.
 func watchdogPeriod(environ func(string) string) (time.Duration, error) {
 	text := environ("WATCHDOG_USEC")
-	if pid := environ("WATCHDOG_PID"); text == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+	if pid := environ("WATCHDOG_PID"); text == "" || pid != "" && !self(environ).means(pid) {
 		return 0, nil
 	}
 	micros, err := strconv.ParseInt(text, 10, 64)

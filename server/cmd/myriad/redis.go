@@ -51,8 +51,10 @@ func (r *running) closeRedis(ctx context.Context) error {
 
 // openRedisUnix creates the socket as openUnix does.
 func (r *running) openRedisUnix(a *address) (net.Addr, error) {
-	if err := removeStale(a.target); err != nil {
-		return nil, a.wrong(err.Error())
+	if r.predecessor == nil { // else that one listens
+		if err := removeStale(a.target); err != nil {
+			return nil, a.wrong(err.Error())
+		}
 	}
 	var ln *resp.Listener
 	err := withUmask(0o177, func() (err error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/handover"
 	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/doors"
@@ -55,7 +56,12 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 				return fmt.Errorf("serve takes no arguments, but got %q: set the address with --listen HOST:PORT",
 					c.Args().First())
 			}
+			predecessor, err := handover.Inherited() // which takes its variable out of the environment
+			if err != nil {
+				return err
+			}
 			s, err := configure(c, os.Environ(), stderr)
+			s.predecessor, s.recipient = predecessor, self(os.Getenv)
 			if err == nil {
 				err = errors.Join(s.readTokenKeys(), s.proxy.Apply(&s.push))
 			}
@@ -256,17 +262,23 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 	defer manager.close()
 	hangups, stop := catchHangups() // before any program learns that the server is ready
 	defer stop()
-	failed := make(chan error, len(r.servers))
-	var bound []net.Addr
-	for i, a := range r.list() {
-		addr, err := r.open(a, r.servers[i], certificates, func(err error) { failed <- err })
-		if err != nil {
-			return err
-		}
-		bound = append(bound, addr)
-	}
-	redis, err := r.openRedis(certificates)
+	upgrades, stop := catchUpgrades()
+	defer stop()
+	taken, err := r.take(r.predecessor, certificates)
 	if err != nil {
+		return err
+	}
+	failed := make(chan error, len(r.servers))
+	bound, redis, err := r.openAll(certificates, failed)
+	if taken != nil && err == nil {
+		if err = taken.GoOn(); err == nil {
+			r.log.Info("myriad: took the place of another process", "connections", taken.Conns())
+		}
+	}
+	if err != nil {
+		if taken != nil {
+			taken.Drop(err) // which does nothing after GoOn
+		}
 		return err
 	}
 	go r.followHangups(ctx, hangups, certificates)
@@ -278,13 +290,36 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 		return fmt.Errorf("NOTIFY_SOCKET: %w", err)
 	}
 	go manager.watch(ctx, period, func() bool { return r.isStuck(period / 2) })
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
+	for waits := true; waits; {
+		select {
+		case err = <-failed:
+			waits = false
+		case <-ctx.Done():
+			waits = false
+		case <-upgrades:
+			failure := r.upgrade(manager)
+			if waits = failure != nil; waits {
+				r.log.Error("myriad: SIGUSR2: no new process took over, and this one goes on", "error",
+					oneLine(failure))
+			}
+		}
 	}
 	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	_ = manager.say("STOPPING=1") // the server ends in any case
 	return err
+}
+
+// openAll listens on all addresses. It returns those of the web servers, and that of Redis or nil.
+func (r *running) openAll(certificates *keeper, failed chan<- error) (bound []net.Addr, redis net.Addr, err error) {
+	for i, a := range r.list() {
+		addr, err := r.open(a, r.servers[i], certificates, func(err error) { failed <- err })
+		if err != nil {
+			return nil, nil, err
+		}
+		bound = append(bound, addr)
+	}
+	redis, err = r.openRedis(certificates)
+	return bound, redis, err
 }
 
 // isStuck reports whether a loop has been in one poll cycle for that long.

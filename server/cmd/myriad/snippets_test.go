@@ -59,7 +59,7 @@ func whole(snippet string) string {
 // examples/operated. Tests of those examples compare the two.
 func quotesProgram(b block) bool {
 	guide, _, _ := strings.Cut(strings.TrimPrefix(b.at, "docs/guides/"), ":")
-	of := guide == "protocol.md" || guide == "rooms.md" || guide == "program.md"
+	of := slices.Contains([]string{"protocol.md", "rooms.md", "program.md", "handover.md"}, guide)
 	return of && !strings.HasPrefix(b.text, "package ")
 }
 

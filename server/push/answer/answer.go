@@ -120,7 +120,7 @@ func FailureOf(log *slog.Logger, method string, err error) *Failure {
 		return known
 	case errors.As(err, &protocol):
 		return &Failure{Code: protocol.Code, Message: protocol.Message}
-	case errors.Is(err, ErrDraining):
+	case errors.Is(err, ErrDraining), errors.Is(err, bus.ErrClosed):
 		return &Failure{http.StatusServiceUnavailable, ErrInternal.Code, "the server is shutting down"}
 	case errors.Is(err, ErrOverloaded):
 		return &Failure{http.StatusServiceUnavailable, ErrTooManyRequests.Code,

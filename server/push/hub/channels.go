@@ -109,6 +109,12 @@ func (c *channels) leave(m *member) {
 	c.release(m.ch)
 }
 
+// leaveUnnoticed is leave for a membership that goes on in another process.
+func (c *channels) leaveUnnoticed(m *member) {
+	m.ch.remove(m)
+	c.release(m.ch)
+}
+
 // announce tells the bus that m has joined or left, if that is to be announced.
 func (c *channels) announce(m *member, joined bool) {
 	if m.announced() && !m.s.watcher {

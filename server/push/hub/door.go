@@ -42,6 +42,10 @@ import "net/http"
 // meanwhile waits behind it. ReleaseHeld comes also when SubscribeFirst has failed, with what the
 // client is told.
 //
+// A door whose clients read one long response calls Hub.MoveStreams in Open, so that they can move
+// to another process. A door with other connections calls Session.AppendState and Session.Moved in
+// the old process, and Hub.ThawSession in the new one.
+//
 // What a door has of the bus besides, by Hub.Bus, ends by Hub.OnClose.
 //
 // A door belongs to one server. All doors of a server have at most 32 forms together; New returns

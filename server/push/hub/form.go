@@ -135,6 +135,7 @@ type formEntry struct {
 	Form
 	pings    *Message
 	answered bool
+	mover    StreamMover // of clients that read one long response; nil: they do not move
 }
 
 // A formTable has all forms, by their ids.
@@ -153,7 +154,7 @@ func checkForms(forms []Form) error {
 func newForms(forms []Form) (table formTable) {
 	for _, f := range forms {
 		payload, answered := f.Ping()
-		table = append(table, formEntry{f, &Message{payload, f.Share(payload)}, answered})
+		table = append(table, formEntry{Form: f, pings: &Message{payload, f.Share(payload)}, answered: answered})
 	}
 	return table
 }

@@ -25,6 +25,9 @@
 //     publications under a policy that drops, in slow.go. recover.go finds what clients that return
 //     have missed.
 //
+// move.go moves all of that to the hub of another process, and movestream.go clients that read one
+// long response.
+//
 // comeback.go tells clients that are refused for now when to come back. backlog.go says when the
 // node takes no publications. figures.go counts, and refusals.go has what was refused. node.go is
 // what all of these files know: names, rules, limits (limits.go), time and randomness.
@@ -38,6 +41,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/guard"
 	"github.com/myriad-go/myriad/server/push/policy"
@@ -93,6 +97,9 @@ type Hub struct {
 
 	forms    formTable
 	channels *channels
+	movers   []StreamMover            // complete when the doors are open
+	thawers  map[string]myriad.Thawer // likewise: of their WebSockets
+	restored *Restore                 // until Thaw; nil: the hub has no state of another process
 }
 
 // New returns a hub whose clock stands still. The caller opens the doors with it, and then calls

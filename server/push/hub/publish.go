@@ -158,9 +158,11 @@ func (b *busClient) PublishLog(ctx context.Context, log bus.Topic, p bus.Publica
 
 // publishTopic passes p to the bus, unless the node takes no publications.
 func (b *busClient) publishTopic(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
-	if !b.gate.enter() {
-		b.refusals.count(RefusedDraining)
-		return bus.Position{}, answer.ErrDraining
+	if err := b.gate.enter(ctx); err != nil {
+		if err == answer.ErrDraining {
+			b.refusals.count(RefusedDraining)
+		}
+		return bus.Position{}, err
 	}
 	defer b.gate.leave()
 	if err := b.backlog.admit(); err != nil {

@@ -23,10 +23,11 @@ type requestGuard struct {
 }
 
 // UnlessDraining answers in place of next when Drain or Shutdown was called: 503, with the time
-// when to come back, to another node or to the next process.
+// when to come back, to another node or to the next process. While the hub is frozen, the request
+// waits.
 func (g *requestGuard) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if g.gate.IsDraining() {
+		if g.gate.isShut(r.Context()) {
 			g.refusals.CountRequestRefusal(RefusedDraining, r)
 			g.adviser.RefuseForNow(w, r, g.adviser.ConnectLater(), http.StatusServiceUnavailable,
 				answer.ErrInternal.Code,

@@ -461,7 +461,10 @@ func (s *Session) Disconnect(why answer.Disconnect) bool {
 
 // Ended removes the session from the wheel and its channels. The door calls it exactly once, after
 // the connection has ended for any reason, and never from within a method of its Transport.
-func (s *Session) Ended() {
+func (s *Session) Ended() { s.finish(s.hub.channels.leave) }
+
+// finish removes the session from the wheel, and calls leave for each of its subscriptions.
+func (s *Session) finish(leave func(*member)) {
 	s.flags.Or(isClosing)
 	s.mu.Lock()
 	members := s.members
@@ -471,7 +474,7 @@ func (s *Session) Ended() {
 	s.mu.Unlock()
 	s.hub.callers.drop(s.id)
 	for _, m := range members {
-		s.hub.channels.leave(m)
+		leave(m)
 	}
 	s.hub.gone(s)
 }
@@ -617,6 +620,10 @@ func (s *Session) refreshByHook() {
 		return
 	}
 	a, err := s.hub.hooks.Refresh(context.Background(), s.caller())
+	if s.hub.BeginChange(context.Background()) != nil {
+		return // the process that goes on with the session asks again after Timing.Refresh
+	}
+	defer s.hub.EndChange()
 	var why answer.Disconnect
 	switch {
 	case errors.As(err, &why):

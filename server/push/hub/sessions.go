@@ -162,10 +162,19 @@ type sessionSecret struct {
 	key  [32]byte
 }
 
+// get returns the key, which it makes at its first call.
+func (k *sessionSecret) get(from random) [32]byte {
+	k.once.Do(func() { from.fill(k.key[:]) })
+	return k.key
+}
+
+// set makes key the key, before the first call of get.
+func (k *sessionSecret) set(key [32]byte) { k.once.Do(func() { k.key = key }) }
+
 // of returns a UUID of version 8 (RFC 9562 §5.8) for a client, which others cannot compute.
 func (k *sessionSecret) of(client clientID, from random) clientID {
-	k.once.Do(func() { from.fill(k.key[:]) })
-	mac := hmac.New(sha256.New, k.key[:])
+	key := k.get(from)
+	mac := hmac.New(sha256.New, key[:])
 	mac.Write(client[:])
 	id := clientID(mac.Sum(nil)[:len(clientID{})])
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80

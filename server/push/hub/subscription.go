@@ -453,6 +453,10 @@ func (m *member) refreshByHook() {
 		return
 	}
 	a, err := s.hub.hooks.SubRefresh(context.Background(), s.caller(), name)
+	if s.hub.BeginChange(context.Background()) != nil {
+		return // as refreshByHook
+	}
+	defer s.hub.EndChange()
 	var why answer.Disconnect
 	switch {
 	case errors.As(err, &why):

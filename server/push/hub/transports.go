@@ -207,6 +207,9 @@ type ResponseStream interface {
 	OnClose(f func())
 }
 
+// StreamOf returns a response that outlives its handler as doors have it.
+func StreamOf(s *web.Stream) ResponseStream { return webStream{s} }
+
 // A webStream writes to a detached response.
 type webStream struct{ *web.Stream }
 

@@ -16,6 +16,7 @@ type wheel struct {
 	due      []*Session // those of the sweep that runs, also while they are in no slot; reused
 	sweeping sync.Mutex
 	lateness latenessLog // guarded by sweeping
+	paused   bool        // likewise: the hub is frozen
 }
 
 const (
@@ -67,6 +68,9 @@ func (w *wheel) unlink(s *Session) {
 func (w *wheel) sweep(now time.Time) {
 	w.sweeping.Lock()
 	defer w.sweeping.Unlock()
+	if w.paused {
+		return
+	}
 	w.lateness.look(now)
 	for _, s := range w.take(now) {
 		s.tick(now)

@@ -18,7 +18,12 @@ func (b *Bus) History(ctx context.Context, to bus.Topic, q bus.Query) (bus.Histo
 		return bus.History{}, bus.ErrNoHistory
 	}
 	for {
-		t, err := b.topic(to.Name, true)
+		t, err := b.usable(to.Name, true)
+		if err == errFrozen {
+			if err = b.waitThaw(ctx); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return bus.History{}, err
 		}
@@ -31,7 +36,7 @@ func (b *Bus) History(ctx context.Context, to bus.Topic, q bus.Query) (bus.Histo
 }
 
 // read answers q from t's history, after it has delivered what waits, so that the receivers have
-// everything up to Top. It is not ok if t was removed.
+// everything up to Top. It is not ok if t was removed, or is frozen.
 func (b *Bus) read(t *topic, keep bus.Retention, q bus.Query) (h bus.History, victims []*topic, ok bool) {
 	t.order.Lock()
 	defer t.order.Unlock()
@@ -40,7 +45,7 @@ func (b *Bus) read(t *topic, keep bus.Retention, q bus.Query) (h bus.History, vi
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.removed {
+	if t.removed || t.frozen {
 		return h, nil, false
 	}
 	st := b.streamOf(t, keep)
@@ -65,17 +70,31 @@ func (b *Bus) Forget(ctx context.Context, to bus.Topic) error {
 	if to.Keep.Size <= 0 {
 		return bus.ErrNoHistory
 	}
-	t, err := b.topic(to.Name, false)
-	if t == nil || err != nil {
-		return err
+	for {
+		t, err := b.usable(to.Name, false)
+		if err == errFrozen {
+			if err = b.waitThaw(ctx); err == nil {
+				continue
+			}
+		}
+		if t == nil || err != nil {
+			return err
+		}
+		if b.forget(t) {
+			return nil
+		}
 	}
+}
+
+// forget drops t's publications. It returns false, and drops nothing, if t is frozen.
+func (b *Bus) forget(t *topic) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stream != nil {
+	if t.stream != nil && !t.frozen {
 		t.stream.clear()
 		b.lru.set(t, 0)
 	}
-	return nil
+	return !t.frozen
 }
 
 // streamOf returns the history of t, creating it if there is none with that Retention. The caller

@@ -7,13 +7,15 @@
 //	err = errors.Join(first.Shutdown(ctx), second.Shutdown(ctx), shared.Close())
 //
 // membus.go delivers publications to receivers, history.go keeps the histories of channels within
-// their limits, stream.go is the history of one channel.
+// their limits, stream.go is the history of one channel. freeze.go stops a bus, and state.go writes
+// all that it has for the bus of another process.
 package membus
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"hash/maphash"
 	"io"
 	"slices"
@@ -94,8 +96,10 @@ type Bus struct {
 		mu     sync.Mutex // held for look-ups only, never while receivers run
 		topics map[string]*topic
 		closed bool
+		frozen bool // its topics are: see Freeze
 	}
-	lru lru
+	lru    lru
+	frozen freeze
 
 	// taps are called with all publications, as the receivers of a topic that each of them has.
 	// tapsMu is held to change the list.
@@ -127,8 +131,10 @@ type topic struct {
 
 	mu           sync.Mutex
 	removed      bool // no longer in the map: look up the channel again
+	frozen       bool // nothing is published or read: look up the channel again
 	tapped       bool // taps run with its publications: sweep leaves it, so that they keep their order
-	hasReceivers bool // receivers is not empty
+	hasReceivers bool // receivers is not empty, or expected is set
+	expected     bool // the receivers that it had in another process have not come yet: see Restore
 	published    uint64
 	waiting      []bus.Publication // the next holder of order delivers them
 	stream       *stream           // nil without a history
@@ -137,10 +143,25 @@ type topic struct {
 }
 
 func (b *Bus) Publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
+	if p.ID != "" {
+		b.startSweeps()
+	}
+	for {
+		at, err := b.publishOnce(ctx, t, p)
+		if err != errFrozen {
+			return at, err
+		}
+		if err := b.waitThaw(ctx); err != nil {
+			return bus.Position{}, err
+		}
+	}
+}
+
+// publishOnce returns errFrozen if the bus is frozen. Then it has published nothing.
+func (b *Bus) publishOnce(ctx context.Context, t bus.Topic, p bus.Publication) (bus.Position, error) {
 	if p.ID == "" {
 		return b.publish(ctx, t, p)
 	}
-	b.startSweeps()
 	return b.receipts.Once(ctx, t.Name, p.ID, b.config.Clock.Now, func() (bus.Position, error) {
 		return b.publish(ctx, t, p)
 	})
@@ -155,12 +176,12 @@ func (b *Bus) publish(ctx context.Context, to bus.Topic, p bus.Publication) (bus
 	}
 	tapped := len(b.tapped()) > 0
 	for {
-		t, err := b.topic(to.Name, to.Keep.Size > 0 || tapped)
+		t, err := b.usable(to.Name, to.Keep.Size > 0 || tapped)
 		if t == nil {
 			return bus.Position{}, err
 		}
 		at, ticket, victims, dropped := b.append(t, p, to.Keep)
-		if ticket == 0 {
+		if dropped == errRemoved {
 			continue
 		}
 		b.evict(victims)
@@ -205,14 +226,17 @@ func (b *Bus) removeTap(t *tap) {
 	b.taps.Store(&list)
 }
 
-// append adds p to the history and to the publications that wait for delivery. The ticket is 0 if t
-// was removed. If p is outdated, ticket is that of the last publication.
+// errRemoved says that a topic was removed, or is frozen: look up the channel again.
+var errRemoved = errors.New("membus: the topic was removed")
+
+// append adds p to the history and to the publications that wait for delivery. dropped is
+// errRemoved, or bus.ErrOutdated; then ticket is that of the last publication.
 func (b *Bus) append(t *topic, p bus.Publication, keep bus.Retention) (at bus.Position, ticket uint64, victims []*topic,
 	dropped error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.removed {
-		return at, 0, nil, nil
+	if t.removed || t.frozen {
+		return at, 0, nil, errRemoved
 	}
 	p.Position = bus.Position{}
 	if keep.Size > 0 {
@@ -324,22 +348,34 @@ func (t *topic) listen(r bus.Receiver) (done bool, err error) {
 		return true, bus.ErrSubscribed
 	}
 	t.receivers = append(t.receivers, r)
-	t.hasReceivers = true
+	t.hasReceivers, t.expected = true, false
 	return true, nil
 }
 
-// topic returns the topic of channel. If there is none, it creates one, or without create returns
-// nil and no error.
+// topic returns the topic of channel, which may be frozen. If there is none, it creates one, or
+// without create returns nil and no error.
 func (b *Bus) topic(channel string, create bool) (*topic, error) {
+	return b.find(channel, create, true)
+}
+
+// usable is topic for calls that wait while the bus is frozen: it returns errFrozen then.
+func (b *Bus) usable(channel string, create bool) (*topic, error) {
+	return b.find(channel, create, false)
+}
+
+func (b *Bus) find(channel string, create, frozen bool) (*topic, error) {
 	s := &b.shards[b.shard(channel)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	switch {
+	case s.closed:
 		return nil, bus.ErrClosed
+	case s.frozen && !frozen:
+		return nil, errFrozen
 	}
 	t := s.topics[channel]
 	if t == nil && create {
-		t = &topic{name: channel}
+		t = &topic{name: channel, frozen: s.frozen}
 		s.topics[channel] = t
 	}
 	return t, nil
@@ -356,12 +392,19 @@ func (b *Bus) Unsubscribe(channel string, r bus.Receiver) {
 	}
 	t.mu.Lock()
 	t.hasReceivers = len(t.receivers) > 0
+	t.mu.Unlock()
+	t.order.Unlock()
+	b.keepPosition(t)
+}
+
+// keepPosition keeps the history of a topic that has lost its receivers, or removes the topic.
+func (b *Bus) keepPosition(t *topic) {
+	t.mu.Lock()
 	var victims []*topic
 	if !t.hasReceivers && t.stream != nil {
 		victims = b.lru.touch(t, t.stream.bytes) // the LRU may have evicted its history while it had receivers
 	}
 	t.mu.Unlock()
-	t.order.Unlock()
 	b.evict(victims)
 	b.sweep(t)
 }
@@ -384,16 +427,27 @@ func (b *Bus) Announce(ctx context.Context, channel string, n bus.Notice) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return b.tell(channel, func(r bus.Receiver) { r.Notice(channel, n) })
+	err := b.tell(channel, func(r bus.Receiver) { r.Notice(channel, n) })
+	if err == errFrozen { // a notice may be lost, and its caller may be a loop, which cannot wait
+		return nil
+	}
+	return err
 }
 
 func (b *Bus) Present(ctx context.Context, channel string, limit int) (bus.Presence, error) {
 	if err := ctx.Err(); err != nil {
 		return bus.Presence{}, err
 	}
-	var list []bus.ClientInfo
-	err := b.tell(channel, func(r bus.Receiver) { list = r.Present(channel, list) })
-	return presenceOf(list, limit), err
+	for {
+		var list []bus.ClientInfo
+		err := b.tell(channel, func(r bus.Receiver) { list = r.Present(channel, list) })
+		if err != errFrozen {
+			return presenceOf(list, limit), err
+		}
+		if err := b.waitThaw(ctx); err != nil {
+			return bus.Presence{}, err
+		}
+	}
 }
 
 // presenceOf returns the numbers of a complete list, and its first clients.
@@ -442,9 +496,9 @@ func (b *Bus) Ask(ctx context.Context, kind string, body []byte, each func(answe
 
 func (b *Bus) State() bus.State { return bus.State{} }
 
-// tell calls f for every receiver of the channel.
+// tell calls f for every receiver of the channel. It returns errFrozen if the bus is frozen.
 func (b *Bus) tell(channel string, f func(bus.Receiver)) error {
-	t, err := b.topic(channel, false)
+	t, err := b.usable(channel, false)
 	if t == nil || err != nil {
 		return err
 	}
@@ -476,6 +530,7 @@ func (b *Bus) Close() error {
 			t.close()
 		}
 	}
+	b.frozen.end() // calls that wait find that the bus is closed
 	return nil
 }
 

@@ -360,16 +360,44 @@ var ErrNeedsRestart = errors.New("push: restart the server for that")
 // what they have from their rules while they have subscribers, and in a cluster all nodes must
 // agree on histories.
 func (all *Namespaces) CheckChange(next *Namespaces) (err error) {
-	names := maps.Clone(all.named)
-	maps.Copy(names, next.named)
-	for _, name := range append(slices.Sorted(maps.Keys(names)), "") {
-		before, after := all.of(name+":"), next.of(name+":")
-		if before.lasting() != after.lasting() {
+	return all.lasting().CheckChange(next)
+}
+
+// LastingRules are what channels keep of the rules while they have subscribers, by the names of
+// namespaces. The one without a name has all others.
+type LastingRules map[string]lastingRules
+
+// lasting returns what channels keep of all.
+func (all *Namespaces) lasting() LastingRules {
+	rules := LastingRules{"": all.of(":").lasting()}
+	for name := range all.named {
+		rules[name] = all.of(name + ":").lasting()
+	}
+	return rules
+}
+
+// CheckChange returns why next cannot take the place of the rules: some of them cannot change for
+// channels that have subscribers.
+func (r LastingRules) CheckChange(next *Namespaces) (err error) {
+	after := next.lasting()
+	names := maps.Clone(r)
+	maps.Copy(names, after)
+	for _, name := range append(slices.Sorted(maps.Keys(names))[1:], "") {
+		if r.of(name) != after.of(name) {
 			err = errors.Join(err, fmt.Errorf("push: namespace %q: the history, recovery, join-leave and slow rules "+
 				"of its channels cannot change while the server runs: %w", name, ErrNeedsRestart))
 		}
 	}
 	return err
+}
+
+// of returns the rules of the namespace of that name, which is that without a name if there is
+// none.
+func (r LastingRules) of(name string) lastingRules {
+	if rules, has := r[name]; has {
+		return rules
+	}
+	return r[""]
 }
 
 // lastingRules are those that channels keep while they have subscribers.

@@ -51,6 +51,7 @@ func (Door) Forms() []hub.Form {
 // Open implements Door. The paths are below /connection/, and /emulation.
 func (Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	sockets, streams := newSockets(h), newStreams(h)
+	h.MoveStreams(streams)
 	return func(mux *http.ServeMux) {
 		for path, serve := range map[string]http.HandlerFunc{
 			"/connection/websocket":       sockets.serve,

@@ -2,6 +2,7 @@ package centrifuge
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -31,10 +32,37 @@ func newSockets(h *hub.Hub) *sockets {
 			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { RunMessage(c.Value().(*hub.Session), p) }
 			h.AwaitAnswers(o, func(c *websocket.Conn) *hub.Session { return c.Value().(*hub.Session) })
 			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*hub.Session).Ended() }
+			o.FreezeValue = func(c *websocket.Conn, dst []byte) ([]byte, error) { return freezeSocket(c, dst) }
+			o.ThawValue = func(c *websocket.Conn, state []byte) error {
+				session, err := h.ThawSession(f.socket(c), f, state)
+				if err == nil {
+					c.SetValue(session)
+				}
+				return err
+			}
+			o.OnMoved = func(c *websocket.Conn) {
+				if session, ok := c.Value().(*hub.Session); ok { // ThawValue has not failed
+					session.Moved()
+				}
+			}
+			h.MoveSockets(fmt.Sprintf("centrifuge %s uni=%v", subprotocol, uni), o)
 			options[codec] = o
 		}
 	}
 	return s
+}
+
+// freezeSocket appends the session of a client that moves to another process.
+func freezeSocket(c *websocket.Conn, dst []byte) ([]byte, error) {
+	session, ok := c.Value().(*hub.Session)
+	if !ok {
+		return dst, hub.ErrNotAtRest
+	}
+	state, ok := session.AppendState(dst)
+	if !ok {
+		return dst, hub.ErrNotAtRest
+	}
+	return state, nil
 }
 
 func (s *sockets) serve(w http.ResponseWriter, r *http.Request) { s.accept(w, r, &s.both) }

@@ -167,7 +167,10 @@ func (c *streams) serveEmulation(w http.ResponseWriter, r *http.Request) {
 		answer.WriteError(w, http.StatusNotFound, answer.ErrBadRequest.Code, errNoSession.Error())
 		return
 	}
-	e.running.Lock()
+	if c.hub.LockThawed(r.Context(), &e.running) != nil {
+		answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code, "the server is shutting down")
+		return
+	}
 	defer e.running.Unlock()
 	runCommands(e.s, request.Data)
 	w.WriteHeader(http.StatusNoContent)

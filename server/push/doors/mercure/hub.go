@@ -44,6 +44,7 @@ func (*Hub) Forms() []hub.Form { return []hub.Form{form{}} }
 // Open implements Door. The hub costs nothing until it is used.
 func (h *Hub) Open(node *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	h.open(node)
+	node.MoveStreams(h)
 	return func(mux *http.ServeMux) {
 		mux.HandleFunc(hubPath, node.UnlessDraining(h.limited(node.LimitConnections(h.serve))))
 		if !h.config.Subscriptions {

@@ -68,18 +68,29 @@ func (h *Hub) announced(s *hub.Session, topics []mercure.Selector, payload []byt
 	}
 	slices.Sort(one.topics)
 	one.topics = slices.Compact(one.topics)
+	h.tell(s, one, true)
+	return h.listed(s, one)
+}
+
+// listed lists a subscriber that was announced, and returns what to call when its session has
+// ended.
+func (h *Hub) listed(s *hub.Session, one subscriber) (end func()) {
 	h.mu.Lock()
 	h.payloads[s] = one
 	h.mu.Unlock()
-	h.tell(s, one, true)
 	return func() {
-		h.leave(s)
-		h.mu.Lock()
-		delete(h.payloads, s)
-		h.mu.Unlock()
+		h.forget(s)
 		// another goroutine, because the bus may wait and the caller may be a loop
 		h.hub.Clock().AfterFunc(0, func() { h.tell(s, one, false) })
 	}
+}
+
+// forget ends a subscription, and lists it no more.
+func (h *Hub) forget(s *hub.Session) {
+	h.leave(s)
+	h.mu.Lock()
+	delete(h.payloads, s)
+	h.mu.Unlock()
 }
 
 // tell publishes a private update about each subscription. It does not retry.

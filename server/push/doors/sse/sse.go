@@ -39,6 +39,7 @@ func (*Door) Forms() (forms []hub.Form) {
 // Open implements Door. The path is /events; the console has one of its own.
 func (d *Door) Open(h *hub.Hub) (clients, admin func(*http.ServeMux)) {
 	d.hub = h
+	h.MoveStreams(d)
 	return func(mux *http.ServeMux) {
 			mux.HandleFunc("/events", d.hub.UnlessDraining(d.hub.LimitConnections(d.serveEvents)))
 		}, func(mux *http.ServeMux) {

@@ -217,6 +217,21 @@ func (r *Router[S]) Leave(s S) {
 // All returns the subscribers, in any order.
 func (r *Router[S]) All() []S { return slices.Collect(maps.Keys(r.places)) }
 
+// Interest returns what a subscriber wants and may have, each selector once, in order.
+func (r *Router[S]) Interest(s S) (want Interest) {
+	at, ok := r.places[s]
+	if !ok {
+		return want
+	}
+	for _, one := range at.group.topics {
+		want.Topics = append(want.Topics, one.Selector)
+	}
+	for _, one := range at.group.allowed {
+		want.Allowed = append(want.Allowed, one.Selector)
+	}
+	return want
+}
+
 // Topics returns the texts of a subscriber's selectors of topics, in order.
 func (r *Router[S]) Topics(s S) (texts []string) {
 	if at, ok := r.places[s]; ok {

@@ -19,9 +19,11 @@ const Window = 5 * time.Minute
 type Table[V any] struct {
 	Most int
 
-	mu    sync.Mutex
-	known map[key]*receipt[V]
-	queue []*receipt[V] // oldest first; some are no longer in the map
+	mu       sync.Mutex
+	known    map[key]*receipt[V]
+	queue    []*receipt[V] // oldest first; some are no longer in the map
+	underWay int
+	idle     chan struct{} // closed when none is under way; nil: WaitIdle does not wait
 }
 
 // A key is a hash of a channel and an id.
@@ -79,12 +81,18 @@ func (t *Table[V]) take(k key, now time.Time) (mine *receipt[V], underWay <-chan
 		t.pop()
 	}
 	mine = &receipt[V]{key: k, ends: now.Add(Window).UnixNano(), done: make(chan struct{})}
+	t.add(mine)
+	t.underWay++
+	return mine, mine.done, earlier
+}
+
+// add makes r the newest. The caller holds mu.
+func (t *Table[V]) add(r *receipt[V]) {
 	if t.known == nil {
 		t.known = make(map[key]*receipt[V])
 	}
-	t.known[k] = mine
-	t.queue = append(t.queue, mine)
-	return mine, mine.done, earlier
+	t.known[r.key] = r
+	t.queue = append(t.queue, r)
 }
 
 // settle records the result. After an error the id can be used again.
@@ -97,6 +105,66 @@ func (t *Table[V]) settle(mine *receipt[V], result V, err error) {
 	if err != nil && t.known[mine.key] == mine {
 		delete(t.known, mine.key)
 	}
+	if t.underWay--; t.underWay == 0 && t.idle != nil {
+		close(t.idle)
+		t.idle = nil
+	}
+}
+
+// WaitIdle returns when no publication is under way: each has a result, or has failed. It returns
+// ctx's error if that ends before.
+func (t *Table[V]) WaitIdle(ctx context.Context) error {
+	t.mu.Lock()
+	if t.underWay == 0 {
+		t.mu.Unlock()
+		return nil
+	}
+	if t.idle == nil {
+		t.idle = make(chan struct{})
+	}
+	idle := t.idle
+	t.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A Receipt is the result of a publication that had an id, for another Table.
+type Receipt[V any] struct {
+	Key    [16]byte // of its channel and id
+	Ends   int64    // when it is forgotten, in nanoseconds since 1970
+	Result V
+}
+
+// Receipts returns the receipts of publications that have succeeded, the oldest first.
+func (t *Table[V]) Receipts() []Receipt[V] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]Receipt[V], 0, len(t.known))
+	for _, r := range t.queue {
+		if t.known[r.key] == r && r.done == nil {
+			list = append(list, Receipt[V]{r.key, r.ends, r.result})
+		}
+	}
+	return list
+}
+
+// Restore adds a receipt of another Table, as the newest. Above Most it forgets the oldest. It
+// returns false, and adds nothing, for a Key that the table has.
+func (t *Table[V]) Restore(r Receipt[V]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known[r.Key] != nil {
+		return false
+	}
+	if len(t.queue) >= t.Most {
+		t.pop()
+	}
+	t.add(&receipt[V]{key: r.Key, ends: r.Ends, result: r.Result})
+	return true
 }
 
 // Sweep forgets the ids that have expired.

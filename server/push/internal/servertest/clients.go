@@ -19,6 +19,38 @@ type Stream struct {
 	queued int // bytes that the peer seems not to have read
 	closed bool
 	ended  func()
+
+	freeze func(dst []byte) ([]byte, error)
+	moved  func()
+}
+
+// OnFreeze implements hub.MovingStream.
+func (f *Stream) OnFreeze(freeze func(dst []byte) ([]byte, error), moved func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.freeze, f.moved = freeze, moved
+}
+
+// Freeze returns what the server writes down for the stream, which moves to another server. It is
+// not ok if the stream cannot move.
+func (f *Stream) Freeze() (state []byte, ok bool) {
+	f.mu.Lock()
+	freeze := f.freeze
+	f.mu.Unlock()
+	if freeze == nil {
+		return nil, false
+	}
+	state, err := freeze(nil)
+	return state, err == nil
+}
+
+// Move ends the stream here, because it goes on in another server.
+func (f *Stream) Move() {
+	f.mu.Lock()
+	moved := f.moved
+	f.closed, f.ended = true, nil
+	f.mu.Unlock()
+	moved()
 }
 
 // Send implements hub.Transport.

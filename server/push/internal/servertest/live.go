@@ -32,6 +32,7 @@ type Live struct {
 	Log     *pushtest.Log
 
 	Engine *myriad.Engine
+	Web    *web.Server
 }
 
 // NewLive returns a server, which ends with the test.
@@ -62,6 +63,7 @@ func NewLive(t *testing.T, c push.Config) *Live {
 	live := &Live{Server: s, Hub: seam.Hub, Handler: s, T: t, Log: log, Engine: engine}
 	h := &web.Server{Engine: engine,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { live.Handler.ServeHTTP(w, r) })}
+	live.Web = h
 	listener, err := h.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

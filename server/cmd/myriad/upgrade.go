@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+
+	"github.com/myriad-go/myriad/handover"
+	"github.com/myriad-go/myriad/server/push"
+)
+
+// This file is an upgrade that clients do not notice: at SIGUSR2 the server starts its own program
+// anew, which by then is a newer one, and hands its listeners, connections and state over to it.
+
+// program returns what of the server moves. The names are the same in all versions.
+func (r *running) program() (*handover.Program, error) {
+	p := &handover.Program{Engine: r.engine}
+	for i, h := range r.servers {
+		if err := r.pusher.AddTo(p, h, [...]string{"public", "admin"}[i]); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// mayUpgrade returns why another process cannot take the place of this one.
+func (r *running) mayUpgrade() error {
+	if r.clusterNode != nil {
+		return push.ErrCannotMove
+	}
+	for _, a := range r.list() {
+		if a.kind == inheritedAddress {
+			return a.wrong("sockets of the service manager do not move yet: restart the server, or let it listen " +
+				"by itself")
+		}
+	}
+	return nil
+}
+
+// upgrade hands everything over to a new process. If it fails, everything goes on here.
+func (r *running) upgrade(manager *notifier) error {
+	if err := r.mayUpgrade(); err != nil {
+		return err
+	}
+	p, err := r.program()
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdout, os.Stderr, r.recipient.successorEnviron(os.Environ())
+	nc, err := handover.Start(cmd)
+	if err != nil {
+		return err
+	}
+	r.pusher.PrepareMove(true)
+	result, err := handover.Give(nc, p)
+	if err != nil {
+		r.pusher.PrepareMove(false)
+		_ = cmd.Process.Kill() // it may have ended already
+		return errors.Join(err, ended(cmd.Wait()))
+	}
+	if err := manager.handOver(cmd.Process.Pid); err != nil {
+		r.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
+	}
+	r.log.Info("myriad: a new process goes on", "pid", cmd.Process.Pid, "connections", result.Moved,
+		"left", result.Left)
+	return nil
+}
+
+// ended returns err unless it says how the process has ended.
+func ended(err error) error {
+	if errors.As(err, new(*exec.ExitError)) {
+		return nil
+	}
+	return err
+}
+
+// take receives everything from the process that has started this one; nil: none has. Nothing of it
+// runs until GoOn.
+func (r *running) take(from *net.UnixConn, certificates *keeper) (*handover.Taken, error) {
+	if from == nil {
+		return nil, nil
+	}
+	if err := r.mayUpgrade(); err != nil {
+		return nil, errors.Join(err, from.Close())
+	}
+	for i, a := range r.list() {
+		if certificates != nil && !a.isUnix() {
+			r.servers[i].TLSConfig = certificates.config()
+		}
+	}
+	p, err := r.program()
+	if err != nil {
+		return nil, errors.Join(err, from.Close())
+	}
+	taken, err := handover.Take(from, p)
+	if err != nil {
+		return nil, fmt.Errorf("taking the place of another process: %w", err)
+	}
+	return taken, nil
+}
