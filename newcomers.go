@@ -169,8 +169,8 @@ func (n *newcomers) accepted() {
 	}
 }
 
-// hadLeft books that the peer which a listener of the loop has accepted last had left. It is paid at
-// once: a poll accepts many, and all of them may have left.
+// hadLeft books that the peer which a listener of the loop has accepted last had left. It is paid
+// at once: a poll accepts many, and all of them may have left.
 func (n *newcomers) hadLeft() {
 	n.account.Add(-int64(n.accept))
 	n.left += n.accept
