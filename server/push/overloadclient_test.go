@@ -356,7 +356,8 @@ func (s *overSession) emulate(commands string) {
 		s.post.stays = true // as libraries do
 	}
 	mine := s.peer
-	s.post.ask(post("/emulation", fmt.Sprintf(`{"session":%q,"data":%q}`, s.secret, commands)), func(status int, answer string) {
+	s.post.ask(post("/emulation", fmt.Sprintf(`{"session":%q,"data":%q}`, s.secret, commands)), func(status int,
+		answer string) {
 		if s.peer != mine || status == http.StatusNoContent {
 			return
 		}

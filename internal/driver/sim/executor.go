@@ -32,10 +32,10 @@ type executor struct {
 	closed  bool
 }
 
-// Executor runs tasks one at a time, in seeded order, each on a goroutine of its own, at most
-// Options.Workers unfinished and Options.Queue waiting in the whole world; with Options.OwnPools in
-// this Executor. Each call returns an executor that is closed by itself. It implements
-// driver.System.
+// Executor runs tasks one at a time, in seeded order, each on a goroutine of its own. At most
+// Options.Workers are unfinished and Options.Queue wait: in the whole world, or with
+// Options.OwnPools in this Executor. Each call returns an executor that is closed by itself. It
+// implements driver.System.
 func (w *World) Executor() driver.Executor { return &executor{w: w} }
 
 // Tasks is how many tasks of all Executors have not ended.
