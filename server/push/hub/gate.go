@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/myriad-go/myriad/server/push/answer"
 )
 
 // A gate counts the publications, and the changes of sessions, that run. It is open at first. While

@@ -236,9 +236,10 @@ func (s *Session) AppendState(dst []byte) (state []byte, ok bool) {
 		return dst, false
 	}
 	dst = append(dst, s.id[:]...)
-	for _, is := range []bool{s.watcher, s.hooked, s.spared} {
+	for _, is := range []bool{s.watcher, s.hooked} {
 		dst = snapshot.AppendBool(dst, is)
 	}
+	dst = snapshot.AppendNumber(dst, uint64(s.spared))
 	dst = snapshot.AppendNumber(dst, uint64(s.stage))
 	for _, at := range []int64{s.pingAt, s.pongBy, s.endAt} {
 		dst = snapshot.AppendInt(dst, at)
@@ -335,7 +336,7 @@ func (m *member) appendState(dst []byte) []byte {
 	}
 	if g := m.grant; g != nil {
 		dst = snapshot.AppendText(dst, g.info)
-		for _, is := range []bool{g.publish, g.hooked, g.absent, g.announced != nil,
+		for _, is := range []bool{g.publish, g.hooked, g.absent, g.renewed, g.spared, g.announced != nil,
 			g.announced != nil && *g.announced} {
 			dst = snapshot.AppendBool(dst, is)
 		}
@@ -366,7 +367,8 @@ func readMember(f *snapshot.Fields) (m movedMember) {
 	m.channel = f.Text()
 	m.notices, m.server = f.Bool(), f.Bool()
 	if f.Bool() {
-		g := &memberGrant{info: f.Clone(), publish: f.Bool(), hooked: f.Bool(), absent: f.Bool()}
+		g := &memberGrant{info: f.Clone(), publish: f.Bool(), hooked: f.Bool(), absent: f.Bool(),
+			renewed: f.Bool(), spared: f.Bool()}
 		if has, is := f.Bool(), f.Bool(); has {
 			g.announced = &is
 		}
@@ -399,7 +401,8 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 	r := snapshot.NewFields(state)
 	s := &Session{hub: h, t: t, formID: h.forms.idOf(f), wheelPlace: wheelPlace{slot: notInWheel}}
 	r.Fixed(s.id[:])
-	s.watcher, s.hooked, s.spared = r.Bool(), r.Bool(), r.Bool()
+	s.watcher, s.hooked = r.Bool(), r.Bool()
+	s.spared = spared(r.NumberUpTo(sparedAll, "what a session has its time for once more"))
 	s.stage = stage(r.NumberUpTo(uint64(stageConnected), "the stage of a session"))
 	s.pingAt, s.pongBy, s.endAt = r.Int(), r.Int(), r.Int()
 	s.identity = readIdentity(r, &h.admission.regexes)

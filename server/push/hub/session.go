@@ -342,6 +342,8 @@ const (
 	sparedConnect spared = 1 << iota
 	sparedAnswer         // to the last ping
 	sparedToken          // a new one for the connection
+
+	sparedAll = uint64(sparedConnect | sparedAnswer | sparedToken)
 )
 
 // timedByConn is pongBy while the transport knows when the answer is due.
