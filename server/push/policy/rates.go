@@ -152,11 +152,16 @@ func (l *limiter) advise(key string, now time.Time) (wait time.Duration) {
 	if next-first > int64(longestAdvice) {
 		next = first
 	}
+	l.tell(key, next)
+	return time.Duration(next - now.UnixNano())
+}
+
+// tell notes the time that a client was told. The caller holds l.mu.
+func (l *limiter) tell(key string, at int64) {
 	if l.told == nil || len(l.told) >= maxBuckets {
 		l.told = make(map[string]int64)
 	}
-	l.told[key] = next
-	return time.Duration(next - now.UnixNano())
+	l.told[key] = at
 }
 
 // take takes one event from the bucket of key. Without one, wait is the time until there is one.

@@ -92,10 +92,11 @@ func (l *limiter) writeState(w *snapshot.Writer, name string, now int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, full := range l.full {
-		if full <= now {
+		told := l.told[key]
+		if full <= now && told <= now {
 			continue
 		}
-		record = snapshot.AppendInt(snapshot.AppendText(record[:0], key), full)
+		record = snapshot.AppendInt(snapshot.AppendInt(snapshot.AppendText(record[:0], key), full), told)
 		if err := w.Record(bucketPart, record); err != nil {
 			return err
 		}
@@ -132,12 +133,12 @@ func (r *Restore) Record(part string, body []byte) error {
 			r.open = nil
 		}
 	case bucketPart:
-		key, full := f.Text(), f.Int()
+		key, full, told := f.Text(), f.Int(), f.Int()
 		if !r.known {
 			f.Fail("a bucket has no limit")
 		}
 		if r.open != nil && !f.Failed() {
-			r.open.restore(key, full, r.now)
+			r.open.restore(key, full, told, r.now)
 		}
 	default:
 		return fmt.Errorf("policy: %s: %w", part, snapshot.ErrUnknown)
@@ -148,14 +149,19 @@ func (r *Restore) Record(part string, body []byte) error {
 	return nil
 }
 
-// restore sets when a bucket is full again: at most the time of the rate from now, as if it were
-// empty.
-func (l *limiter) restore(key string, full, now int64) {
-	if full = min(full, now+int64(l.rate.Per)); full <= now {
-		return
-	}
+// restore sets when a bucket is full again, at most the time of the rate from now, as if it were
+// empty; and the last time that a client was told to come back.
+func (l *limiter) restore(key string, full, told, now int64) {
+	full = min(full, now+int64(l.rate.Per))
+	told = min(told, now+int64(l.rate.Per)+int64(longestAdvice))
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if told > now {
+		l.tell(key, told)
+	}
+	if full <= now {
+		return
+	}
 	if _, known := l.full[key]; !known {
 		l.makeRoom(now)
 	}

@@ -101,7 +101,10 @@ func TestWrongBucketsAreRefused(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	l := new(Limiters)
 	l.Set(Rates{UserConnections: Rate{1, time.Minute}})
-	bucket := snapshot.AppendInt(snapshot.AppendText(nil, "ann"), 1<<62)
+	bucketOf := func(key string) []byte {
+		return snapshot.AppendInt(snapshot.AppendInt(snapshot.AppendText(nil, key), 1<<62), 0)
+	}
+	bucket := bucketOf("ann")
 	limit := snapshot.AppendInt(snapshot.AppendNumber(snapshot.AppendText(nil, "user connections"), 1),
 		int64(time.Minute))
 	r := l.Restore(now)
@@ -123,7 +126,7 @@ func TestWrongBucketsAreRefused(t *testing.T) {
 		t.Errorf("a bucket that is full in 100 years makes wait %v", wait)
 	}
 	for i := range maxBuckets + 10 {
-		if err := r.Record(bucketPart, snapshot.AppendInt(snapshot.AppendText(nil, fmt.Sprint(i)), 1<<62)); err != nil {
+		if err := r.Record(bucketPart, bucketOf(fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
