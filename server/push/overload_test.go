@@ -214,7 +214,6 @@ type overWorld struct {
 	conns    []*overConn
 	idle     [works][]*overConn
 	open     [works]int
-	visits   []*overConn
 	shakes   []*shake
 	ratio    float64
 	owed     [offers]float64 // what is offered and not begun
