@@ -36,7 +36,8 @@ func main() {
 // run serves until SIGTERM, or until a new process has taken over.
 func run(addr, pidFile string) error {
 	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGTERM, os.Interrupt, syscall.SIGUSR2)
+	signal.Notify(asked, syscall.SIGTERM, os.Interrupt)
+	handover.Notify(asked)
 	engine, err := myriad.Start(myriad.Config{})
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func run(addr, pidFile string) error {
 		}
 	}
 	for sig := range asked {
-		if sig != syscall.SIGUSR2 {
+		if sig == syscall.SIGTERM || sig == os.Interrupt {
 			break
 		}
 		if err := upgrade(program); err == nil {

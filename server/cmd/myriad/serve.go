@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"syscall"
 	"time"
 
@@ -262,8 +263,9 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 	defer manager.close()
 	hangups, stop := catchHangups() // before any program learns that the server is ready
 	defer stop()
-	upgrades, stop := catchUpgrades()
-	defer stop()
+	upgrades := make(chan os.Signal, 1)
+	handover.Notify(upgrades)
+	defer signal.Stop(upgrades)
 	taken, err := r.take(r.predecessor, certificates)
 	if err != nil {
 		return err
