@@ -223,6 +223,41 @@ func TestFrozenConnGoesOn(t *testing.T) {
 	})
 }
 
+// Flush has nobody to offer the output of a frozen connection to, and keeps it.
+func TestFlushOfFrozenConn(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		r := newRemoval(t, driver, myriad.Config{})
+		f, err := r.old.Freeze(patience, r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.frozen = f
+		flush := func(c *myriad.Conn, p string) {
+			t.Helper()
+			if _, err := c.Write([]byte(p)); err != nil {
+				t.Error(err)
+			}
+			if !c.Flush() || c.Buffered() == 0 {
+				t.Errorf("of %q, %d bytes are still to be offered", p, c.Buffered())
+			}
+		}
+		onLoop(t, r.c, func() { flush(r.c, "here") })
+		var c *myriad.Conn
+		r.to.thaw = func(thawed *myriad.Conn, _ []byte) error {
+			c = thawed
+			flush(c, "there")
+			return nil
+		}
+		if err := r.send(f.Records()); err != nil {
+			t.Fatal(err)
+		}
+		f.Moved()
+		onLoop(t, c, func() { flush(c, "behind") })
+		r.thawed.GoOn()
+		expect(t, r.nc, []byte("heretherebehind"))
+	})
+}
+
 // An end of the peer that the handler knows stays known, and a paused connection stays paused, with
 // what it holds.
 func TestEndsAndPausesMove(t *testing.T) {
