@@ -504,3 +504,53 @@ func TestFrozenMemberAboveItsLimit(t *testing.T) {
 		t.Error("ThawValue may write without a limit")
 	}
 }
+
+// A connection that is closed while it is frozen, or whose peer is asked something, goes on where
+// it is.
+func TestFrozenConnectionEnds(t *testing.T) {
+	for name, end := range map[string]func(c *Conn, g *Group) error{
+		"Close":       func(c *Conn, _ *Group) error { return c.Close(4001, "") },
+		"Group.Close": func(_ *Conn, g *Group) error { return g.Close(4001, "") },
+		"AwaitAnswer": func(c *Conn, _ *Group) error {
+			if !c.AwaitAnswer() {
+				return errors.New("it reports false")
+			}
+			return nil
+		},
+	} {
+		var g Group
+		var member *Conn
+		h := newHouse(t, "A", &Options{AnswerTimeout: time.Hour})
+		opened, freeze := h.o.OnOpen, h.o.FreezeValue
+		h.o.OnOpen = func(c *Conn) {
+			if _, err := g.Join(c); err != nil {
+				t.Error(err)
+			}
+			member = c
+			opened(c)
+		}
+		h.o.FreezeValue = func(c *Conn, dst []byte) ([]byte, error) { // the last moment
+			if err := end(c, &g); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			return freeze(c, dst)
+		}
+		c := caller(t, h.served(t, false), Compression{})
+		h.expect(t, "open")
+		f, err := h.engine.Freeze(10*time.Second, h.thawer(t))
+		if err != nil || f.Len() != 1 {
+			t.Fatalf("%v, %v", f, err)
+		}
+		if got := f.Records(); len(got) != 0 || f.Left() != 1 {
+			t.Errorf("%s: %d records, %d left", name, len(got), f.Left())
+		}
+		f.GoOn()
+		_ = member.Close(4001, "") // it may be closing already
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		if _, _, err := c.Read(ctx); CloseStatus(err) != 4001 {
+			t.Errorf("%s: the peer reads %v", name, err)
+		}
+		cancel()
+		h.expect(t, "close")
+	}
+}
