@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/myriad-go/myriad"
 	written "github.com/myriad-go/myriad/internal/parts"
@@ -108,7 +109,7 @@ func (t *thawer) Thaw(nc *myriad.Conn, _ string, state []byte) (myriad.Handler, 
 	}
 	if windowIn != nil || windowOut != nil {
 		w := c.contexts()
-		w.in, w.out = windowIn, windowOut
+		w.in, w.out = slices.Clone(windowIn), slices.Clone(windowOut) // state is a view of a whole message
 	}
 	now := c.now()
 	c.ping.state, c.ping.mark = ping, now-max(0, silent-1)
@@ -192,7 +193,7 @@ func (h *handler[C]) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
 		e.Uint(partDeflate, 1+uint64(r.terms.index()))
 	}
 	if r := c.cold; r != nil {
-		e.Uint(partLimit, uint64(max(0, r.limit)))
+		e.Uint(partLimit, uint64(min(max(0, r.limit), math.MaxInt32)))
 		if r.windows != nil {
 			appendWindow(&e, partWindowIn, r.windows.in)
 			appendWindow(&e, partWindowOut, r.windows.out)

@@ -488,7 +488,7 @@ func TestFrozenMemberAboveItsLimit(t *testing.T) {
 	refused := 0
 	b.thawed = func(c *Conn) error {
 		for i := range messages {
-			if err := c.Write(OpText, text(100 + i)); errors.Is(err, myriad.ErrFull) {
+			if err := c.Write(OpText, text(100+i)); errors.Is(err, myriad.ErrFull) {
 				refused++
 			} else if err != nil {
 				return err
