@@ -65,8 +65,8 @@ type Thawer interface {
 	// and no method of the handler is called before the connection goes on. It may still turn out
 	// that it does not move: then Closed is called, with the reason, and the peer is the old
 	// engine's. Until a method other than Closed is called, the handler does nothing that others
-	// notice. A state that it does not understand is an error, which ends the whole move. On the
-	// loop.
+	// notice. A state that it does not understand is an error, which ends the whole move. It
+	// copies what it keeps of state. On the loop.
 	Thaw(c *Conn, format string, state []byte) (Handler, error)
 }
 

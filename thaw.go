@@ -28,6 +28,10 @@ const (
 	partLimit  = "limit"  // SetWriteLimit's, in bytes
 	partLocal  = "local"  // what SetAddrs was told
 	partRemote = "remote"
+
+	partNotified = "notified" // Notify: the call is owed
+	partRoom     = "room"     // ErrFull was given: Drained is owed
+	partEmpty    = "empty"    // and waits for an empty queue
 )
 
 const (
@@ -39,7 +43,8 @@ const (
 // anything moves.
 const FormatOfRecords = "myriad/1"
 
-// record writes a frozen connection down. It fails with ErrBusy if its end was asked for meanwhile.
+// record writes a frozen connection down. It fails with ErrBusy if its end was asked for meanwhile,
+// and with another error if the record would be longer than restore reads.
 func (z *frozenConn) record(state []byte) ([]byte, error) {
 	c, l := z.conn, z.conn.loop
 	x := c.cold.Load()
@@ -67,7 +72,7 @@ func (z *frozenConn) record(state []byte) ([]byte, error) {
 		e.Bytes(partUnsent, unsent)
 	}
 	if due != 0 {
-		e.Uint(partTimer, 1+uint64(max(0, due-l.now)))
+		e.Uint(partTimer, min(1+uint64(max(0, due-l.now)), maxRemaining))
 	}
 	e.Uint(partAge, uint64(ageOf(z.born, l.now)))
 	e.Bool(partPaused, c.is(paused))
@@ -80,7 +85,15 @@ func (z *frozenConn) record(state []byte) ([]byte, error) {
 		e.String(partLocal, local.String())
 		e.String(partRemote, remote.String())
 	}
-	return e.End(), nil
+	e.Bool(partNotified, asked&wantNotify != 0)
+	e.Bool(partRoom, asked&wantRoom != 0)
+	e.Bool(partEmpty, asked&wantEmpty != 0)
+	p := e.End()
+	if len(p) > parts.MaxState {
+		return nil, fmt.Errorf("myriad: a connection has %d bytes to move with, at most %d can move", len(p),
+			parts.MaxState)
+	}
+	return p, nil
 }
 
 // frozenState is z's record with its protocol's state.
@@ -114,8 +127,9 @@ func (k *callbacks) moved(c *Conn) {
 	call.returned = true
 }
 
-// Add makes frozen connections of records. If one of them is refused, all of these are closed, and
-// what was added before stays: the caller then calls Drop. It fails with ErrTooMany at
+// Add makes frozen connections of records. After an error the set is incomplete: some records of
+// this call may be in it, and the sockets of the others are closed. Call Drop, which lets go of all
+// that is in the set. It fails with ErrTooMany at
 // Config.MaxConns, with ErrClosed after Shutdown has begun, with the errors of Thawer.Thaw, and
 // with one that names the part of a record that cannot be read.
 func (f *Frozen) Add(records []Record) error {
@@ -215,6 +229,7 @@ func (z *frozenConn) restore(record []byte) (state []byte, err error) {
 	limit := d.Uint(partLimit, maxWriteLimit)
 	local := d.String(partLocal, maxAddrText)
 	remote := d.String(partRemote, maxAddrText)
+	notified, room, empty := d.Bool(partNotified), d.Bool(partRoom), d.Bool(partEmpty)
 	if err = d.Err(); err != nil {
 		return nil, err
 	}
@@ -238,6 +253,15 @@ func (z *frozenConn) restore(record []byte) (state []byte, err error) {
 	if fin {
 		c.status |= finSent
 		c.asked |= wantFIN
+	}
+	if notified { // GoOn revisits the conn
+		c.asked |= wantNotify
+	}
+	if room {
+		c.asked |= wantRoom
+	}
+	if empty {
+		c.asked |= wantEmpty
 	}
 	if limit != 0 {
 		c.limit = int32(limit)

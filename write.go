@@ -326,14 +326,15 @@ func (c *Conn) sent(n, queued int64) {
 // Flush offers the kernel now what is queued, instead of when the callback that runs has ended.
 // What Queued counts afterwards is what the kernel has refused, with drivers that ask the kernel at
 // once (all but std). It reports false, and does nothing, unless the caller runs on the conn's
-// loop. It looks through the stack, which takes microseconds. Any goroutine.
+// loop. Of a frozen conn it keeps what is queued, and reports true. It looks through the stack,
+// which takes microseconds. Any goroutine.
 func (c *Conn) Flush() bool {
 	l := c.loop
 	if !l.owner.Has(driver.Goroutine()) || whereabouts() != loopBody {
 		return false
 	}
-	if s := c.state(); s < open || s == closed {
-		return true
+	if s := c.state(); s < open || s == frozen || s == closed {
+		return true // no driver has it
 	}
 	c.mu.Lock()
 	if c.asked&(wantAbort|gone) != 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/myriad-go/myriad"
 	written "github.com/myriad-go/myriad/internal/parts"
@@ -35,6 +36,9 @@ const (
 
 // errMoved is what Context ends with where the connection does not go on.
 var errMoved = errors.New("websocket: the connection goes on in another process")
+
+// errNotAtRest keeps a connection here that something has been asked of since AtRest.
+var errNotAtRest = fmt.Errorf("websocket: the connection is not at rest any more: %w", myriad.ErrBusy)
 
 // Thawer is what package handover gives a name: connections of these Options move if FreezeValue
 // and ThawValue are set. A connection over HTTP/2, one of Dial, and one with Options.Pull do not.
@@ -105,7 +109,7 @@ func (t *thawer) Thaw(nc *myriad.Conn, _ string, state []byte) (myriad.Handler, 
 	}
 	if windowIn != nil || windowOut != nil {
 		w := c.contexts()
-		w.in, w.out = windowIn, windowOut
+		w.in, w.out = slices.Clone(windowIn), slices.Clone(windowOut) // state is a view of a whole message
 	}
 	now := c.now()
 	c.ping.state, c.ping.mark = ping, now-max(0, silent-1)
@@ -144,6 +148,12 @@ func (h *handler[C]) AtRest(*myriad.Conn) bool {
 	c := (*Conn)(h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.rests()
+}
+
+// rests reports whether Freeze can write down all that there is of the connection. It is called
+// under mu.
+func (c *Conn) rests() bool {
 	if c.end.phase() != open || c.reader.part != nil || c.callbacks != nil || c.room != roomOpen ||
 		c.ping.state > pingsSent || c.ping.state == pingsQueued || c.ping.answer == answerQueued ||
 		c.ping.answer == answerLate {
@@ -170,8 +180,8 @@ func (h *handler[C]) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.cold; r != nil && (!r.slow.Empty() || r.late.members != nil) {
-		return nil, errors.New("websocket: the output has no room for messages that wait")
+	if !c.rests() { // any goroutine may have closed it, or asked its peer something
+		return nil, errNotAtRest
 	}
 	e := written.Begin(dst, frozenVersion)
 	e.Bytes(partValue, value)
@@ -183,7 +193,7 @@ func (h *handler[C]) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
 		e.Uint(partDeflate, 1+uint64(r.terms.index()))
 	}
 	if r := c.cold; r != nil {
-		e.Uint(partLimit, uint64(max(0, r.limit)))
+		e.Uint(partLimit, uint64(min(max(0, r.limit), math.MaxInt32)))
 		if r.windows != nil {
 			appendWindow(&e, partWindowIn, r.windows.in)
 			appendWindow(&e, partWindowOut, r.windows.out)

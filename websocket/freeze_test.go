@@ -438,3 +438,119 @@ func TestMembersMove(t *testing.T) {
 		t.Errorf("%d members here, %d there", here.Len(), there.Len())
 	}
 }
+
+// What comes for a frozen connection above its limit waits, or is up to the policy: nothing that
+// was queued is lost. This is so where it goes on, and where it is thawed.
+func TestFrozenMemberAboveItsLimit(t *testing.T) {
+	const messages, size, limit = 30, 1000, 8000
+	var here Group
+	a, b := newHouse(t, "A", &Options{WriteLimit: limit}), newHouse(t, "B", &Options{WriteLimit: limit})
+	var member *Conn
+	opened := a.o.OnOpen
+	a.o.OnOpen = func(c *Conn) {
+		if _, err := here.Join(c); err != nil {
+			t.Error(err)
+		}
+		member = c
+		opened(c)
+	}
+	text := func(i int) []byte { return fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", size)) }
+	c := caller(t, a.served(t, false), Compression{})
+	a.expect(t, "open")
+	f, err := a.engine.Freeze(10*time.Second, a.thawer(t))
+	if err != nil || f.Len() != 1 {
+		t.Fatalf("%v, %v", f, err)
+	}
+	for i := range messages {
+		if err := here.Send(OpText, text(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitUntil(t, "the member is late", func() bool {
+		member.mu.Lock()
+		defer member.mu.Unlock()
+		return member.cold != nil && member.cold.late.members != nil
+	})
+	if got := f.Records(); len(got) != 0 || f.Left() != 1 {
+		t.Errorf("%d records of a connection for which messages wait, %d left", len(got), f.Left())
+	}
+	f.GoOn()
+	for i := range messages {
+		hears(t, c, string(text(i)))
+	}
+
+	a.o.FreezeValue = func(c *Conn, dst []byte) ([]byte, error) {
+		for i := range limit / size {
+			_ = c.Write(OpText, text(i)[:size-10])
+		}
+		return fmt.Append(dst, c.Value()), nil
+	}
+	refused := 0
+	b.thawed = func(c *Conn) error {
+		for i := range messages {
+			if err := c.Write(OpText, text(100+i)); errors.Is(err, myriad.ErrFull) {
+				refused++
+			} else if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	a.moveTo(t, b, 1)
+	for i := range limit / size {
+		hears(t, c, string(text(i)[:size-10]))
+	}
+	if refused == 0 {
+		t.Error("ThawValue may write without a limit")
+	}
+}
+
+// A connection that is closed while it is frozen, or whose peer is asked something, goes on where
+// it is.
+func TestFrozenConnectionEnds(t *testing.T) {
+	for name, end := range map[string]func(c *Conn, g *Group) error{
+		"Close":       func(c *Conn, _ *Group) error { return c.Close(4001, "") },
+		"Group.Close": func(_ *Conn, g *Group) error { return g.Close(4001, "") },
+		"AwaitAnswer": func(c *Conn, _ *Group) error {
+			if !c.AwaitAnswer() {
+				return errors.New("it reports false")
+			}
+			return nil
+		},
+	} {
+		var g Group
+		var member *Conn
+		h := newHouse(t, "A", &Options{AnswerTimeout: time.Hour})
+		opened, freeze := h.o.OnOpen, h.o.FreezeValue
+		h.o.OnOpen = func(c *Conn) {
+			if _, err := g.Join(c); err != nil {
+				t.Error(err)
+			}
+			member = c
+			opened(c)
+		}
+		h.o.FreezeValue = func(c *Conn, dst []byte) ([]byte, error) { // the last moment
+			if err := end(c, &g); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			return freeze(c, dst)
+		}
+		c := caller(t, h.served(t, false), Compression{})
+		h.expect(t, "open")
+		f, err := h.engine.Freeze(10*time.Second, h.thawer(t))
+		if err != nil || f.Len() != 1 {
+			t.Fatalf("%v, %v", f, err)
+		}
+		if got := f.Records(); len(got) != 0 || f.Left() != 1 {
+			t.Errorf("%s: %d records, %d left", name, len(got), f.Left())
+		}
+		f.GoOn()
+		_ = member.Close(4001, "") // it may be closing already
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		if _, _, err := c.Read(ctx); CloseStatus(err) != 4001 {
+			t.Errorf("%s: the peer reads %v", name, err)
+		}
+		cancel()
+		h.expect(t, "close")
+	}
+}

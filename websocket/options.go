@@ -67,7 +67,8 @@ type Options struct {
 	// process, and ThawValue gets it there, as the first callback in place of OnOpen. Package
 	// handover does the rest: see Thawer. An error of FreezeValue keeps the connection here; one of
 	// ThawValue ends the whole hand-over. ThawValue may write, which is sent if the connection
-	// moves. Both run on the connection's loop, whatever Dispatch says, and must not block.
+	// moves. It copies what it keeps of state, which is a part of a large message. Both run on the
+	// connection's loop, whatever Dispatch says, and must not block.
 	FreezeValue func(c *Conn, dst []byte) ([]byte, error)
 	ThawValue   func(c *Conn, state []byte) error
 	// OnMoved is the last callback, in place of OnClose, in the process in which a connection that

@@ -19,13 +19,14 @@ import (
 type movable struct {
 	*probe
 	busy      bool
+	state     []byte // that Freeze appends
 	freezeErr error
 	thaw      func(c *myriad.Conn, state []byte) error
 	moves     chan *myriad.Conn
 }
 
 func newMovable() *movable {
-	m := &movable{probe: newProbe(), moves: make(chan *myriad.Conn, 16)}
+	m := &movable{probe: newProbe(), state: []byte("state"), moves: make(chan *myriad.Conn, 16)}
 	m.received = func(c *myriad.Conn, p []byte) { c.Write(p) }
 	m.ended = func(*myriad.Conn) {}
 	return m
@@ -36,7 +37,7 @@ func (m *movable) AtRest(*myriad.Conn) bool { return !m.busy }
 func (m *movable) Moved(c *myriad.Conn)     { m.moves <- c }
 func (m *movable) Formats() []string        { return []string{"movable/1"} }
 func (m *movable) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
-	return append(dst, "state"...), m.freezeErr
+	return append(dst, m.state...), m.freezeErr
 }
 
 func (m *movable) Thaw(c *myriad.Conn, format string, state []byte) (myriad.Handler, error) {
@@ -220,6 +221,97 @@ func TestFrozenConnGoesOn(t *testing.T) {
 		if r.old.Limits().Open != 1 {
 			t.Errorf("%d connections count", r.old.Limits().Open)
 		}
+	})
+}
+
+// Flush has nobody to offer the output of a frozen connection to, and keeps it.
+func TestFlushOfFrozenConn(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		r := newRemoval(t, driver, myriad.Config{})
+		f, err := r.old.Freeze(patience, r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.frozen = f
+		flush := func(c *myriad.Conn, p string) {
+			t.Helper()
+			if _, err := c.Write([]byte(p)); err != nil {
+				t.Error(err)
+			}
+			if !c.Flush() || c.Buffered() == 0 {
+				t.Errorf("of %q, %d bytes are still to be offered", p, c.Buffered())
+			}
+		}
+		onLoop(t, r.c, func() { flush(r.c, "here") })
+		var c *myriad.Conn
+		r.to.thaw = func(thawed *myriad.Conn, _ []byte) error {
+			c = thawed
+			flush(c, "there")
+			return nil
+		}
+		if err := r.send(f.Records()); err != nil {
+			t.Fatal(err)
+		}
+		f.Moved()
+		onLoop(t, c, func() { flush(c, "behind") })
+		r.thawed.GoOn()
+		expect(t, r.nc, []byte("heretherebehind"))
+	})
+}
+
+// A call of Notified or Drained that is owed to a frozen connection is made where it goes on.
+func TestOwedCallsMove(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		r := newRemoval(t, driver, myriad.Config{})
+		notified, drained := make(chan *myriad.Conn, 1), make(chan *myriad.Conn, 1)
+		r.to.notified = func(c *myriad.Conn) { notified <- c }
+		r.to.drained = func(c *myriad.Conn) { drained <- c }
+		f, err := r.old.Freeze(patience, r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.frozen = f
+		r.c.SetWriteLimit(16)
+		for _, p := range []string{"0123456789abcdef", "refused"} {
+			if _, err = r.c.Write([]byte(p)); err != nil && p != "refused" {
+				t.Error(err)
+			}
+		}
+		if !errors.Is(err, myriad.ErrFull) {
+			t.Errorf("a write above the limit: %v", err)
+		}
+		r.c.Notify()
+		c := r.move(f.Records())
+		if await(t, "Notified", notified) != c || await(t, "Drained", drained) != c {
+			t.Error("called for another conn")
+		}
+		expect(t, r.nc, []byte("0123456789abcdef"))
+	})
+}
+
+// A record that the other engine would refuse, or that has to be cut, does not end the move of the
+// others.
+func TestExtremesMove(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		r := newRemoval(t, driver, myriad.Config{})
+		onLoop(t, r.c, func() { r.c.SetTimer(100 * 365 * 24 * time.Hour) })
+		c := r.move(r.freeze())
+		send(t, r.nc, []byte("on"))
+		expect(t, r.nc, []byte("on"))
+		onLoop(t, c, func() { c.SetTimer(0) })
+
+		r = newRemoval(t, driver, myriad.Config{})
+		f, err := r.old.Freeze(patience, r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.from.state = make([]byte, parts.MaxState)
+		if got := f.Records(); len(got) != 0 || f.Left() != 1 {
+			t.Errorf("%d records of a connection with too much state, %d left", len(got), f.Left())
+		}
+		f.GoOn()
+		send(t, r.nc, []byte("on"))
+		expect(t, r.nc, []byte("on"))
 	})
 }
 
