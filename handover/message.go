@@ -53,7 +53,7 @@ const (
 	hello    kind = 1 + iota // old: body is a list of names and formats
 	accept                   // new
 	refuse                   // either: body is the reason
-	listener                 // old: body is network and address as Listen was asked for them
+	listener                 // old: body is network and address for Listen, and whether it is paused
 	state                    // old: body is the number of a state, and the next piece of it
 	conns                    // old: body is a list of records, one for each socket
 	all                      // old: body is how many connections were sent
