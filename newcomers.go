@@ -31,8 +31,9 @@ const (
 	savedTurns = 4
 	// newcomersDebt bounds what newcomers have cost too much, and others get back first.
 	newcomersDebt = 100 * time.Millisecond
-	// prepaidTime is how long it takes until costs are given back, mostly, that have been paid in
-	// advance and do not come.
+	// prepaidTime is for what newcomers have paid in advance. A newcomer is charged the average
+	// cost when it comes in. What it does not use of that flows back to the account, over about
+	// prepaidTime.
 	prepaidTime = 4 * time.Second
 	// costSamples is from how many connections on a loop forgets half of what earlier ones have
 	// cost. costPrior is for how many its first estimate counts.
@@ -286,8 +287,8 @@ type door struct {
 	last atomic.Int64 // loop time in milliseconds when one came in that had waited
 }
 
-// reserve finds the loop that gets the next connection of a listener on the loop from. Nil: that
-// loop, or all of them, have no time for newcomers. Any goroutine.
+// reserve finds the loop that gets the next connection of a listener on the loop from. It returns
+// nil if from has no time (accepting costs its time), or if no loop has. Any goroutine.
 func (d *door) reserve(from *Loop) *Loop {
 	if !from.newcomers.open() {
 		return nil

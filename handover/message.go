@@ -22,7 +22,8 @@ type channel interface {
 	// other process has closed its end, or has died, and all that it has sent was received.
 	receive() (message, error)
 	// stopReceiving has further sends of the other process fail. What it has sent before is
-	// received still, and then io.EOF. So afterwards it is decided whether a message has come.
+	// received still, and then io.EOF. So afterwards it is decided whether a message has come. The
+	// kernel has to keep this promise, which Linux does.
 	stopReceiving()
 	// setDeadline is when send and receive fail with os.ErrDeadlineExceeded.
 	setDeadline(t time.Time)
