@@ -28,12 +28,12 @@ type Engine struct {
 	monitor   *handoff.Monitor // of inline tasks
 	lighten   func()           // gives the ballast back; nil: there is none
 
-	mu        sync.Mutex
-	waiters   []driver.Parker // of Shutdown
-	inherited []inherited     // what Listen is to accept from
-	shared    map[any]any
-	queues    []func() (time.Duration, bool) // see WatchQueue
-	pruned    int                            // how many there were when those that had gone were last left out
+	mu          sync.Mutex
+	waiters     []driver.Parker // of Shutdown
+	inheritance *inheritance    // that is not decided yet
+	shared      map[any]any
+	queues      []func() (time.Duration, bool) // see WatchQueue
+	pruned      int                            // how many there were when those that had gone were last left out
 
 	lookups lookups // of DialFunc
 }

@@ -343,12 +343,15 @@ func (f *Frozen) Records() []Record {
 			}
 			state, err := l.calls.frozenState(z)
 			if err == nil {
+				err = l.engine.canLend(z.sock)
+			}
+			if err == nil {
 				h := z.conn.handler.(Freezer)
 				p.records = append(p.records, Record{Thawer: z.from, Format: h.Thawer().Formats()[0], State: state,
 					Socket: z.sock})
 				continue
 			}
-			if !errors.Is(err, ErrBusy) {
+			if !errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnsupported) {
 				l.engine.cfg.Logger.Error("myriad: a connection cannot move, and goes on here", "remote",
 					z.conn.remote.String(), "err", err)
 			}
@@ -365,6 +368,15 @@ func (f *Frozen) Records() []Record {
 		p.records, p.left = nil, 0
 	}
 	return all
+}
+
+// canLend fails for a socket that has no descriptor to give to another process, though those of its
+// driver mostly have one: that of a net.Conn of the program's own, on the driver std.
+func (e *Engine) canLend(s driver.Socket) error {
+	if lend := e.has.Moves.Lend; lend != nil {
+		return lend(s, func(uintptr) {})
+	}
+	return nil
 }
 
 // GoOn lets the connections go on in this engine: what their peers have sent is read, and what was

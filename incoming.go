@@ -26,22 +26,23 @@ import (
 // engine that has been shut down it fails with an error that is ErrClosed. Any goroutine but a
 // loop's.
 func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
-	inner, inherited := e.takeInherited(network, addr), true
-	if inner == nil {
-		var err error
-		if inner, err = e.sys.Listen(context.Background(), network, addr); err != nil {
-			return nil, fmt.Errorf("myriad: Listen: %w", err)
-		}
-		inherited = false
+	if inner, from := e.takeInherited(network, addr); inner != nil {
+		return e.listenOn(inner, network, addr, h, from)
 	}
-	return e.listenOn(inner, network, addr, h, inherited)
+	inner, err := e.sys.Listen(context.Background(), network, addr)
+	if err != nil {
+		return nil, fmt.Errorf("myriad: Listen: %w", err)
+	}
+	return e.listenOn(inner, network, addr, h, nil)
 }
 
-// listenOn accepts from inner.
-func (e *Engine) listenOn(inner driver.Listener, network, addr string, h Handler, dormant bool) (*Listener, error) {
+// listenOn accepts from inner. It waits for the outcome of from, unless that is nil.
+func (e *Engine) listenOn(inner driver.Listener, network, addr string, h Handler, from *inherited) (*Listener, error) {
 	ln := &Listener{engine: e, inner: inner, handler: h, network: network, asked: addr}
-	ln.halted = dormant
-	ln.dormant.Store(dormant)
+	if from != nil {
+		ln.lent.Store(true)
+		ln.paused.Store(from.paused)
+	}
 	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
 		ln.shared = inner.Addr()
 	}
@@ -56,7 +57,10 @@ func (e *Engine) listenOn(inner driver.Listener, network, addr string, h Handler
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("myriad: Listen on %v: %w", inner.Addr(), err), inner.Close())
 	}
-	return ln, nil
+	if from != nil {
+		err = from.of.claim(ln)
+	}
+	return ln, err
 }
 
 // Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
@@ -91,9 +95,10 @@ type Listener struct {
 	handler Handler
 	network string // what Listen was asked for
 	asked   string
-	dormant atomic.Bool // it was inherited, and accepts when EndInheritance is called
-	shared  net.Addr    // the local address of all its conns, unless it listens on a wildcard
+	shared  net.Addr // the local address of all its conns, unless it listens on a wildcard
 	closed  atomic.Bool
+	paused  atomic.Bool // by Pause
+	lent    atomic.Bool // another process accepts, or may
 
 	accepting // owned by the loop
 }
@@ -112,9 +117,7 @@ func (ln *Listener) start() error {
 	}
 	ln.id = id
 	ln.loop.listeners[id.Slot()] = ln
-	if ln.halted {
-		ln.loop.drv.StopAccept(id)
-	}
+	ln.obey()
 	return nil
 }
 
@@ -162,10 +165,12 @@ type accepting struct {
 	failing  int64         // loop time since which accepting has failed; 0: it has not
 	shedding bool          // the spare descriptor is used to close new connections
 	mayShed  int           // peers, until the pause ends
-	halted   bool          // by Listener.Pause
+	halted   bool          // it is paused or lent
+	leaves   bool          // it closes when it has no peer in hand
 }
 
-// A waitsFor is what a listener with a peer in hand waits for. It has what stands above it.
+// A waitsFor says what the peer in hand still lacks. It gets these in order: room, a loop, its
+// turn. At one of them it has those listed before it.
 type waitsFor uint8
 
 const (
@@ -176,24 +181,29 @@ const (
 
 // Pause stops accepting until Resume: peers wait in the kernel's backlog, and connections that were
 // accepted live on. Any goroutine; it takes effect when the loop comes to it, and never blocks.
-func (ln *Listener) Pause() { ln.halt(true) }
+func (ln *Listener) Pause() { ln.halt(&ln.paused, true) }
 
 // Resume goes on accepting after Pause. Any goroutine; never blocks.
-func (ln *Listener) Resume() { ln.halt(false) }
+func (ln *Listener) Resume() { ln.halt(&ln.paused, false) }
 
-func (ln *Listener) halt(on bool) {
+func (ln *Listener) halt(why *atomic.Bool, on bool) {
+	why.Store(on)
+	ln.loop.Post(ln.obey)
+}
+
+// obey does what paused and lent say. On the loop.
+func (ln *Listener) obey() {
 	l := ln.loop
-	l.Post(func() {
-		switch {
-		case l.listeners[ln.id.Slot()] != ln || ln.halted == on:
-			return
-		case on:
-			l.drv.StopAccept(ln.id)
-		}
-		if ln.halted = on; ln.hand == nil { // else accepting goes on when the peer in hand is in
-			ln.resume()
-		}
-	})
+	on := ln.paused.Load() || ln.lent.Load()
+	switch {
+	case l.listeners[ln.id.Slot()] != ln || ln.halted == on:
+		return
+	case on:
+		l.drv.StopAccept(ln.id)
+	}
+	if ln.halted = on; ln.hand == nil { // else accepting goes on when the peer in hand is in
+		ln.resume()
+	}
 }
 
 func (ln *Listener) resume() {
@@ -246,6 +256,10 @@ func (ln *Listener) roomReserved() {
 // have no time for newcomers.
 func (ln *Listener) findLoop() {
 	l := ln.loop
+	if ln.leaves {
+		ln.comeInAnyway()
+		return
+	}
 	door := &l.engine.admission.door
 	if door.waiting.Load() == 0 {
 		if to := door.reserve(l); to != nil {
@@ -301,6 +315,21 @@ func (ln *Listener) comeIn() {
 	_ = ln.hand.Close()
 	ln.hand = nil
 	a.quota.release()
+	ln.handIsEmpty()
+}
+
+// comeInAnyway is comeIn although no loop has time: the listener leaves.
+func (ln *Listener) comeInAnyway() {
+	ln.claim.to = ln.loop
+	ln.loop.newcomers.takeAnyway()
+	ln.comeIn()
+}
+
+// handIsEmpty is called when the peer in hand has gone.
+func (ln *Listener) handIsEmpty() {
+	if ln.leaves {
+		ln.stop()
+	}
 }
 
 // sendInTime is send, unless Config.AcceptRate has the peer wait.
@@ -308,7 +337,7 @@ func (ln *Listener) sendInTime() {
 	l := ln.loop
 	e := l.engine
 	wait := e.admission.pace.delay(l.now)
-	if wait == 0 {
+	if wait == 0 || ln.leaves {
 		ln.send()
 		return
 	}
@@ -327,6 +356,7 @@ func (ln *Listener) sendInTime() {
 func (ln *Listener) send() {
 	a := arrival{sock: ln.hand, listener: ln}
 	ln.hand = nil
+	ln.handIsEmpty() // before the handler is called, which may not return
 	if to := ln.claim.to; to == ln.loop || !to.intake.send(a, false) {
 		ln.loop.intake.attach(&a)
 	}
@@ -403,6 +433,7 @@ func (ln *Listener) rest() { ln.loop.wheel.Set(ln.id.Slot(), ln.loop.now+wheel.M
 
 // stop ends accepting.
 func (ln *Listener) stop() {
+	ln.leaves = false
 	ln.dropHand()
 	ln.loop.drv.CloseListener(ln.id)
 }

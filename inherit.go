@@ -9,13 +9,7 @@ import (
 )
 
 // This file is how listeners go on in another process, so that no peer is refused meanwhile:
-// package handover.
-
-// An inherited listener waits for the Listen that asks for it.
-type inherited struct {
-	network, addr string
-	inner         driver.Listener
-}
+// package handover. The old process lends them (Listener.Lend), and the new one inherits them.
 
 // Listeners are those of the engine that have not been closed, in the order of their loops. Any
 // goroutine but a loop's.
@@ -38,10 +32,91 @@ func (e *Engine) Listeners() []*Listener {
 // Asked is what Listen was called with.
 func (ln *Listener) Asked() (network, addr string) { return ln.network, ln.asked }
 
+// Lend is File for a process that is to accept in place of this one. From then on the listener does
+// not accept, whatever Pause and Resume say, until GoOn, or it ends by Moved. paused says whether
+// Pause was called, which the other process should know. Any goroutine.
+func (ln *Listener) Lend() (f *os.File, paused bool, err error) {
+	if f, err = ln.File(); err != nil {
+		return nil, false, err
+	}
+	ln.halt(&ln.lent, true)
+	return f, ln.paused.Load(), nil
+}
+
+// GoOn accepts again after Lend: the other process does not, and its duplicate is as good as
+// closed. Any goroutine; never blocks.
+func (ln *Listener) GoOn() {
+	ln.inner.Unshare()
+	ln.halt(&ln.lent, false)
+}
+
+// Moved is Close after Lend: the other process accepts. The peer that the listener keeps waiting is
+// not in the kernel's backlog any more, so it comes in here, whatever the loops and AcceptRate say.
+// If there is no room by Config.MaxConns it waits for that, until Shutdown. Any goroutine; never
+// blocks.
+func (ln *Listener) Moved() error {
+	if ln.closed.Swap(true) {
+		return ErrClosed
+	}
+	ln.inner.Refuse() // leaves the address to the other process
+	ln.lent.Store(true)
+	ln.loop.Post(ln.leave)
+	return nil
+}
+
+// leave runs on the loop, for Moved.
+func (ln *Listener) leave() {
+	l := ln.loop
+	if l.listeners[ln.id.Slot()] != ln {
+		return
+	}
+	ln.obey()
+	ln.leaves = true
+	switch {
+	case ln.hand == nil || l.stopping:
+		ln.stop()
+	case ln.waits == forRoom: // roomReserved goes on
+	case ln.waits == forLoop:
+		if l.engine.admission.door.leave(&ln.claim) { // else loopFound goes on
+			l.wheel.Clear(ln.id.Slot())
+			ln.comeInAnyway()
+		}
+	default:
+		l.wheel.Clear(ln.id.Slot())
+		ln.send()
+	}
+}
+
+// An inheritance is what Inherit has got of one process, and what has been made of it. All but
+// engine is guarded by engine.mu.
+type inheritance struct {
+	engine  *Engine
+	waiting []*inherited // for the Listen that asks for it
+	claimed []*Listener  // that Listen has made of others
+	outcome inheritanceOutcome
+}
+
+type inheritanceOutcome uint8
+
+const (
+	undecided inheritanceOutcome = iota
+	accepts                      // EndInheritance
+	dropped                      // Disinherit
+)
+
+// An inherited listener waits for the Listen that asks for it.
+type inherited struct {
+	of            *inheritance
+	network, addr string
+	paused        bool
+	inner         driver.Listener
+}
+
 // Inherit has the next Listen with this network and address accept from a listener of another
-// process, of which f is a duplicate (Listener.File). f stays the caller's. Such a listener waits
-// until EndInheritance. It fails with ErrUnsupported where the driver cannot. Any goroutine.
-func (e *Engine) Inherit(network, addr string, f *os.File) error {
+// process, of which f is a duplicate (Listener.Lend). f stays the caller's. Such a listener waits
+// until EndInheritance, and then for Resume if it is paused. It fails with ErrUnsupported where the
+// driver cannot. Any goroutine.
+func (e *Engine) Inherit(network, addr string, paused bool, f *os.File) error {
 	if e.has.Moves == nil || e.has.Moves.Listener == nil {
 		return fmt.Errorf("myriad: Inherit: %w: the driver %s cannot take listeners over", ErrUnsupported, e.sys.Name())
 	}
@@ -51,55 +126,84 @@ func (e *Engine) Inherit(network, addr string, f *os.File) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.inherited = append(e.inherited, inherited{network, addr, inner})
+	if e.inheritance == nil {
+		e.inheritance = &inheritance{engine: e}
+	}
+	of := e.inheritance
+	of.waiting = append(of.waiting, &inherited{of, network, addr, paused, inner})
 	return nil
 }
 
 // takeInherited is the first listener that was inherited for this address, or nil.
-func (e *Engine) takeInherited(network, addr string) driver.Listener {
+func (e *Engine) takeInherited(network, addr string) (driver.Listener, *inherited) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i, in := range e.inherited {
-		if in.network == network && in.addr == addr {
-			e.inherited = append(e.inherited[:i], e.inherited[i+1:]...)
-			return in.inner
+	if of := e.inheritance; of != nil {
+		for i, in := range of.waiting {
+			if in.network == network && in.addr == addr {
+				of.waiting = append(of.waiting[:i], of.waiting[i+1:]...)
+				return in.inner, in
+			}
 		}
+	}
+	return nil, nil
+}
+
+// claim has ln share the outcome, which may have been decided since takeInherited.
+func (of *inheritance) claim(ln *Listener) error {
+	of.engine.mu.Lock()
+	outcome := of.outcome
+	if outcome == undecided {
+		of.claimed = append(of.claimed, ln)
+	}
+	of.engine.mu.Unlock()
+	switch outcome {
+	case accepts:
+		ln.GoOn()
+	case dropped:
+		return errors.Join(fmt.Errorf("myriad: Listen on %v: the other process goes on to accept: %w",
+			ln.Addr(), ErrClosed), ln.Close())
 	}
 	return nil
 }
 
-// EndInheritance has listeners accept that Listen has made of inherited ones, and closes those that
-// no Listen has asked for: their addresses are returned as "network address". Any goroutine but a
-// loop's.
-func (e *Engine) EndInheritance() (unclaimed []string, err error) {
-	for _, ln := range e.Listeners() {
-		if ln.dormant.Swap(false) {
-			ln.Resume()
-		}
-	}
+// decide ends the engine's inheritance, and is what was in it.
+func (e *Engine) decide(outcome inheritanceOutcome) (waiting []*inherited, claimed []*Listener) {
 	e.mu.Lock()
-	rest := e.inherited
-	e.inherited = nil
-	e.mu.Unlock()
-	for _, in := range rest {
+	defer e.mu.Unlock()
+	of := e.inheritance
+	if of == nil {
+		return nil, nil
+	}
+	e.inheritance = nil
+	of.outcome = outcome
+	return of.waiting, of.claimed
+}
+
+// EndInheritance has listeners accept that Listen has made of inherited ones, also those that a
+// Listen beside it is about to make. It closes those that no Listen has asked for: their addresses
+// are returned as "network address". Any goroutine.
+func (e *Engine) EndInheritance() (unclaimed []string, err error) {
+	waiting, claimed := e.decide(accepts)
+	for _, ln := range claimed {
+		ln.GoOn()
+	}
+	for _, in := range waiting {
 		unclaimed = append(unclaimed, in.network+" "+in.addr)
+		in.inner.Unshare() // with it the address ends
 		err = errors.Join(err, in.inner.Close())
 	}
 	return unclaimed, err
 }
 
 // Disinherit closes what was inherited: another process goes on to accept there. Listeners that
-// were made of it are closed, too. Any goroutine but a loop's.
+// were made of it are closed, too, and a Listen beside it fails. Any goroutine.
 func (e *Engine) Disinherit() {
-	for _, ln := range e.Listeners() {
-		if ln.dormant.Load() {
-			_ = ln.Close()
-		}
+	waiting, claimed := e.decide(dropped)
+	for _, ln := range claimed {
+		_ = ln.Close()
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, in := range e.inherited {
+	for _, in := range waiting {
 		_ = in.inner.Close()
 	}
-	e.inherited = nil
 }

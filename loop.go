@@ -726,6 +726,8 @@ func (l *Loop) stop(abort error) {
 		if !ln.closed.Swap(true) {
 			ln.inner.Refuse()
 			ln.stop()
+		} else if ln.leaves {
+			ln.stop()
 		}
 	}
 	l.told = 0

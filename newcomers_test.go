@@ -34,7 +34,7 @@ func (peerSocket) Local() (a driver.Addr)  { return a }
 func (peerSocket) Remote() (a driver.Addr) { return a }
 
 func (s *stub) ResumeAccept(driver.ID)  {}
-func (s *stub) CloseListener(driver.ID) {}
+func (s *stub) CloseListener(driver.ID) { s.closedListeners++ }
 
 // run lets the loop's time pass.
 func (s *stub) run(d time.Duration) {
@@ -153,3 +153,63 @@ func TestAges(t *testing.T) {
 		}
 	}
 }
+
+// A listener that another process goes on with lets the peer in that it has in hand, whatever that
+// waits for, and closes then.
+func TestPeerInHandOfAMovedListener(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(q *quota, s *stub)
+		now    int // peers that come in at once
+		later  func(q *quota, s *stub)
+	}{
+		"a loop": {now: 1},
+		"a loop that has just been found": {before: func(_ *quota, s *stub) {
+			s.loop.newcomers.account.Store(1)
+			s.loop.engine.admission.door.serve(0)
+		}, now: 1},
+		"its turn": {before: func(_ *quota, s *stub) {
+			s.loop.engine.admission.pace = pace{interval: int64(time.Hour)}
+			s.loop.engine.admission.pace.next.Store(int64(time.Hour))
+			s.loop.newcomers.account.Store(1)
+			s.loop.engine.admission.door.serve(0)
+			s.loop.readMail()
+		}, now: 1},
+		"room": {before: func(q *quota, s *stub) {
+			s.loop.listeners[1].dropHand()
+			q.open.Store(q.most)
+			s.loop.listeners[1].accepted(peerSocket{})
+		}, later: func(q *quota, _ *stub) { q.release() }},
+	} {
+		q, s := newLate()
+		ln := s.waiting(1)
+		ln.inner = nilListener{}
+		if c.before != nil {
+			c.before(q, s)
+		}
+		if ln.hand == nil {
+			t.Fatalf("%s: no peer waits", name)
+		}
+		ln.closed.Store(true)
+		ln.leave() // as Moved has it called
+		s.loop.readMail()
+		if s.attached != c.now || (s.closedListeners == 1) != (c.now == 1) {
+			t.Errorf("%s: %d have come in, want %d; closed %d", name, s.attached, c.now, s.closedListeners)
+		}
+		if c.later != nil {
+			c.later(q, s)
+			s.loop.readMail()
+		}
+		waiting := s.loop.engine.admission.door.waiting.Load()
+		if s.attached != 1 || s.closedListeners != 1 || ln.hand != nil || waiting != 0 {
+			t.Errorf("%s: in the end %d have come in, and the listener is closed %d times", name, s.attached,
+				s.closedListeners)
+		}
+		if err := ln.Moved(); err != ErrClosed {
+			t.Errorf("%s: a second time: %v", name, err)
+		}
+	}
+}
+
+type nilListener struct{ driver.Listener }
+
+func (nilListener) Refuse() {}

@@ -22,6 +22,8 @@ type stub struct {
 	dials    []string // when, and to where
 	attached int
 	wakes    int
+
+	closedListeners int
 }
 
 func (s *stub) Dial(a net.Addr) (driver.ID, error) {

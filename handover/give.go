@@ -23,7 +23,7 @@ type giver struct {
 	frozen *myriad.Frozen
 	states []State // those that are frozen
 	number map[myriad.Thawer]uint64
-	paused []*myriad.Listener
+	lent   []*myriad.Listener
 	said   bool // all has been sent: have may come
 }
 
@@ -42,8 +42,8 @@ func give(ch channel, p *Program) (Result, error) {
 		for _, s := range g.states {
 			s.GoOn()
 		}
-		for _, ln := range g.paused {
-			ln.Resume()
+		for _, ln := range g.lent {
+			ln.GoOn()
 		}
 		if g.frozen != nil {
 			g.frozen.GoOn()
@@ -52,10 +52,10 @@ func give(ch channel, p *Program) (Result, error) {
 	}
 	ch.setDeadline(p.within())
 	_ = ch.send(message{kind: goOn}) // without it the end of the channel says the same
-	for _, ln := range g.paused {
-		_ = ln.Close() // the new process has the address, and the peers that wait
+	g.frozen.Moved()                 // first, so that there is room for the peers that listeners keep waiting
+	for _, ln := range g.lent {
+		_ = ln.Moved() // it fails if the program has closed it meanwhile
 	}
-	g.frozen.Moved()
 	for _, s := range g.states {
 		s.Moved()
 	}
@@ -172,26 +172,33 @@ func (g *giver) taken(err error) bool {
 	}
 }
 
-// sendListeners pauses the listeners of the engine, and sends a duplicate of each: peers wait in
-// the kernel until one of the processes accepts again.
+// sendListeners lends the listeners of the engine, and sends a duplicate of each: peers wait in the
+// kernel until one of the processes accepts again.
 func (g *giver) sendListeners() error {
 	if m := g.Engine.Sockets(); m == nil || m.Listener == nil {
 		return nil
 	}
 	for _, ln := range g.Engine.Listeners() {
-		f, err := ln.File()
+		f, paused, err := ln.Lend()
 		if err != nil {
 			return fmt.Errorf("handover: listener on %v: %w", ln.Addr(), err)
 		}
-		ln.Pause()
-		g.paused = append(g.paused, ln)
-		network, addr := ln.Asked()
-		err = g.send(message{kind: listener, body: appendString(appendString(nil, network), addr), file: f})
+		g.lent = append(g.lent, ln)
+		err = g.send(message{kind: listener, body: appendListener(ln, paused), file: f})
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func appendListener(ln *myriad.Listener, paused bool) []byte {
+	network, addr := ln.Asked()
+	body := appendString(appendString(nil, network), addr)
+	if paused {
+		return append(body, 1)
+	}
+	return append(body, 0)
 }
 
 // freezeState sends one of the program's states, in pieces. An empty piece is the last one.

@@ -22,7 +22,8 @@ type channel interface {
 	// other process has closed its end, or has died, and all that it has sent was received.
 	receive() (message, error)
 	// stopReceiving has further sends of the other process fail. What it has sent before is
-	// received still, and then io.EOF. So afterwards it is decided whether a message has come.
+	// received still, and then io.EOF. So afterwards it is decided whether a message has come. The
+	// kernel has to keep this promise, which Linux does.
 	stopReceiving()
 	// setDeadline is when send and receive fail with os.ErrDeadlineExceeded.
 	setDeadline(t time.Time)
@@ -53,7 +54,7 @@ const (
 	hello    kind = 1 + iota // old: body is a list of names and formats
 	accept                   // new
 	refuse                   // either: body is the reason
-	listener                 // old: body is network and address as Listen was asked for them
+	listener                 // old: body is network and address for Listen, and whether it is paused
 	state                    // old: body is the number of a state, and the next piece of it
 	conns                    // old: body is a list of records, one for each socket
 	all                      // old: body is how many connections were sent

@@ -121,6 +121,7 @@ func (t *Taken) inherit(m *message) error {
 	defer m.drop()
 	r := &reader{p: m.body}
 	network, addr := string(r.bytes(maxName)), string(r.bytes(maxAddr))
+	paused := r.uint(1) == 1
 	if r.err == nil && (m.file == nil || len(m.sockets) > 0) {
 		r.err = fmt.Errorf("%d sockets, file %v", len(m.sockets), m.file != nil)
 	}
@@ -128,7 +129,7 @@ func (t *Taken) inherit(m *message) error {
 		return err
 	}
 	t.inherited = true
-	return t.Engine.Inherit(network, addr, m.file)
+	return t.Engine.Inherit(network, addr, paused, m.file)
 }
 
 // checkAll compares what has come with what was sent.

@@ -451,3 +451,120 @@ func TestStopReceiving(t *testing.T) {
 		next.close()
 	}
 }
+
+// moves hands all that old has over to next, which listens by relisten before it goes on.
+func moves(t *testing.T, old, next *shop, relisten func()) {
+	t.Helper()
+	a, b := ends(t)
+	done := old.gives(a)
+	taken, err := Take(b, next.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	relisten()
+	if err := taken.GoOn(); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.err != nil {
+		t.Fatal(r.err)
+	}
+}
+
+// A peer that a listener has accepted, and keeps waiting, is in no backlog: it comes in where it
+// was accepted.
+func TestPeerInHandComesIn(t *testing.T) {
+	old, next := newShop(t, "old", ""), newShop(t, "new", "")
+	limited, err := myriad.Start(myriad.Config{Loops: 2, MaxConns: 1, LingerTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		over, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = limited.Shutdown(over)
+	})
+	old.Engine = limited
+	ln := old.listen(t, "127.0.0.1:0")
+	first := visit(t, ln.Addr())
+	first.asks(t, "old")
+	inHand := visit(t, ln.Addr())
+	for limited.Limits().AtMaxConns == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	moves(t, old, next, func() { next.listen(t, "127.0.0.1:0") })
+	first.asks(t, "new")
+	inHand.asks(t, "old")
+	visit(t, ln.Addr()).asks(t, "new")
+	inHand.Close()
+}
+
+// A listener that the program has paused stays so in either process, until Resume.
+func TestPausedListenerStaysPaused(t *testing.T) {
+	for _, fails := range []bool{true, false} {
+		old, next := newShop(t, "old", ""), newShop(t, "new", "")
+		ln, house := old.listen(t, "127.0.0.1:0"), "old"
+		ln.Pause()
+		if fails {
+			a, b := ends(t)
+			b.Close()
+			if _, err := Give(a, old.Program); err == nil {
+				t.Fatal("it is given to nobody")
+			}
+		} else {
+			moves(t, old, next, func() { ln, house = next.listen(t, "127.0.0.1:0"), "new" })
+		}
+		c := visit(t, ln.Addr())
+		_ = c.SetDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := io.WriteString(c, "hello\n"); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := c.r.ReadString('\n'); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("fails %v: a paused listener serves %q (%v)", fails, line, err)
+		}
+		ln.Resume()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		c.hears(t, house)
+	}
+}
+
+// The process that accepts in the end removes the path of a unix listener, and no other does.
+func TestPathGoesWithItsListener(t *testing.T) {
+	for _, driver := range []string{"epoll", "std"} {
+		for _, fails := range []bool{true, false} {
+			old, next := newShop(t, "old", driver), newShop(t, "new", driver)
+			path := filepath.Join(t.TempDir(), "s")
+			listen := func(s *shop) *myriad.Listener {
+				ln, err := s.Engine.Listen("unix", path, s.server)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ln
+			}
+			ln := listen(old)
+			if fails {
+				a, b := ends(t)
+				done := old.gives(a)
+				taken, err := Take(b, next.Program)
+				if err != nil {
+					t.Fatal(err)
+				}
+				listen(next)
+				taken.Drop(errors.New("a change of mind"))
+				if r := <-done; r.err == nil {
+					t.Fatal("it is given")
+				}
+			} else {
+				moves(t, old, next, func() { ln = listen(next) })
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s, fails %v: %v", driver, fails, err)
+			}
+			if err := ln.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s, fails %v: the path is left (%v)", driver, fails, err)
+			}
+		}
+	}
+}

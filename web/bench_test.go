@@ -201,6 +201,7 @@ type memoryAddress struct{}
 func (memoryAddress) Addr() net.Addr          { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 func (memoryAddress) File() (*os.File, error) { return nil, driver.ErrUnsupported }
 func (memoryAddress) Refuse()                 {}
+func (memoryAddress) Unshare()                {}
 func (memoryAddress) Close() error            { return nil }
 
 type memorySocket struct{}

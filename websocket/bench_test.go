@@ -150,6 +150,7 @@ type memoryPlace struct{}
 func (memoryPlace) Addr() net.Addr          { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 func (memoryPlace) File() (*os.File, error) { return nil, driver.ErrUnsupported }
 func (memoryPlace) Refuse()                 {}
+func (memoryPlace) Unshare()                {}
 func (memoryPlace) Local() driver.Addr      { return driver.UnixAddr }
 func (memoryPlace) Remote() driver.Addr     { return driver.AddrFrom4([4]byte{127, 0, 0, 1}, 12345) }
 func (memoryPlace) Conn() (net.Conn, error) { return nil, driver.ErrUnsupported }

@@ -74,7 +74,7 @@ type Moves struct {
 	// on error. Nil: as with Lend.
 	Receive func(fd uintptr) (Socket, error)
 	// Listener makes a Listener of a duplicate of one: see Listener.File. f stays the caller's. It
-	// is shared, as after File. Nil: as with Lend.
+	// is shared, as after File, until Unshare. Nil: as with Lend.
 	Listener func(f *os.File) (Listener, error)
 }
 

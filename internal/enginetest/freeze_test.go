@@ -418,6 +418,52 @@ func TestFreezeLeaves(t *testing.T) {
 	})
 }
 
+// A net.Conn without a descriptor does not move, and keeps no other connection from moving.
+func TestConnWithoutDescriptorStays(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		r := newRemoval(t, driver, myriad.Config{})
+		near, far := net.Pipe()
+		defer far.Close()
+		c, err := r.old.Adopt(ownConn{near}, nil, r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, "Opened", r.from.opens)
+		f, err := r.old.Freeze(0, r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if records := f.Records(); len(records) != 1 || f.Left() != 1 || f.Len() != 1 {
+			t.Errorf("%d records, %d left, %d frozen", len(records), f.Left(), f.Len())
+		}
+		_ = far.SetDeadline(time.Now().Add(patience))
+		say(t, far, "still here")
+		f.GoOn()
+		say(t, r.nc, "here, too")
+		_ = c.Close()
+		_ = r.c.Close()
+		await(t, "Closed", r.from.closes)
+		await(t, "Closed", r.from.closes)
+	})
+}
+
+// An ownConn is a net.Conn of the program's own, such as a *tls.Conn.
+type ownConn struct{ net.Conn }
+
+func (ownConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+
+// say has an echo answer.
+func say(t *testing.T, nc net.Conn, text string) {
+	t.Helper()
+	got := make([]byte, len(text))
+	if _, err := io.WriteString(nc, text); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(nc, got); err != nil || string(got) != text {
+		t.Fatalf("%q (%v), want %q", got, err, text)
+	}
+}
+
 // A Close that comes for a frozen connection is carried out, and it does not move.
 func TestCloseOfFrozenConn(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {

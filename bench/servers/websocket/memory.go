@@ -158,6 +158,7 @@ type place struct{}
 func (place) Addr() net.Addr          { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 func (place) File() (*os.File, error) { return nil, driver.ErrUnsupported }
 func (place) Refuse()                 {}
+func (place) Unshare()                {}
 func (place) Close() error            { return nil }
 func (place) Local() driver.Addr      { return driver.AddrFrom4([4]byte{127, 0, 0, 1}, 1) }
 func (place) Remote() driver.Addr     { return driver.AddrFrom4([4]byte{127, 0, 0, 1}, 2) }

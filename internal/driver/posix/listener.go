@@ -24,7 +24,7 @@ type Listener struct {
 	unlink string // the path of a unix socket, removed on Refuse
 
 	mu      sync.Mutex
-	shared  bool // File was called: the address now is the duplicate's too
+	shared  int // duplicates of the descriptor: the address is theirs, too
 	refused bool
 	closed  bool
 }
@@ -46,14 +46,20 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 	}
 	if ul, ok := nl.(*net.UnixListener); ok {
 		ul.SetUnlinkOnClose(false) // from here on its name is ours to remove
-		if l.addr.String() != "" && l.addr.String()[0] != '@' {
-			l.unlink = l.addr.String()
-		}
+		l.unlink = path(l.addr)
 	}
 	if network != "unix" {
 		setTCPOptions(l.fd) // accepted sockets inherit them
 	}
 	return l, nil
+}
+
+// path is the file that a unix socket's address is; empty if there is none.
+func path(addr net.Addr) string {
+	if name := addr.String(); name != "" && name[0] != '@' {
+		return name
+	}
+	return ""
 }
 
 // Addr is the bound address.
@@ -71,8 +77,15 @@ func (l *Listener) File() (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
-	l.shared = true
+	l.shared++
 	return os.NewFile(uintptr(fd), "listener "+l.addr.String()), nil
+}
+
+// Unshare says that one duplicate is gone.
+func (l *Listener) Unshare() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shared--
 }
 
 // Refuse ends listening: the kernel resets waiting peers and frees the address, while the
@@ -88,7 +101,7 @@ func (l *Listener) doRefuse() {
 		return
 	}
 	l.refused = true
-	if l.shared {
+	if l.shared > 0 {
 		return
 	}
 	if l.unlink != "" {

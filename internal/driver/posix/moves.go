@@ -83,17 +83,19 @@ func checkStream(fd int) error {
 	return os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
 }
 
-// receiveListener leaves the path of a unix socket alone: the others have the address, too.
+// receiveListener leaves the path of a unix socket alone until Unshare: the others have the
+// address, too.
 func receiveListener(f *os.File) (driver.Listener, error) {
 	nl, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("posix: receive a listener: %w", err)
 	}
 	defer nl.Close()
+	l := &Listener{addr: nl.Addr(), shared: 1}
 	if ul, ok := nl.(*net.UnixListener); ok {
 		ul.SetUnlinkOnClose(false)
+		l.unlink = path(l.addr)
 	}
-	l := &Listener{addr: nl.Addr(), shared: true}
 	if l.fd, err = duplicate(nl.(syscall.Conn)); err != nil {
 		return nil, fmt.Errorf("posix: receive a listener on %v: %w", nl.Addr(), err)
 	}

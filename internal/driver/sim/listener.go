@@ -102,6 +102,9 @@ func (l *Listener) File() (*os.File, error) {
 	return nil, fmt.Errorf("sim: listener %v: file: %w", l.addr, driver.ErrUnsupported)
 }
 
+// Unshare implements driver.Listener: nothing is ever shared.
+func (l *Listener) Unshare() {}
+
 // Refuse ends listening: clients that wait in the backlog are reset, and the address is free. It
 // implements driver.Listener.
 func (l *Listener) Refuse() {

@@ -23,7 +23,7 @@ type Listener struct {
 	resumed sync.Cond // poked is over
 	inside  int       // goroutines in Accept
 	poked   bool      // the deadline has passed, until all of them are out
-	shared  bool      // File was called: the address now is the duplicate's too
+	shared  int       // duplicates of the descriptor: the address is theirs, too
 	refused bool
 	closed  bool
 }
@@ -115,8 +115,15 @@ func (l *Listener) File() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.shared = true
+	l.shared++
 	return f, nil
+}
+
+// Unshare says that one duplicate is gone.
+func (l *Listener) Unshare() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shared--
 }
 
 // Refuse closes the net.Listener, which ends the goroutines inside.
@@ -131,8 +138,8 @@ func (l *Listener) doRefuse() {
 		return
 	}
 	l.refused = true
-	if ul, ok := l.nl.(interface{ SetUnlinkOnClose(bool) }); ok && l.shared {
-		ul.SetUnlinkOnClose(false)
+	if ul, ok := l.nl.(interface{ SetUnlinkOnClose(bool) }); ok {
+		ul.SetUnlinkOnClose(l.shared == 0)
 	}
 	_ = l.nl.Close()
 }

@@ -94,20 +94,18 @@ func fromFile(f *os.File) (driver.Socket, error) {
 		driver.ErrUnsupported), nc.Close())
 }
 
-// receiveListener leaves the path of a unix socket alone: the others have the address, too.
+// receiveListener leaves the path of a unix socket alone until Unshare: the others have the
+// address, too.
 func receiveListener(f *os.File) (driver.Listener, error) {
 	nl, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("std: receive a listener: %w", err)
 	}
-	if ul, ok := nl.(*net.UnixListener); ok {
-		ul.SetUnlinkOnClose(false)
-	}
 	own, ok := nl.(netListener)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("std: receive a %T: %w", nl, driver.ErrUnsupported), nl.Close())
 	}
-	l := &Listener{nl: own, shared: true}
+	l := &Listener{nl: own, shared: 1}
 	l.resumed.L = &l.mu
 	return l, nil
 }
