@@ -756,6 +756,9 @@ func appendError[T []byte | string](dst []byte, method T, r exchange.Refusal, da
 	if r.RetryAfter != "" {
 		dst = h1.AppendField(dst, "Retry-After", r.RetryAfter)
 	}
+	if r.NoStore {
+		dst = h1.AppendField(dst, "Cache-Control", "no-store")
+	}
 	dst = h1.AppendLength(dst, int64(len(r.Body)))
 	dst = h1.AppendField(dst, "Connection", "close")
 	dst = append(dst, "\r\n"...)
