@@ -182,7 +182,7 @@ func (c *handClient) expect(t *testing.T, path, house string) {
 }
 
 // Connections that wait for a request move, also those that have not asked yet and those that
-// hibernate, and those of a server that goes on.
+// hibernate, and those of a server that goes on. Where they go on they hibernate, without a request.
 func TestIdleConnectionsMove(t *testing.T) {
 	for _, mostAwake := range []int{0, 1} {
 		houses := []*house{newHouse(t, "A", mostAwake), newHouse(t, "B", mostAwake)}
@@ -199,13 +199,21 @@ func TestIdleConnectionsMove(t *testing.T) {
 		if mostAwake == 1 {
 			eventually(t, func() bool { return houses[0].Engine.Stats().Hibernating > n/2 })
 		}
+		hibernate := func(h *house) {
+			t.Helper()
+			if mostAwake == 1 {
+				eventually(t, func() bool { return h.Engine.Stats().Hibernating > n/2 })
+			}
+		}
 		houses[0].moveTo(t, nil, n)
+		hibernate(houses[0])
 		for i := range 4 {
 			from, to := houses[i%2], houses[(i+1)%2]
 			from.moveTo(t, to, n)
 			if a, b := from.Engine.Stats().Conns, to.Engine.Stats().Conns; a != 0 || b != n {
 				t.Errorf("%d connections here, %d there", a, b)
 			}
+			hibernate(to)
 			for j, c := range clients {
 				if (i+j)%3 > 0 {
 					c.expect(t, "/moved", to.name)

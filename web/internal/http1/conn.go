@@ -320,10 +320,15 @@ func (h *Conn) dispatch(x *Stream, complete bool) {
 }
 
 // Notified is called after the exchange has asked for something from another goroutine, or has come
-// back from its handler.
+// back from its handler. It is also called when a connection goes on that was frozen, which may
+// hibernate again.
 func (h *Conn) Notified(c *myriad.Conn) {
-	if h.X == nil && h.stream != nil {
+	switch {
+	case h.X != nil:
+	case h.stream != nil:
 		h.settle(h.stream)
+	case h.phase == phaseNew || h.phase == phaseIdle:
+		h.Own.idles(h)
 	}
 	h.serve()
 }
