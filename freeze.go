@@ -31,8 +31,8 @@ import (
 // The life of a frozen connection: AtRest has returned true. From then on none of the handler's
 // methods is called, and nothing is read. The conn may still be written to, by any goroutine; the
 // bytes wait. Freeze is called, perhaps some milliseconds later, and perhaps several times. Then
-// the connection goes on here, which the handler does not notice, or Moved is called, or Closed if
-// it has ended meanwhile.
+// the connection goes on, here or in the other engine, and Notified is called once if the handler
+// has that. Or Moved is called, or Closed if it has ended meanwhile.
 type Freezer interface {
 	Handler
 	// Thawer is what makes the handler in the other engine: mostly the server that the connection
@@ -432,7 +432,7 @@ func (l *Loop) goOn(z *frozenConn) {
 	if l.stopping {
 		l.dismiss(c)
 	}
-	l.settler.revisit(c)
+	l.settler.renew(c, wantNotify)
 }
 
 // endFrozen is the end of a frozen connection whose socket is closed.

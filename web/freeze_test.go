@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -24,6 +25,7 @@ type house struct {
 	streams chan *counter
 	moved   atomic.Int32
 	held    chan struct{} // /wait waits for it
+	logged  *lockedLog    // by the engine
 }
 
 // counter is a stream that counts its events.
@@ -42,11 +44,12 @@ func (c *counter) event(t *testing.T, house string) {
 
 func newHouse(t *testing.T, name string, mostAwake int) *house {
 	t.Helper()
-	e, err := myriad.Start(myriad.Config{Loops: 2})
+	logged := new(lockedLog)
+	e, err := myriad.Start(myriad.Config{Loops: 2, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{name: name, streams: make(chan *counter, 16), held: make(chan struct{})}
+	h := &house{name: name, streams: make(chan *counter, 16), held: make(chan struct{}), logged: logged}
 	h.Server = &Server{Engine: e, Handler: h, mostAwake: mostAwake}
 	h.ThawStream = func(s *Stream, state []byte) error {
 		c := &counter{EventStream: s.Events()}
@@ -179,7 +182,7 @@ func (c *handClient) expect(t *testing.T, path, house string) {
 }
 
 // Connections that wait for a request move, also those that have not asked yet and those that
-// hibernate, and those of a server that goes on.
+// hibernate, and those of a server that goes on. Where they go on they hibernate, without a request.
 func TestIdleConnectionsMove(t *testing.T) {
 	for _, mostAwake := range []int{0, 1} {
 		houses := []*house{newHouse(t, "A", mostAwake), newHouse(t, "B", mostAwake)}
@@ -196,13 +199,21 @@ func TestIdleConnectionsMove(t *testing.T) {
 		if mostAwake == 1 {
 			eventually(t, func() bool { return houses[0].Engine.Stats().Hibernating > n/2 })
 		}
+		hibernate := func(h *house) {
+			t.Helper()
+			if mostAwake == 1 {
+				eventually(t, func() bool { return h.Engine.Stats().Hibernating > n/2 })
+			}
+		}
 		houses[0].moveTo(t, nil, n)
+		hibernate(houses[0])
 		for i := range 4 {
 			from, to := houses[i%2], houses[(i+1)%2]
 			from.moveTo(t, to, n)
 			if a, b := from.Engine.Stats().Conns, to.Engine.Stats().Conns; a != 0 || b != n {
 				t.Errorf("%d connections here, %d there", a, b)
 			}
+			hibernate(to)
 			for j, c := range clients {
 				if (i+j)%3 > 0 {
 					c.expect(t, "/moved", to.name)
@@ -248,6 +259,48 @@ func TestStreamsMove(t *testing.T) {
 		t.Fatalf("%q, %v", rest, err)
 	}
 	c.expect(t, "/behind", "B")
+}
+
+// A Stream that ends between Freeze and Records, or while it is written down, does not move. Its
+// client gets the end here, and goes on.
+func TestStreamsThatEndStay(t *testing.T) {
+	for _, during := range []string{"before", "while it is written", "withdrawn"} {
+		t.Run(during, func(t *testing.T) {
+			h := newHouse(t, "A", 0)
+			c := dialHouse(t, h.serve(t))
+			resp := c.get(t, "/events")
+			s := <-h.streams
+			s.event(t, "A")
+			end := func() { _ = s.Close() }
+			if during == "withdrawn" {
+				end = func() { s.OnFreeze(nil, nil) }
+			}
+			if during == "while it is written" {
+				s.OnFreeze(func(dst []byte) ([]byte, error) { end(); return dst, nil }, nil)
+			}
+			f, err := h.Engine.Freeze(10*time.Second, h.thawer(t))
+			if err != nil || f.Len() != 1 {
+				t.Fatalf("%v, %v", f, err)
+			}
+			if during != "while it is written" {
+				end()
+			}
+			if records := f.Records(); len(records) != 0 || f.Left() != 1 {
+				t.Errorf("%d connections move, %d are left", len(records), f.Left())
+			}
+			f.GoOn()
+			if during == "withdrawn" {
+				_ = s.Close()
+			}
+			if p, err := io.ReadAll(resp.Body); err != nil || string(p) != "data: A 1\n\n" {
+				t.Errorf("%q, %v", p, err)
+			}
+			c.expect(t, "/behind", "A")
+			if got := h.logged.String(); strings.Contains(got, "cannot move") {
+				t.Errorf("an end is no fault: %s", got)
+			}
+		})
+	}
 }
 
 // A Stream without OnFreeze, a running handler and half a head stay.

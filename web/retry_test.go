@@ -14,16 +14,17 @@ import (
 )
 
 // mustBeRefused sends a request, of an EventSource or another client, and returns after how many
-// seconds the client may come back. An EventSource would give up after status 503.
+// seconds the client may come back. An EventSource would give up after status 503, and no cache may
+// keep the status 200 that it gets instead.
 func mustBeRefused(t *testing.T, client *http.Client, url string, events bool) (wait int) {
 	r, err := http.NewRequest("GET", url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, kind, text := 503, "text/plain; charset=utf-8", regexp.MustCompile(`^503 Service Unavailable: .+$`)
+	cache, status, kind, text := "", 503, "text/plain; charset=utf-8", regexp.MustCompile(`^503 Service Unavailable: .+$`)
 	if events {
 		r.Header.Set("Accept", "text/event-stream")
-		status, kind = 200, "text/event-stream"
+		cache, status, kind = "no-store", 200, "text/event-stream"
 		text = regexp.MustCompile(`^: 503 Service Unavailable: [^\n]+\nretry: (\d+)\n\n$`)
 	}
 	resp, err := client.Do(r)
@@ -36,7 +37,7 @@ func mustBeRefused(t *testing.T, client *http.Client, url string, events bool) (
 	wait, wrong := strconv.Atoi(resp.Header.Get("Retry-After"))
 	found := text.FindSubmatch(body)
 	if err = errors.Join(err, wrong); err != nil || resp.StatusCode != status || wait < 1 || wait > 60 ||
-		resp.Header.Get("Content-Type") != kind || found == nil {
+		resp.Header.Get("Content-Type") != kind || resp.Header.Get("Cache-Control") != cache || found == nil {
 		t.Errorf("HTTP/%d: status %d, %v, %q, %v", resp.ProtoMajor, resp.StatusCode, resp.Header, body, err)
 		return 1
 	}

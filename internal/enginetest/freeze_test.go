@@ -584,7 +584,8 @@ func TestShutdownWithFrozenConns(t *testing.T) {
 	})
 }
 
-// Connections that hibernate are woken to be frozen.
+// Connections that hibernate are woken to be frozen. Notified is called where they go on, so that
+// they may hibernate again.
 func TestHibernatingConnMoves(t *testing.T) {
 	m := newMovable()
 	d := &sleeper{movable: m}
@@ -592,22 +593,33 @@ func TestHibernatingConnMoves(t *testing.T) {
 	s := setting{wrap: bare, client: keep}
 	nc := s.dial(t, s.listen(t, old, d))
 	c := await(t, "Opened", m.opens)
-	asleep := false
-	onLoop(t, c, func() { asleep = c.Hibernate(d, false) })
-	if !asleep {
-		t.Fatal("it does not hibernate")
+	notified := make(chan *myriad.Conn, 1)
+	m.notified = func(c *myriad.Conn) { notified <- c }
+	freeze := func() *myriad.Frozen {
+		t.Helper()
+		asleep := false
+		onLoop(t, c, func() { asleep = c.Hibernate(d, false) })
+		if !asleep {
+			t.Fatal("it does not hibernate")
+		}
+		f, err := old.Freeze(0, m)
+		if err != nil || f.Len() != 1 {
+			t.Fatalf("%v, %v", f, err)
+		}
+		return f
 	}
-	f, err := old.Freeze(0, m)
-	if err != nil || f.Len() != 1 {
-		t.Fatalf("%v, %v", f, err)
-	}
+	freeze().GoOn()
+	c = await(t, "Notified", notified)
+	f := freeze()
 	r := &removal{t: t, new: next, from: m, to: newMovable(), frozen: f}
+	r.to.notified = m.notified
 	records := f.Records()
 	if err := r.send(records); err != nil {
 		t.Fatal(err)
 	}
 	f.Moved()
 	r.thawed.GoOn()
+	await(t, "Notified in the new engine", notified)
 	send(t, nc, []byte("awake"))
 	expect(t, nc, []byte("awake"))
 }

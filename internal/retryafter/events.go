@@ -10,10 +10,25 @@ import (
 const ContentType = "text/event-stream"
 
 // IsEventSource reports whether the client of a request reads Server-Sent Events and nothing else.
-// An EventSource says so in Accept (WHATWG HTML section 9.2.2). It gives up after any other status
-// than 200 (section 9.2.3), so it is refused by a stream: see AppendStream.
-func IsEventSource(method, accept string) bool {
-	return method == "GET" && strings.Contains(strings.ToLower(accept), ContentType)
+// An EventSource says so in its fields Accept (WHATWG HTML section 9.2.2). It gives up after any
+// other status than 200 (section 9.2.3), so it is refused by a stream: see AppendStream. A client
+// that accepts anything else, too, does not give up, and may keep an answer 200: it gets the status.
+func IsEventSource(method string, accept []string) bool {
+	asks := false
+	for _, field := range accept {
+		for one := range strings.SplitSeq(field, ",") {
+			one, _, _ = strings.Cut(one, ";")
+			one = strings.Trim(one, " \t")
+			switch {
+			case one == "": // an empty element of a list (RFC 9110 section 5.6.1.2)
+			case !strings.EqualFold(one, ContentType):
+				return false
+			default:
+				asks = true
+			}
+		}
+	}
+	return asks && method == "GET"
 }
 
 // AppendStream appends a whole stream of events, which tells an EventSource to come back after

@@ -179,10 +179,32 @@ func TestStream(t *testing.T) {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
-	for accept, want := range map[string]bool{"text/event-stream": true, "Text/Event-Stream; q=1, */*": true,
-		"*/*": false, "": false, "text/html": false} {
-		if IsEventSource("GET", accept) != want || IsEventSource("POST", accept) {
-			t.Errorf("Accept: %s: want %v for GET alone", accept, want)
+}
+
+// A client that reads anything beside Server-Sent Events is no EventSource, and understands 503.
+func TestEventSources(t *testing.T) {
+	for _, tt := range []struct {
+		accept []string
+		want   bool
+	}{
+		{[]string{"text/event-stream"}, true},
+		{[]string{"Text/Event-Stream ; q=1"}, true},
+		{[]string{", text/event-stream,\ttext/event-stream;charset=utf-8,"}, true},
+		{[]string{"text/event-stream", "text/event-stream"}, true},
+		{nil, false},
+		{[]string{""}, false},
+		{[]string{","}, false},
+		{[]string{"*/*"}, false},
+		{[]string{"text/html"}, false},
+		{[]string{"text/*"}, false},
+		{[]string{"text/event-stream, */*"}, false},
+		{[]string{"application/json, text/event-stream"}, false},
+		{[]string{"text/event-stream", "*/*;q=0.1"}, false},
+		{[]string{"text/event-stream-2"}, false},
+		{[]string{"application/json;profile=text/event-stream"}, false},
+	} {
+		if IsEventSource("GET", tt.accept) != tt.want || IsEventSource("POST", tt.accept) {
+			t.Errorf("Accept: %q: want %v for GET alone", tt.accept, tt.want)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (a *adviser) RefuseForNow(w http.ResponseWriter, r *http.Request, wait time
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Retry-After", retryafter.Seconds(wait))
-	if !retryafter.IsEventSource(r.Method, r.Header.Get("Accept")) {
+	if !retryafter.IsEventSource(r.Method, r.Header["Accept"]) {
 		answer.WriteError(w, status, code, message)
 		return
 	}

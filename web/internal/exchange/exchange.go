@@ -376,6 +376,7 @@ type Refusal struct {
 	Status     int
 	Type, Body string // Content-Type and body
 	RetryAfter string // that field; "": there is none
+	NoStore    bool   // no cache may keep it, though its status would let it (RFC 9111 section 4.2.2)
 }
 
 // RefusalOf returns the answer with the status, in the words of net/http.
@@ -396,8 +397,8 @@ func (x *Exchange) Refusal(status int, reason string) Refusal {
 	}
 	wait := x.Lane.Server.Retry.Wait(x.Lane.Loop.Now())
 	r.RetryAfter = retryafter.Seconds(wait)
-	if asked := &x.Given.Request; retryafter.IsEventSource(asked.Method, asked.Header.Get("Accept")) {
-		r.Status, r.Type = http.StatusOK, retryafter.ContentType
+	if asked := &x.Given.Request; retryafter.IsEventSource(asked.Method, asked.Header["Accept"]) {
+		r.Status, r.Type, r.NoStore = http.StatusOK, retryafter.ContentType, true
 		r.Body = string(retryafter.AppendStream(nil, r.Body, wait))
 	}
 	return r

@@ -2,8 +2,10 @@ package exchange
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/parts"
 )
 
@@ -42,26 +44,35 @@ func (s *Stream) OnFreeze(freeze func(dst []byte) ([]byte, error), moved func())
 func (s *Stream) AtRest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.rests()
+}
+
+// rests reports whether s goes on, and has what it moves with. s.mu is held.
+func (s *Stream) rests() bool {
 	return s.moves != nil && !s.over && !s.told && !s.owed && !s.cut
 }
 
 // Sink is how s is sent.
 func (s *Stream) Sink() Sink { return s.sink }
 
-// Freeze writes s down. On the loop.
+// Freeze writes s down. It fails with myriad.ErrBusy if another goroutine, or the program's own
+// function, has ended s since AtRest. On the loop.
 func (s *Stream) Freeze() ([]byte, error) {
 	s.mu.Lock()
 	m := s.moves
 	s.mu.Unlock()
 	if m == nil {
-		return nil, errors.New("web: Stream.OnFreeze was withdrawn")
+		return nil, fmt.Errorf("web: Stream.OnFreeze was withdrawn: %w", myriad.ErrBusy)
 	}
 	value, err := m.freeze(nil) // which may write
-	if err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case !s.rests():
+		return nil, fmt.Errorf("web: the Stream ends: %w", myriad.ErrBusy)
+	case err != nil:
+		return nil, err
+	}
 	e := parts.Begin(nil, streamVersion)
 	e.Bytes(partValue, value)
 	e.Bool(partNoBody, s.noBody)

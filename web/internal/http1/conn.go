@@ -320,10 +320,15 @@ func (h *Conn) dispatch(x *Stream, complete bool) {
 }
 
 // Notified is called after the exchange has asked for something from another goroutine, or has come
-// back from its handler.
+// back from its handler. It is also called when a connection goes on that was frozen, which may
+// hibernate again.
 func (h *Conn) Notified(c *myriad.Conn) {
-	if h.X == nil && h.stream != nil {
+	switch {
+	case h.X != nil:
+	case h.stream != nil:
 		h.settle(h.stream)
+	case h.phase == phaseNew || h.phase == phaseIdle:
+		h.Own.idles(h)
 	}
 	h.serve()
 }
@@ -755,6 +760,9 @@ func appendError[T []byte | string](dst []byte, method T, r exchange.Refusal, da
 	dst = h1.AppendField(dst, "Content-Type", r.Type)
 	if r.RetryAfter != "" {
 		dst = h1.AppendField(dst, "Retry-After", r.RetryAfter)
+	}
+	if r.NoStore {
+		dst = h1.AppendField(dst, "Cache-Control", "no-store")
 	}
 	dst = h1.AppendLength(dst, int64(len(r.Body)))
 	dst = h1.AppendField(dst, "Connection", "close")

@@ -174,6 +174,9 @@ func (x *Stream) Refuse(status int, reason string) error {
 	if r.RetryAfter != "" {
 		p = appendPair(p, "Retry-After", r.RetryAfter)
 	}
+	if r.NoStore {
+		p = appendPair(p, "Cache-Control", "no-store")
+	}
 	x.enc.ended = true
 	p = appendPairLength(p, int64(len(r.Body)))
 	body := []byte(r.Body)
