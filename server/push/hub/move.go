@@ -204,9 +204,7 @@ func (r *Restore) Record(part string, body []byte) error {
 		name, n := f.Text(), f.Number()
 		if counter := r.counters[name]; counter != nil {
 			counter.Store(n)
-		} else {
-			f.Fail(fmt.Sprintf("there is no counter %q", name))
-		}
+		} // else it is one of another version, and no reason to refuse the move
 	case channelPart:
 		name, base := f.Text(), f.Publication()
 		r.bases[name] = &base
@@ -431,8 +429,18 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 			return nil, fmt.Errorf("push: a session's subscription to %q: %w", members[i].channel, err)
 		}
 	}
-	s.await()
+	if s.timedByConn() {
+		s.await()
+	}
 	return s, nil
+}
+
+// timedByConn reports whether the transport is to tell when the answer to a ping is due. Without a
+// ping it must not: its client would be ended for an answer that nobody has asked for.
+func (s *Session) timedByConn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pongBy == timedByConn
 }
 
 // resume counts a session that has moved, with the deadlines that it has.
