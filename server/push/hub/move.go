@@ -237,7 +237,7 @@ func (s *Session) AppendState(dst []byte) (state []byte, ok bool) {
 	for _, is := range []bool{s.watcher, s.hooked} {
 		dst = snapshot.AppendBool(dst, is)
 	}
-	dst = snapshot.AppendNumber(dst, uint64(s.spared))
+	dst = snapshot.AppendNumber(dst, uint64(s.spared&^sparedLost))
 	dst = snapshot.AppendNumber(dst, uint64(s.stage))
 	for _, at := range []int64{s.pingAt, s.pongBy, s.endAt} {
 		dst = snapshot.AppendInt(dst, at)
@@ -403,6 +403,9 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 	s.spared = spared(r.NumberUpTo(sparedAll, "what a session has its time for once more"))
 	s.stage = stage(r.NumberUpTo(uint64(stageConnected), "the stage of a session"))
 	s.pingAt, s.pongBy, s.endAt = r.Int(), r.Int(), r.Int()
+	if s.pongBy != 0 && s.pongBy != timedByConn {
+		s.spared |= sparedLost
+	}
 	s.identity = readIdentity(r, &h.admission.regexes)
 	caller := readCaller(r, f)
 	var members []movedMember

@@ -724,6 +724,67 @@ func TestMovedClientsAnswerPingsAlone(t *testing.T) {
 	}
 }
 
+// A pong by a request of its own may have been refused by the process that the client has left. So
+// the client is asked once more, and may answer both pings.
+func TestMovedClientsArePingedAgain(t *testing.T) {
+	for _, answers := range []int{0, 1, 2, 3} {
+		clock := pushtest.NewClock()
+		homes := []*home{newHome(t, clock, pushtest.Random(), pushtest.Seeded())}
+		c := new(fakeTransport)
+		c.s = homes[0].Start(c, jsonForm, nil)
+		c.frame([]byte(`{"id":1,"connect":{}}`))
+		c.Take()
+		clock.Advance(homes[0].timing.Ping)
+		c.Want(t, "ping", "{}")
+		move := func() {
+			from, to := homes[len(homes)-1], newHome(t, clock, pushtest.Random(), pushtest.Seeded())
+			from.freeze(t)
+			to.freeze(t)
+			from.sharedState(t, to)
+			state, _ := c.s.AppendState(nil)
+			moved := new(fakeTransport)
+			s, err := to.ThawSession(moved, jsonForm, state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, _ := s.AppendState(nil); !bytes.Equal(again, state) {
+				t.Errorf("the state is\n%q\nand was\n%q", again, state)
+			}
+			c.s.Moved()
+			moved.s, c = s, moved
+			from.Leave()
+			to.thaw()
+			from.end(t)
+			homes = append(homes, to)
+		}
+		move()
+		pong := homes[0].timing.Pong
+		clock.Advance(pong + 2*wheelSlot)
+		c.WantOpen(t, "after a time in which its answer may have been lost")
+		c.Want(t, "another ping", "{}")
+		for i := range answers {
+			if i == 1 {
+				move()
+			}
+			c.frame([]byte("{}"))
+		}
+		if answers == 0 {
+			clock.Advance(pong + 2*wheelSlot)
+		}
+		switch answers {
+		case 0:
+			c.WantClosed(t, "a client that does not answer", answer.DisconnectNoPong)
+		case 3:
+			c.WantClosed(t, "a client that answers too often", answer.DisconnectBadRequest)
+		default:
+			clock.Advance(pong + 2*wheelSlot)
+			c.WantOpen(t, fmt.Sprint("after answer ", answers))
+		}
+		c.hangUp()
+		homes[len(homes)-1].end(t)
+	}
+}
+
 // Counters of another version do not keep a hub from moving.
 func TestRestorePassesOverUnknownCounters(t *testing.T) {
 	h := newHome(t, pushtest.NewClock(), pushtest.Random(), pushtest.Seeded())
