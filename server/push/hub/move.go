@@ -438,8 +438,8 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 	return s, nil
 }
 
-// timedByConn reports whether the transport is to tell when the answer to a ping is due. Without a
-// ping it must not: its client would be ended for an answer that nobody has asked for.
+// timedByConn reports whether the transport is to tell when the answer to a ping is due. If the
+// client was not pinged, the transport must not wait: it would end the client for no answer.
 func (s *Session) timedByConn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
