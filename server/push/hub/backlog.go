@@ -12,6 +12,9 @@ import (
 // accepted cannot be sent: the loops have been late for seconds, and what waits in the queues of
 // clients has grown meanwhile. So what was accepted is delivered, before a client's queue is full.
 //
+// It cannot tell a client that does not read from one that is not served. So a refusal lapses when
+// nothing leaves and nothing comes any more, and the queues that are left make no other one.
+//
 // It counts time, and not how much is published. One publication to a million clients makes the
 // loops late for as long as it takes, but its queues only become shorter.
 type backlog struct {
@@ -23,6 +26,7 @@ type backlog struct {
 	means  [backlogLooks]float64 // bytes that wait for a client, by look, the oldest first
 	looks  int                   // in a row that found the loops late, at most backlogLooks
 	peak   float64               // the last of means when publications were refused
+	stuck  float64               // the last of means when a refusal lapsed; 0: loops were not late since then
 	sample []*Session            // reused
 }
 
@@ -36,6 +40,12 @@ const (
 	backlogLooks = 16
 	// backlogGrowth is by how much the queues have grown in the second half of these looks.
 	backlogGrowth = 1.3
+	// backlogStill is by how much the queues have grown at most, or become shorter, when nothing
+	// leaves and nothing comes.
+	backlogStill = 1.05
+	// backlogFew is how many clients with full queues are too few for a backlog, unless there are
+	// no others.
+	backlogFew = 4
 	// backlogSample is of how many clients a look sees the queues.
 	backlogSample = 256
 )
@@ -52,7 +62,7 @@ func (b *backlog) admit() error {
 // and is called only if they are. The wheel calls it once in each of its slots.
 func (b *backlog) look(late time.Duration, clients func(into []*Session, most int) []*Session) {
 	if late < backlogOver {
-		b.looks = 0
+		b.looks, b.stuck = 0, 0
 		b.refuse(false, late, 0)
 		return
 	}
@@ -65,14 +75,20 @@ func (b *backlog) look(late time.Duration, clients func(into []*Session, most in
 	b.means[backlogLooks-1] = mean
 	b.looks = min(b.looks+1, backlogLooks)
 	if b.refusing.Load() {
-		b.refuse(mean >= b.peak/4 && mean > 0, late, mean)
+		lapses := b.looks == backlogLooks && b.isStill()
+		if lapses {
+			b.stuck = mean
+		}
+		b.refuse(mean >= b.peak/4 && mean > 0 && !lapses, late, mean)
 		return
 	}
+	full = full && mean >= backlogGrowth*b.stuck
 	b.refuse(b.looks >= backlogLooks/4 && full || b.looks == backlogLooks && b.grows(), late, mean)
 }
 
-// measure returns how many bytes wait for a client, in the mean of a sample. It is full if a
-// sixteenth of the clients have queues that are half full.
+// measure returns how many bytes wait for a client, in the mean of a sample. It is full if more
+// than a sixteenth of the clients have queues that are half full: more than backlogFew of them, or
+// all.
 func (b *backlog) measure(clients func(into []*Session, most int) []*Session) (mean float64, full bool) {
 	b.sample = clients(b.sample[:0], backlogSample)
 	sum, near := 0, 0
@@ -85,12 +101,23 @@ func (b *backlog) measure(clients func(into []*Session, most int) []*Session) (m
 	}
 	n := len(b.sample)
 	clear(b.sample)
-	return float64(sum) / float64(max(n, 1)), near > n/16
+	return float64(sum) / float64(max(n, 1)), near > max(n/16, min(backlogFew, n-1))
 }
 
 // grows reports whether more waits for clients in the second half of the looks than in the first.
 func (b *backlog) grows() bool {
-	first, second := 0.0, 0.0
+	first, second := b.halves()
+	return second > backlogGrowth*first
+}
+
+// isStill reports whether as much waits for clients in both halves of the looks.
+func (b *backlog) isStill() bool {
+	first, second := b.halves()
+	return second <= backlogStill*first && first <= backlogStill*second
+}
+
+// halves returns the sums of both halves of the looks.
+func (b *backlog) halves() (first, second float64) {
 	for i, mean := range b.means {
 		if i < backlogLooks/2 {
 			first += mean
@@ -98,7 +125,7 @@ func (b *backlog) grows() bool {
 			second += mean
 		}
 	}
-	return second > backlogGrowth*first
+	return first, second
 }
 
 func (b *backlog) refuse(on bool, late time.Duration, mean float64) {

@@ -105,7 +105,7 @@ func TestPublicationsAreRefusedBehindABacklog(t *testing.T) {
 				if at < 2*time.Second {
 					return load{}
 				}
-				return load{1500 * time.Millisecond, 600 << 10}
+				return load{1500 * time.Millisecond, 700<<10 - int(at)/second*30<<10} // it leaves slowly
 			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -161,6 +161,36 @@ func TestStuckClientsRefuseNoPublication(t *testing.T) {
 		n.clock.Advance(wheelSlot)
 		if _, err := n.publish(t.Context(), "news", bus.Publication{Data: []byte("1")}); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A single client that does not read is no backlog among a few. Many of them are one at first,
+// while the loops are late for others; but what does not change is none for long.
+func TestRefusalsForStuckClientsLapse(t *testing.T) {
+	for _, tt := range []struct{ clients, stuck, least, most int }{
+		{10, 1, 0, 0}, {10, 4, 0, 0}, {100, 20, 1, 2 * backlogLooks}, {3, 3, 1, 2 * backlogLooks},
+	} {
+		n := newTestNode(t, func(c *Config) { c.Late = func() time.Duration { return 3 * time.Second } })
+		for i := range tt.clients {
+			if c := n.connected(); i < tt.stuck {
+				c.SetQueued(n.limits.Queue * 3 / 4)
+			}
+		}
+		refused, last := 0, 0
+		for look := range 200 {
+			n.clock.Advance(wheelSlot)
+			switch _, err := n.publish(t.Context(), "news", bus.Publication{Data: []byte("1")}); {
+			case errors.Is(err, answer.ErrOverloaded):
+				refused++
+				last = look
+			case err != nil:
+				t.Fatal(err)
+			}
+		}
+		if refused < tt.least || refused > tt.most || last > 3*backlogLooks {
+			t.Errorf("%d of %d clients are stuck: %d looks refuse, the last is look %d; want %d to %d",
+				tt.stuck, tt.clients, refused, last, tt.least, tt.most)
 		}
 	}
 }

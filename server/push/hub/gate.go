@@ -37,9 +37,10 @@ type running struct {
 	waiters []chan struct{} // closed when none runs
 }
 
-// end undoes an increment of count. watched says that there may be waiters.
-func (r *running) end(watched bool) {
-	if r.count.Add(-1) > 0 || !watched {
+// end undoes an increment of count. state is that of the gate. It is read after the decrement: wait
+// counts after the state has changed, so either wait sees the decrement, or end sees the state.
+func (r *running) end(state *atomic.Uint32) {
+	if r.count.Add(-1) > 0 || state.Load() == gateOpen {
 		return
 	}
 	r.mu.Lock()
@@ -85,12 +86,15 @@ func (g *gate) enter(ctx context.Context) error {
 	}
 }
 
-func (g *gate) leave() { g.publications.end(g.state.Load() != gateOpen) }
+func (g *gate) leave() { g.publications.end(&g.state) }
 
 // BeginChange lets a change of sessions run, which ends with EndChange: a program's call, or what a
 // hook has answered. What a client asks for on its connection is none: a connection on which
 // something runs does not move. While the hub is frozen, it waits until ctx ends. It returns
-// ErrDraining if another process goes on with the sessions. A change does not begin another one.
+// ErrDraining if another process goes on with the sessions.
+//
+// Do not call BeginChange within a change: during a freeze the inner call would wait for the freeze
+// to end, and the freeze would wait for the outer change.
 func (g *gate) BeginChange(ctx context.Context) error {
 	for {
 		g.changes.count.Add(1)
@@ -107,7 +111,7 @@ func (g *gate) BeginChange(ctx context.Context) error {
 }
 
 // EndChange ends what BeginChange has begun.
-func (g *gate) EndChange() { g.changes.end(g.state.Load() != gateOpen) }
+func (g *gate) EndChange() { g.changes.end(&g.state) }
 
 // LockThawed locks mu, under which a client's commands run that come by requests of their own. If
 // the hub is frozen, it first waits until ctx ends: so no command begins for a client that moves.

@@ -37,6 +37,34 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// The last publication ends while the gate shuts: Drain learns of it.
+func TestDrainMeetsTheLastPublication(t *testing.T) {
+	const rounds = 100_000
+	gates := make([]gate, rounds)
+	for i := range gates {
+		if err := gates[i].enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var at atomic.Int64 // the round of both
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range gates {
+			for at.Load() < int64(i) {
+				runtime.Gosched()
+			}
+			gates[i].leave()
+		}
+	})
+	for i := range gates {
+		at.Store(int64(i))
+		if err := gates[i].Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+}
+
 // Publications and changes race with freezes: none runs while the gate is frozen, and each goes on
 // afterwards, or is refused when the gate has moved.
 func TestGateFreezes(t *testing.T) {

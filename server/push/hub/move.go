@@ -204,9 +204,7 @@ func (r *Restore) Record(part string, body []byte) error {
 		name, n := f.Text(), f.Number()
 		if counter := r.counters[name]; counter != nil {
 			counter.Store(n)
-		} else {
-			f.Fail(fmt.Sprintf("there is no counter %q", name))
-		}
+		} // else it is one of another version, and no reason to refuse the move
 	case channelPart:
 		name, base := f.Text(), f.Publication()
 		r.bases[name] = &base
@@ -239,7 +237,7 @@ func (s *Session) AppendState(dst []byte) (state []byte, ok bool) {
 	for _, is := range []bool{s.watcher, s.hooked} {
 		dst = snapshot.AppendBool(dst, is)
 	}
-	dst = snapshot.AppendNumber(dst, uint64(s.spared))
+	dst = snapshot.AppendNumber(dst, uint64(s.spared&^sparedLost))
 	dst = snapshot.AppendNumber(dst, uint64(s.stage))
 	for _, at := range []int64{s.pingAt, s.pongBy, s.endAt} {
 		dst = snapshot.AppendInt(dst, at)
@@ -405,6 +403,9 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 	s.spared = spared(r.NumberUpTo(sparedAll, "what a session has its time for once more"))
 	s.stage = stage(r.NumberUpTo(uint64(stageConnected), "the stage of a session"))
 	s.pingAt, s.pongBy, s.endAt = r.Int(), r.Int(), r.Int()
+	if s.pongBy != 0 && s.pongBy != timedByConn {
+		s.spared |= sparedLost
+	}
 	s.identity = readIdentity(r, &h.admission.regexes)
 	caller := readCaller(r, f)
 	var members []movedMember
@@ -431,8 +432,18 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 			return nil, fmt.Errorf("push: a session's subscription to %q: %w", members[i].channel, err)
 		}
 	}
-	s.await()
+	if s.timedByConn() {
+		s.await()
+	}
 	return s, nil
+}
+
+// timedByConn reports whether the transport is to tell when the answer to a ping is due. If the
+// client was not pinged, the transport must not wait: it would end the client for no answer.
+func (s *Session) timedByConn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pongBy == timedByConn
 }
 
 // resume counts a session that has moved, with the deadlines that it has.

@@ -677,7 +677,7 @@ func TestWrongStatesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for part, body := range map[string]string{nodePart: "short", countPart: "\x03no!\x01", channelPart: "\xff",
+	for part, body := range map[string]string{nodePart: "short", countPart: "\x03no!", channelPart: "\xff",
 		sessionPart: "", "hub.node.9": ""} {
 		if err := r.Record(part, []byte(body)); !snapshot.IsMalformed(err) {
 			t.Errorf("%s: %v", part, err)
@@ -686,6 +686,123 @@ func TestWrongStatesAreRefused(t *testing.T) {
 	to.thaw()
 	to.end(t)
 	w.end()
+}
+
+// A transport waits for an answer in the next process only if a ping has been sent.
+func TestMovedClientsAnswerPingsAlone(t *testing.T) {
+	for _, pinged := range []bool{false, true} {
+		clock := pushtest.NewClock()
+		from := newHome(t, clock, pushtest.Random(), pushtest.Seeded())
+		c, moved := new(fakeTransport), new(fakeTransport)
+		c.s = from.Start(&timedTransport{Transport: c}, jsonForm, nil)
+		c.frame([]byte(`{"id":1,"connect":{}}`))
+		want := 0
+		if pinged {
+			clock.Advance(from.timing.Ping)
+			want = 1
+		}
+		from.freeze(t)
+		state, _ := c.s.AppendState(nil)
+		to := newHome(t, clock, pushtest.Random(), pushtest.Seeded())
+		to.freeze(t)
+		from.sharedState(t, to)
+		timed := &timedTransport{Transport: moved}
+		s, err := to.ThawSession(timed, jsonForm, state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved.s = s
+		c.s.Moved()
+		from.Leave()
+		to.thaw()
+		if timed.asked != want {
+			t.Errorf("pinged: %v: the transport is asked to wait %d times, want %d", pinged, timed.asked, want)
+		}
+		moved.hangUp()
+		from.end(t)
+		to.end(t)
+	}
+}
+
+// A pong by a request of its own may have been refused by the process that the client has left. So
+// the client is asked once more, and may answer both pings.
+func TestMovedClientsArePingedAgain(t *testing.T) {
+	for _, answers := range []int{0, 1, 2, 3} {
+		clock := pushtest.NewClock()
+		homes := []*home{newHome(t, clock, pushtest.Random(), pushtest.Seeded())}
+		c := new(fakeTransport)
+		c.s = homes[0].Start(c, jsonForm, nil)
+		c.frame([]byte(`{"id":1,"connect":{}}`))
+		c.Take()
+		clock.Advance(homes[0].timing.Ping)
+		c.Want(t, "ping", "{}")
+		move := func() {
+			from, to := homes[len(homes)-1], newHome(t, clock, pushtest.Random(), pushtest.Seeded())
+			from.freeze(t)
+			to.freeze(t)
+			from.sharedState(t, to)
+			state, _ := c.s.AppendState(nil)
+			moved := new(fakeTransport)
+			s, err := to.ThawSession(moved, jsonForm, state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, _ := s.AppendState(nil); !bytes.Equal(again, state) {
+				t.Errorf("the state is\n%q\nand was\n%q", again, state)
+			}
+			c.s.Moved()
+			moved.s, c = s, moved
+			from.Leave()
+			to.thaw()
+			from.end(t)
+			homes = append(homes, to)
+		}
+		move()
+		pong := homes[0].timing.Pong
+		clock.Advance(pong + 2*wheelSlot)
+		c.WantOpen(t, "after a time in which its answer may have been lost")
+		c.Want(t, "another ping", "{}")
+		for i := range answers {
+			if i == 1 {
+				move()
+			}
+			c.frame([]byte("{}"))
+		}
+		if answers == 0 {
+			clock.Advance(pong + 2*wheelSlot)
+		}
+		switch answers {
+		case 0:
+			c.WantClosed(t, "a client that does not answer", answer.DisconnectNoPong)
+		case 3:
+			c.WantClosed(t, "a client that answers too often", answer.DisconnectBadRequest)
+		default:
+			clock.Advance(pong + 2*wheelSlot)
+			c.WantOpen(t, fmt.Sprint("after answer ", answers))
+		}
+		c.hangUp()
+		homes[len(homes)-1].end(t)
+	}
+}
+
+// Counters of another version do not keep a hub from moving.
+func TestRestorePassesOverUnknownCounters(t *testing.T) {
+	h := newHome(t, pushtest.NewClock(), pushtest.Random(), pushtest.Seeded())
+	h.freeze(t)
+	r, err := h.Restore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{"\x03new\x01", "\x09publishes\x07"} {
+		if err := r.Record(countPart, []byte(body)); err != nil {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+	if got := h.Counts().Publishes; got != 7 {
+		t.Errorf("%d publications are counted, want 7", got)
+	}
+	h.thaw()
+	h.end(t)
 }
 
 // A state is refused, or is that of a session that writes down all that this hub has of it.

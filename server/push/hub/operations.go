@@ -145,16 +145,22 @@ func (s *Session) CountRefusal(why Refusal, err error) {
 	s.hub.CountRefusal(why, s.t.Remote(), "client", s.id.String(), "user", s.User(), "error", OneLine(err))
 }
 
-// Pong takes the answer to the last ping.
+// Pong takes the answer to the last ping, or one to the ping before that, if the client was pinged
+// again because it has moved.
 func (s *Session) Pong() error {
 	s.mu.Lock()
 	by := s.pongBy
 	s.pongBy = 0 // a tick for the old deadline finds nothing due
+	surplus := by == 0 && s.spared&sparedSurplus != 0
+	if surplus {
+		s.spared &^= sparedSurplus
+	}
 	s.mu.Unlock()
-	switch by {
-	case 0:
+	switch {
+	case surplus:
+	case by == 0:
 		return errors.Join(answer.DisconnectBadRequest, errPong)
-	case timedByConn:
+	case by == timedByConn:
 		s.t.(AnswerTimer).Answered()
 	}
 	return nil

@@ -289,6 +289,8 @@ func (s *Session) due(now int64) (reason answer.Disconnect, do todo) {
 		// sessions.
 		s.hub.wheel.set(s, now+int64(s.hub.timing.Ping))
 		return reason, 0
+	case s.pongBy != 0 && now >= s.pongBy && s.askAgain(now):
+		do |= doPing
 	case s.pongBy != 0 && now >= s.pongBy && s.spare(now):
 	case s.pongBy != 0 && now >= s.pongBy:
 		reason = answer.DisconnectNoPong
@@ -335,15 +337,19 @@ func (s *Session) deadline() int64 {
 	return first
 }
 
-// spared says for what a client of a node that is late has its time once more.
+// spared says for what a client has its time once more: of a node that is late, or after a move.
 type spared uint8
 
 const (
 	sparedConnect spared = 1 << iota
 	sparedAnswer         // to the last ping
 	sparedToken          // a new one for the connection
+	sparedSurplus        // it was pinged again, and may answer once more than the last ping asks for
+	// the answer to the last ping may have been lost in a move: see askAgain. It is no part of a
+	// state, because each move sets it anew.
+	sparedLost
 
-	sparedAll = uint64(sparedConnect | sparedAnswer | sparedToken)
+	sparedAll = uint64(sparedConnect | sparedAnswer | sparedToken | sparedSurplus)
 )
 
 // timedByConn is pongBy while the transport knows when the answer is due.
@@ -366,7 +372,7 @@ func (s *Session) duePing(now int64) todo {
 		return doPing
 	}
 	s.pongBy = now + int64(s.hub.timing.Pong)
-	s.spared &^= sparedAnswer
+	s.spared &^= sparedAnswer | sparedLost
 	if _, ok := s.t.(AnswerTimer); ok {
 		s.pongBy = timedByConn
 	}
@@ -383,6 +389,19 @@ func (s *Session) spare(now int64) bool {
 	}
 	s.spared |= sparedAnswer
 	s.pongBy = now + pong
+	return true
+}
+
+// askAgain gives a client that has moved its time to answer once more, and has it pinged again. A
+// client whose commands come in requests of their own may have answered to the process that it has
+// left, which has refused the request. Or the answer may be on its way, so two of them may come. It
+// reports false if the client has not moved since its last ping. The caller holds s.mu.
+func (s *Session) askAgain(now int64) bool {
+	if s.spared&sparedLost == 0 {
+		return false
+	}
+	s.spared = s.spared&^(sparedLost|sparedAnswer) | sparedSurplus
+	s.pongBy = now + int64(s.hub.timing.Pong)
 	return true
 }
 
