@@ -18,8 +18,8 @@ type signals struct {
 }
 
 // catchSignals begins to catch signals. A process that takes the place of another one may get the
-// signal to shut down twice: whoever stops both sends it to each, and the old process passes it on.
-// The second one must not end the new process before that has told its clients, as it usually does.
+// signal to shut down twice: a service manager sends it to both processes, and the old one passes
+// it on. The second signal must not end the new process at once, as it does otherwise.
 func catchSignals(successor bool) *signals {
 	s := &signals{make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)}
 	signal.Notify(s.hangups, syscall.SIGHUP)

@@ -42,7 +42,7 @@ func (r *running) mayUpgrade() error {
 }
 
 // upgrade hands everything over to a new process. If it fails, everything goes on here. If ctx ends
-// meanwhile, the new process is told to shut down: whoever ends the service may know only this one.
+// meanwhile, the new process is told to shut down: an operator may know only the old one's pid.
 func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 	if err := r.mayUpgrade(); err != nil {
 		return err
