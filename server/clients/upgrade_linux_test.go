@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -162,6 +163,45 @@ func TestUpgrade(t *testing.T) {
 	if got := frame(); !strings.Contains(got, "shutdown") {
 		t.Errorf("at the end: %q", got)
 	}
+	u.never("they are closed")
+}
+
+// The logs say how many connections are left, also of clients that cannot move, and which addresses
+// are served no more.
+func TestUpgradeLeaves(t *testing.T) {
+	folder, err := os.MkdirTemp("", "upgrade") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	config := filepath.Join(folder, "myriad.toml")
+	admin := func(name string) (path string) {
+		t.Helper()
+		path = filepath.Join(folder, name)
+		if err := os.WriteFile(config, fmt.Appendf(nil, "admin-listen = %q\n", "unix:"+path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	former := admin("former")
+	u := &upgraded{server: serve(t, "--config", config, "--redis-listen", "127.0.0.1:0")}
+	u.pid = u.cmd.Process.Pid
+	t.Cleanup(func() { _ = syscall.Kill(u.pid, syscall.SIGKILL) })
+	nc, err := net.Dial("tcp", u.want(`redis=([0-9.:]+)`)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	io.WriteString(nc, "PING\r\n")
+	if line, err := bufio.NewReader(nc).ReadString('\n'); line != "+PONG\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	admin("next")
+	u.upgrade()
+	if lines := strings.Join(u.seen, "\n"); !strings.Contains(lines, " connections=0 left=1") {
+		t.Errorf("the log of the old process does not say that one connection is left:\n%s", lines)
+	}
+	u.want(`they are closed" addresses="unix ` + regexp.QuoteMeta(former) + `"`)
 }
 
 // childOf returns a child of the process, 0: it has none.

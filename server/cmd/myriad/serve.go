@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -272,6 +273,10 @@ func (r *running) run(ctx context.Context, caught *signals, certificates *keeper
 		if err = taken.GoOn(); err == nil {
 			caught.tookOver()
 			r.log.Info("myriad: took the place of another process", "connections", taken.Conns())
+			if closed := taken.Unclaimed(); len(closed) > 0 {
+				r.log.Warn("myriad: the other process listened on addresses that this one is not told to listen on: "+
+					"they are closed", "addresses", strings.Join(closed, ", "))
+			}
 		}
 	}
 	if err != nil {

@@ -62,7 +62,7 @@ func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 		return err
 	}
 	r.pusher.PrepareMove(true)
-	result, err := handover.Give(nc, p)
+	given, err := handover.Give(nc, p)
 	if err != nil {
 		r.pusher.PrepareMove(false)
 		_ = cmd.Process.Kill() // it may have ended already
@@ -71,8 +71,8 @@ func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 	if err := manager.handOver(cmd.Process.Pid); err != nil {
 		r.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
 	}
-	r.log.Info("myriad: a new process goes on", "pid", cmd.Process.Pid, "connections", result.Moved,
-		"left", result.Left)
+	r.log.Info("myriad: a new process goes on", "pid", cmd.Process.Pid, "connections", given.Moved,
+		"left", r.engine.Stats().Conns) // also those of servers that do not move
 	if ctx.Err() == nil {
 		return nil
 	}
