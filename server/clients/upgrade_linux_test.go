@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -161,6 +162,133 @@ func TestUpgrade(t *testing.T) {
 	}
 	if got := frame(); !strings.Contains(got, "shutdown") {
 		t.Errorf("at the end: %q", got)
+	}
+	u.never("they are closed")
+}
+
+// The logs say how many connections are left, also of clients that cannot move, and which addresses
+// are served no more.
+func TestUpgradeLeaves(t *testing.T) {
+	folder, err := os.MkdirTemp("", "upgrade") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	config := filepath.Join(folder, "myriad.toml")
+	admin := func(name string) (path string) {
+		t.Helper()
+		path = filepath.Join(folder, name)
+		if err := os.WriteFile(config, fmt.Appendf(nil, "admin-listen = %q\n", "unix:"+path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	former := admin("former")
+	u := &upgraded{server: serve(t, "--config", config, "--redis-listen", "127.0.0.1:0")}
+	u.pid = u.cmd.Process.Pid
+	t.Cleanup(func() { _ = syscall.Kill(u.pid, syscall.SIGKILL) })
+	nc, err := net.Dial("tcp", u.want(`redis=([0-9.:]+)`)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	io.WriteString(nc, "PING\r\n")
+	if line, err := bufio.NewReader(nc).ReadString('\n'); line != "+PONG\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	admin("next")
+	u.upgrade()
+	if lines := strings.Join(u.seen, "\n"); !strings.Contains(lines, " connections=0 left=1") {
+		t.Errorf("the log of the old process does not say that one connection is left:\n%s", lines)
+	}
+	u.want(`they are closed" addresses="unix ` + regexp.QuoteMeta(former) + `"`)
+}
+
+// childOf returns a child of the process, 0: it has none.
+func childOf(pid int) int {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		if fields := strings.Fields(string(text)); len(fields) > 0 {
+			child, _ := strconv.Atoi(fields[0])
+			return child
+		}
+	}
+	return 0
+}
+
+// The signal to shut down comes while a new process starts. It ends the service, although only the
+// old process gets it, and clients are told if both do.
+func TestUpgradeWhileShuttingDown(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		t.Run(fmt.Sprint("both ", both), func(t *testing.T) {
+			// Each process waits until it can read its configuration.
+			config := filepath.Join(t.TempDir(), "myriad.toml")
+			if err := syscall.Mkfifo(config, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			go os.WriteFile(config, nil, 0o600)
+			s := serve(t, "--config", config)
+			r, err := http.Get("http://" + s.addr + "/events?channel=a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Body.Close()
+			old := s.cmd.Process.Pid
+			if err := syscall.Kill(old, syscall.SIGUSR2); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.OpenFile(config, os.O_WRONLY, 0) // which returns when the new process reads it
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			child := childOf(old)
+			if child == 0 {
+				t.Fatal("there is no new process")
+			}
+			defer syscall.Kill(child, syscall.SIGKILL)
+			if both {
+				if err := syscall.Kill(child, syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.stop()
+			f.Close()
+			s.want("passing on the signal")
+			if _, err := io.ReadAll(r.Body); err != nil {
+				t.Errorf("the client's stream: %v", err)
+			}
+			if err := s.wait(); err != nil { // for the ends of both, because both have its output
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The signals that ask for an upgrade, and for new settings, do not end a server that shuts down.
+func TestSignalsWhileShuttingDown(t *testing.T) {
+	s := serve(t, "--shutdown-timeout", "1s")
+	nc, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	// The server waits for the rest of the request.
+	io.WriteString(nc, "POST /connection/http_stream HTTP/1.1\r\nHost: "+s.addr+"\r\nContent-Length: 9\r\n"+
+		"Expect: 100-continue\r\n\r\n")
+	if line, err := bufio.NewReader(nc).ReadString('\n'); !strings.Contains(line, " 100 ") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	s.stop()
+	s.want("shutting down")
+	for _, sig := range []os.Signal{syscall.SIGUSR2, syscall.SIGHUP} {
+		if err := s.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.wait(); err != nil {
+		t.Error(err)
 	}
 }
 

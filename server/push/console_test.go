@@ -152,6 +152,29 @@ func TestConsoleSamples(t *testing.T) {
 	}
 }
 
+// The rates of a server that goes on with the counters of another one are its own.
+func TestConsoleSamplesAfterAMove(t *testing.T) {
+	from, to := servertest.New(t, movingConfig()), servertest.New(t, movingConfig())
+	for range 1000 {
+		from.Do("POST", "/api/publish", `{"channel":"a","data":1}`)
+	}
+	moveServer(t, from, to)
+	for range 3 {
+		to.Do("POST", "/api/publish", `{"channel":"a","data":1}`)
+	}
+	to.Clock.Advance(push.SampleEvery)
+	samples := statsOf(to, t, "").Samples
+	if len(samples) != 1 {
+		t.Fatalf("%d samples", len(samples))
+	}
+	if got := samples[0][slices.Index(push.SampleFields, "publishes")]; got != 3 {
+		t.Errorf("a rate of %d publications, want 3", got)
+	}
+	if got := to.Hub.Counts().Publishes; got != 1003 {
+		t.Errorf("%d publications in all, want 1003", got)
+	}
+}
+
 func TestConsoleShowsLoops(t *testing.T) {
 	engine, err := myriad.Start(myriad.Config{Loops: 3})
 	if err != nil {

@@ -96,9 +96,11 @@ type sampler struct {
 	hub    *hub.Hub
 	engine *myriad.Engine // nil: samples have no engine figures
 
-	last   reading // used by tick only
-	usage  []metrics.Sample
-	counts hub.LatencyCounts
+	taking    sync.Mutex // guards what follows
+	last      reading
+	usage     []metrics.Sample
+	counts    hub.LatencyCounts
+	restoring bool // counters of another process come: see restore
 
 	mu      sync.Mutex
 	samples [][]int64 // a ring when it is full
@@ -124,7 +126,12 @@ func newSampler(h *hub.Hub, engine *myriad.Engine, now time.Time) *sampler {
 
 // tick takes a sample if the last one is old enough. A nil sampler takes none.
 func (s *sampler) tick(now time.Time) {
-	if s == nil || now.Sub(s.last.at) < sampleEvery {
+	if s == nil {
+		return
+	}
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	if s.restoring || now.Sub(s.last.at) < sampleEvery {
 		return
 	}
 	sample := s.take(now)
@@ -138,19 +145,47 @@ func (s *sampler) tick(now time.Time) {
 	s.oldest = (s.oldest + 1) % keptSamples
 }
 
-func (s *sampler) take(now time.Time) []int64 {
-	next := reading{at: now, counts: s.hub.Counts()}
-	loops, queued, late, tasks := 0, int64(0), time.Duration(0), time.Duration(0)
-	if s.engine != nil {
-		stats := s.engine.Stats()
-		next.in, next.out, next.busy = stats.BytesIn, stats.BytesOut, stats.BusyTime
-		loops, queued, late, tasks = len(stats.Loops), stats.Queued, stats.Late, stats.LateTasks
-		next.waited = stats.Newcomers.Waited
+// restore is called before the counters become those of another process. There are no samples then
+// until goOn.
+func (s *sampler) restore() {
+	if s == nil {
+		return
 	}
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	s.restoring = true
+}
+
+// goOn ends restore: rates are those from now on.
+func (s *sampler) goOn(now time.Time) {
+	if s == nil {
+		return
+	}
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	if s.restoring {
+		s.restoring = false
+		s.last, _ = s.read(now)
+		s.counts, _ = s.hub.Latencies()
+	}
+}
+
+// read reads the counters. Without an engine there are no stats.
+func (s *sampler) read(now time.Time) (r reading, stats myriad.Stats) {
+	r = reading{at: now, counts: s.hub.Counts()}
+	if s.engine != nil {
+		stats = s.engine.Stats()
+		r.in, r.out, r.busy, r.waited = stats.BytesIn, stats.BytesOut, stats.BusyTime, stats.Newcomers.Waited
+	}
+	return r, stats
+}
+
+func (s *sampler) take(now time.Time) []int64 {
+	next, stats := s.read(now)
 	passed := now.Sub(s.last.at)
 	rate := func(now, before uint64) int64 { return int64(float64(now-before)/passed.Seconds() + .5) }
 	busy := int64(0)
-	if loops > 0 {
+	if loops := len(stats.Loops); loops > 0 {
 		busy = int64((next.busy - s.last.busy) * 1000 / (passed * time.Duration(loops)))
 	}
 	metrics.Read(s.usage)
@@ -162,8 +197,8 @@ func (s *sampler) take(now time.Time) []int64 {
 		rate(next.counts.SlowDisconnects, s.last.counts.SlowDisconnects),
 		counts.Percentile(&before, .5).Microseconds(), counts.Percentile(&before, .99).Microseconds(),
 		s.resident(), int64(s.usage[1].Value.Uint64()), int64(s.usage[0].Value.Uint64()),
-		busy, rate(next.in, s.last.in), rate(next.out, s.last.out), queued,
-		late.Microseconds(), tasks.Microseconds(), rate(next.waited, s.last.waited),
+		busy, rate(next.in, s.last.in), rate(next.out, s.last.out), stats.Queued,
+		stats.Late.Microseconds(), stats.LateTasks.Microseconds(), rate(next.waited, s.last.waited),
 	}
 	s.last, s.counts = next, counts
 	return sample

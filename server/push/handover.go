@@ -23,8 +23,12 @@ const freezePatience = time.Second
 
 // AddTo adds the server to p, with its WebSockets, its state, and the connections of front, which
 // serves it. It sets front.ThawStream. Both processes call it before handover.Give or
-// handover.Take. Of the old one PrepareMove is called then.
+// handover.Take. Of the old one PrepareMove is called then. AddTo fails if the histories are more
+// than can move: handover.MaxState.
 func (s *Server) AddTo(p *handover.Program, front *web.Server, name string) error {
+	if err := s.checkSize(handover.MaxState); err != nil {
+		return err
+	}
 	front.ThawStream = s.thawStream
 	t, err := front.Thawer()
 	if err != nil {
@@ -41,6 +45,19 @@ func (s *Server) AddTo(p *handover.Program, front *web.Server, name string) erro
 		p.States = make(map[string]handover.State)
 	}
 	p.States["push"] = handoverState{s}
+	return nil
+}
+
+// checkSize fails if more than `most` bytes of histories would move. Otherwise clients would wait
+// for the end of an attempt that must fail.
+func (s *Server) checkSize(most int) error {
+	if s.own == nil {
+		return nil // Freeze says that it cannot move
+	}
+	if n := s.own.StateBytes(); n > most {
+		return fmt.Errorf("push: the histories have %d MiB, and at most %d MiB can move: replace the server without "+
+			"an upgrade, or keep less history", n>>20, most>>20)
+	}
 	return nil
 }
 
@@ -65,6 +82,7 @@ func (h handoverState) Freeze() ([]byte, error) {
 		return nil, err
 	}
 	var state bytes.Buffer
+	state.Grow(h.s.own.StateBytes()) // to copy it less often while clients wait
 	if err := h.s.WriteState(&state); err != nil {
 		h.s.Thaw()
 		return nil, err

@@ -49,6 +49,7 @@ func (s *Server) Freeze(ctx context.Context) error {
 // Thaw ends a freeze: what waits goes on. After ReadState, and when the connections have moved, it
 // begins the work of this process.
 func (s *Server) Thaw() {
+	s.sampler.goOn(s.config.Clock.Now())
 	s.own.Thaw()
 	s.hub.Thaw()
 }
@@ -89,6 +90,7 @@ func (s *Server) WriteState(to io.Writer) error {
 // are connected; then the server is useless, and the other one goes on. ReadState may read more of
 // from than what was written.
 func (s *Server) ReadState(from io.Reader) error {
+	s.sampler.restore()
 	r, err := snapshot.NewReader(from, s.StateParts())
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +161,14 @@ func TestBusyStreamsStay(t *testing.T) {
 	}
 	go emulate(`{"id":2,"rpc":{"method":"m"}}`)
 	<-begun
+	command := fmt.Sprintf(`{"session":%q,"data":"{\"id\":4,\"ping\":{}}"}`, secret)
+	body, sent := io.Pipe()
+	late, served := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(served)
+		from.ServeHTTP(late, httptest.NewRequest("POST", "/emulation", body))
+	}()
+	io.WriteString(sent, command[:1]) // returns when the server, which has not frozen yet, reads it
 	if _, ok := stream.Freeze(); ok {
 		t.Error("a stream that was not offered moves")
 	}
@@ -177,6 +186,12 @@ func TestBusyStreamsStay(t *testing.T) {
 	go emulate(`{"id":3,"ping":{}}`)
 	if code := <-done; code != http.StatusServiceUnavailable {
 		t.Errorf("a command behind the move is answered %d", code)
+	}
+	io.WriteString(sent, command[1:])
+	sent.Close()
+	<-served
+	if code, when := late.Code, late.Header().Get("Retry-After"); code != http.StatusServiceUnavailable || when == "" {
+		t.Errorf("a command that began before the move is answered %d, to come back after %q s", code, when)
 	}
 }
 

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -75,14 +73,6 @@ func (k *keeper) watch(ctx context.Context, period time.Duration, hangups <-chan
 			}
 		}
 	}
-}
-
-// catchHangups catches SIGHUP, which asks a daemon to read its files again. Otherwise the signal
-// would end the server.
-func catchHangups() (hangups chan os.Signal, stop func()) {
-	hangups = make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	return hangups, func() { signal.Stop(hangups) }
 }
 
 func (k *keeper) renew(now [2]stamp) {

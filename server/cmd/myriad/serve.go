@@ -10,7 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -162,6 +162,8 @@ type running struct {
 
 // serve runs the server until ctx ends, and then shuts it down.
 func serve(ctx context.Context, s settings) error {
+	caught := catchSignals(s.predecessor != nil)
+	defer caught.stop()
 	all, certificates, err := s.prepare()
 	for _, a := range all.list() {
 		if err == nil {
@@ -180,7 +182,7 @@ func serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.run(ctx, certificates), r.shutdown())
+	return errors.Join(r.run(ctx, caught, certificates), r.shutdown())
 }
 
 // setUp creates the engine and the servers, without listening.
@@ -252,7 +254,7 @@ func (r *running) handlers() []http.Handler {
 }
 
 // run listens and serves. It returns when ctx has ended or serving an address has failed.
-func (r *running) run(ctx context.Context, certificates *keeper) error {
+func (r *running) run(ctx context.Context, caught *signals, certificates *keeper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	manager, err := newNotifier(os.Getenv)
@@ -261,11 +263,6 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 		return err
 	}
 	defer manager.close()
-	hangups, stop := catchHangups() // before any program learns that the server is ready
-	defer stop()
-	upgrades := make(chan os.Signal, 1)
-	handover.Notify(upgrades)
-	defer signal.Stop(upgrades)
 	taken, err := r.take(r.predecessor, certificates)
 	if err != nil {
 		return err
@@ -274,7 +271,12 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 	bound, redis, err := r.openAll(certificates, failed)
 	if taken != nil && err == nil {
 		if err = taken.GoOn(); err == nil {
+			caught.tookOver()
 			r.log.Info("myriad: took the place of another process", "connections", taken.Conns())
+			if closed := taken.Unclaimed(); len(closed) > 0 {
+				r.log.Warn("myriad: the other process listened on addresses that this one is not told to listen on: "+
+					"they are closed", "addresses", strings.Join(closed, ", "))
+			}
 		}
 	}
 	if err != nil {
@@ -283,7 +285,7 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 		}
 		return err
 	}
-	go r.followHangups(ctx, hangups, certificates)
+	go r.followHangups(ctx, caught.hangups, certificates)
 	r.announce(bound)
 	if redis != nil {
 		r.log.Info("myriad: serving clients of Redis", "redis", redis.String())
@@ -298,8 +300,11 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 			waits = false
 		case <-ctx.Done():
 			waits = false
-		case <-upgrades:
-			failure := r.upgrade(manager)
+		case <-caught.upgrades:
+			if ctx.Err() != nil {
+				continue
+			}
+			failure := r.upgrade(ctx, manager)
 			if waits = failure != nil; waits {
 				r.log.Error("myriad: SIGUSR2: no new process took over, and this one goes on", "error",
 					oneLine(failure))

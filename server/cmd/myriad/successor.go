@@ -38,8 +38,9 @@ func (r recipient) means(pid string) bool {
 }
 
 // successorEnviron returns the environment for a child that takes the place of r. The child sends
-// the keep-alives that are expected of r (WATCHDOG_PID), and has the sockets that were passed to r
-// (LISTEN_PID). r passes these on in the same order, from descriptor 3 on.
+// the keep-alives that are expected of r (WATCHDOG_PID). LISTEN_PID names the child, too, for when
+// sockets that were passed to r move: now a server that uses any refuses to upgrade (mayUpgrade),
+// and the child's descriptor 3 is that of package handover.
 func (r recipient) successorEnviron(environ []string) []string {
 	var next []string
 	for _, one := range environ {

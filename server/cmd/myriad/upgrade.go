@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"syscall"
 
 	"github.com/myriad-go/myriad/handover"
 	"github.com/myriad-go/myriad/server/push"
@@ -39,8 +41,9 @@ func (r *running) mayUpgrade() error {
 	return nil
 }
 
-// upgrade hands everything over to a new process. If it fails, everything goes on here.
-func (r *running) upgrade(manager *notifier) error {
+// upgrade hands everything over to a new process. If it fails, everything goes on here. If ctx ends
+// meanwhile, the new process is told to shut down: an operator may know only the old one's pid.
+func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 	if err := r.mayUpgrade(); err != nil {
 		return err
 	}
@@ -59,7 +62,7 @@ func (r *running) upgrade(manager *notifier) error {
 		return err
 	}
 	r.pusher.PrepareMove(true)
-	result, err := handover.Give(nc, p)
+	given, err := handover.Give(nc, p)
 	if err != nil {
 		r.pusher.PrepareMove(false)
 		_ = cmd.Process.Kill() // it may have ended already
@@ -68,8 +71,15 @@ func (r *running) upgrade(manager *notifier) error {
 	if err := manager.handOver(cmd.Process.Pid); err != nil {
 		r.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
 	}
-	r.log.Info("myriad: a new process goes on", "pid", cmd.Process.Pid, "connections", result.Moved,
-		"left", result.Left)
+	r.log.Info("myriad: a new process goes on", "pid", cmd.Process.Pid, "connections", given.Moved,
+		"left", r.engine.Stats().Conns) // also those of servers that do not move
+	if ctx.Err() == nil {
+		return nil
+	}
+	r.log.Info("myriad: passing on the signal to shut down", "pid", cmd.Process.Pid)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		r.log.Error("myriad: the new process was not told to shut down", "pid", cmd.Process.Pid, "error", err)
+	}
 	return nil
 }
 

@@ -168,7 +168,8 @@ func (c *streams) serveEmulation(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if c.hub.LockThawed(r.Context(), &e.running) != nil {
-		answer.WriteError(w, http.StatusServiceUnavailable, answer.ErrInternal.Code, "the server is shutting down")
+		c.hub.RefuseForNow(w, r, c.hub.ConnectLater(), http.StatusServiceUnavailable, answer.ErrInternal.Code,
+			"the server is shutting down")
 		return
 	}
 	defer e.running.Unlock()
