@@ -80,7 +80,7 @@ var ErrNotMoved = errors.New("myriad: the connection goes on in the engine that 
 // is not a loop's.
 type Frozen struct {
 	engine  *Engine
-	parts   []frozenPart // one for each loop, which owns it; the caller reads it while no loop runs for f
+	parts   []frozenPart // one for each loop, which owns it; conns apart, the caller reads it while no loop runs for f
 	leaving atomic.Int32 // connections whose driver has yet to give them up
 	parker  driver.Parker
 	left    int
@@ -193,15 +193,16 @@ func (e *Engine) onLoops(f func(l *Loop)) {
 }
 
 // Len is how many connections are frozen.
-func (f *Frozen) Len() (n int) {
-	for i := range f.parts {
-		for _, z := range f.parts[i].conns {
+func (f *Frozen) Len() int {
+	var n atomic.Int64
+	f.eachPart(func(_ *Loop, p *frozenPart) { // a loop that aborts ends them meanwhile
+		for _, z := range p.conns {
 			if !z.over {
-				n++
+				n.Add(1)
 			}
 		}
-	}
-	return n
+	})
+	return int(n.Load())
 }
 
 // Left is how many connections Freeze has left, because they did not come to rest, and Records,

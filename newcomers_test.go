@@ -140,6 +140,26 @@ func TestConnsGrowUp(t *testing.T) {
 	}
 }
 
+// What is done for a newcomer that is frozen meanwhile is not booked for the connection that has its
+// place, or any other.
+func TestFrozenNewcomers(t *testing.T) {
+	_, s := newLate()
+	l := s.loop
+	first, second := newConn(l, idling{}), newConn(l, idling{})
+	for slot, c := range []*Conn{first, second} {
+		l.enter(c, driver.MakeID(0, uint32(slot), 1), open)
+		l.newcomers.attached(c)
+	}
+	before := *l.born.Row(0)
+	l.remove(second)
+	second.advance(frozen)
+	second.id = 0
+	l.served(second)
+	if got := *l.born.Row(0); got != before {
+		t.Errorf("the first connection has %d callbacks left as a newcomer, want %d", got&newBits, before&newBits)
+	}
+}
+
 // A connection may be older than its engine, because it came from another process. The callbacks
 // that a newcomer has left do not change its age.
 func TestAges(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -553,4 +554,20 @@ func TestFrozenConnectionEnds(t *testing.T) {
 		cancel()
 		h.expect(t, "close")
 	}
+}
+
+// A limit above what is written down moves as the highest that is.
+func TestLargestLimitMoves(t *testing.T) {
+	a, b := newHouse(t, "A", &Options{}), newHouse(t, "B", &Options{})
+	opened := a.o.OnOpen
+	a.o.OnOpen = func(c *Conn) {
+		if err := c.SetOverflow(OverflowFail, math.MaxInt); err != nil {
+			t.Error(err)
+		}
+		opened(c)
+	}
+	c := caller(t, a.served(t, false), Compression{})
+	a.expect(t, "open")
+	a.moveTo(t, b, 1)
+	says(t, c, "on", "B 1 on")
 }

@@ -584,6 +584,36 @@ func TestShutdownWithFrozenConns(t *testing.T) {
 	})
 }
 
+// A Shutdown that aborts ends connections that are being moved. The mover notices when it lends a
+// socket.
+func TestAbortBesideAMove(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		r := newRemoval(t, driver, myriad.Config{})
+		records := r.freeze()
+		ctx, cancel := context.WithCancel(context.Background())
+		down := make(chan error, 1)
+		go func() { down <- r.old.Shutdown(ctx) }()
+		for lent := 0; ; lent++ {
+			if lent == 10 {
+				cancel()
+			}
+			_ = r.frozen.Len()
+			s, err := r.old.Sockets().Share(records[0].Socket)
+			if err != nil {
+				break
+			}
+			_ = s.Close()
+		}
+		if err := await(t, "Shutdown", down); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if n := r.frozen.Len(); n != 0 {
+			t.Errorf("%d are frozen behind that", n)
+		}
+		r.frozen.GoOn() // of nothing
+	})
+}
+
 // Connections that hibernate are woken to be frozen. Notified is called where they go on, so that
 // they may hibernate again.
 func TestHibernatingConnMoves(t *testing.T) {

@@ -14,6 +14,7 @@ var moveCases = []testCase{
 	{"ShareSeesTheEnd", shareSeesTheEnd},
 	{"ShareForeign", shareForeign},
 	{"ReceiveLent", receiveLent},
+	{"CloseLent", closeLent},
 	{"ReceiveForeign", receiveForeign},
 	{"ReceiveListener", receiveListener},
 }
@@ -194,6 +195,36 @@ func receiveLent(b *bed) {
 	p.Write([]byte("question"))
 	b.receive(again, []byte("question"))
 	b.closed(again)
+	b.until("the peer sees the end", p.Ended)
+}
+
+// A socket may be closed while its descriptor is lent, which is then open until the caller returns
+// it.
+func closeLent(b *bed) {
+	b.start()
+	m := b.moves()
+	if m.Lend == nil {
+		b.Skipf("sockets have no descriptors")
+	}
+	p, c := b.connect()
+	s := b.detached(c)
+	err := m.Lend(s, func(lent uintptr) {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			b.closeSocket(s)
+		}()
+		<-closed
+		if !isOpen(int(lent)) {
+			b.Errorf("a lent descriptor is closed")
+		}
+	})
+	if err != nil {
+		b.Errorf("Lend: %v", err)
+	}
+	if err = m.Lend(s, func(uintptr) { b.Errorf("a descriptor of what is closed") }); !errors.Is(err, driver.ErrStale) {
+		b.Errorf("Lend of a closed socket: %v, want ErrStale", err)
+	}
 	b.until("the peer sees the end", p.Ended)
 }
 

@@ -16,24 +16,19 @@ import (
 // moves are driver.Facilities.Moves.
 var moves = driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive, Listener: receiveListener}
 
-// own is a Socket of this package that has not been given on.
+// own is a Socket of this package.
 func own(sock driver.Socket) (*Socket, error) {
-	s, ok := sock.(*Socket)
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("posix: move a %T: %w", sock, driver.ErrUnsupported)
-	case s.fd < 0:
-		return nil, driver.ErrStale
+	if s, ok := sock.(*Socket); ok {
+		return s, nil
 	}
-	return s, nil
+	return nil, fmt.Errorf("posix: move a %T: %w", sock, driver.ErrUnsupported)
 }
 
 func unread(sock driver.Socket) []byte {
-	s, err := own(sock)
-	if err != nil {
-		return nil
+	if s, err := own(sock); err == nil {
+		return s.ahead
 	}
-	return s.ahead
+	return nil
 }
 
 func share(sock driver.Socket) (driver.Socket, error) {
@@ -41,23 +36,22 @@ func share(sock driver.Socket) (driver.Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	twin := &Socket{fd: -1, remote: s.remote, shared: true}
+	if lendErr := s.lend(func(fd uintptr) { twin.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); lendErr != nil {
+		return nil, lendErr
+	}
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
-	s.shared = true
-	return &Socket{fd: fd, remote: s.remote, shared: true}, nil
+	return twin, nil
 }
 
-// lendSocket takes it that f makes a duplicate.
 func lendSocket(sock driver.Socket, f func(fd uintptr)) error {
 	s, err := own(sock)
 	if err != nil {
 		return err
 	}
-	s.shared = true
-	f(uintptr(s.fd))
-	return nil
+	return s.lend(f)
 }
 
 func receive(fd uintptr) (driver.Socket, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,10 +18,13 @@ import (
 
 // A Socket owns a descriptor that no poller knows.
 type Socket struct {
-	fd     int // -1 once it has been given on
+	mu     sync.Mutex // of a frozen connection: its loop may close what another goroutine lends
+	fd     int        // guarded by mu; -1 once it has been given on, or closed
+	lent   int        // guarded by mu: calls of Lend that use fd
+	closes bool       // guarded by mu: the last of them closes it
 	remote driver.Addr
 	ahead  []byte // what has been read of it and not delivered
-	shared bool   // there may be a duplicate of it
+	shared bool   // guarded by mu: there may be a duplicate of it
 }
 
 // A Descriptor is a socket that a driver has taken: it owns FD from then on.
@@ -35,10 +39,12 @@ type Descriptor struct {
 // driver.ErrStale for one that was consumed before. Close then does nothing.
 func Take(sock driver.Socket) (Descriptor, error) {
 	s, ok := sock.(*Socket)
-	switch {
-	case !ok:
+	if !ok {
 		return Descriptor{}, fmt.Errorf("posix: take a %T: %w", sock, driver.ErrUnsupported)
-	case s.fd < 0:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
 		return Descriptor{}, driver.ErrStale
 	}
 	d := Descriptor{s.fd, s.ahead, s.shared}
@@ -52,18 +58,52 @@ func newSocket(fd int) *Socket { return &Socket{fd: fd, remote: peerAddr(fd)} }
 func (s *Socket) Local() driver.Addr  { return localAddr(s.fd) }
 func (s *Socket) Remote() driver.Addr { return s.remote }
 
-// Close closes the descriptor unless it was given on.
+// Close closes the descriptor unless it was given on. While it is lent that comes later.
 func (s *Socket) Close() error {
-	if s.fd < 0 {
-		return nil
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	fd := s.fd
 	s.fd = -1
+	switch {
+	case fd < 0:
+		return nil
+	case s.lent > 0:
+		s.closes = true
+		return nil
+	}
 	return unix.Close(fd)
+}
+
+// lend calls f with the descriptor, which is open until f returns. mu is not held meanwhile: f may
+// take its time, and the loop that closes the socket has none.
+func (s *Socket) lend(f func(fd uintptr)) error {
+	s.mu.Lock()
+	fd := s.fd
+	if fd < 0 {
+		s.mu.Unlock()
+		return driver.ErrStale
+	}
+	s.lent++
+	s.shared = true // f makes a duplicate
+	s.mu.Unlock()
+	defer s.returned(fd)
+	f(uintptr(fd))
+	return nil
+}
+
+// returned is the end of a call of lend.
+func (s *Socket) returned(fd int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lent--; s.lent == 0 && s.closes {
+		_ = unix.Close(fd)
+	}
 }
 
 // Conn makes an ordinary net.Conn of the socket, whose first bytes are those that were read ahead.
 func (s *Socket) Conn() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.fd < 0 {
 		return nil, driver.ErrStale
 	}

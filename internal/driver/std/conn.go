@@ -87,7 +87,7 @@ func (d *Driver) newConn() *conn {
 // Attach implements driver.Driver.
 func (d *Driver) Attach(sock driver.Socket) (driver.ID, error) {
 	s, ok := sock.(*Socket)
-	if !ok || s.nc == nil {
+	if !ok || s.conn() == nil {
 		sock.Close()
 		return 0, fmt.Errorf("std: attach %T: %w", sock, driver.ErrUnsupported)
 	}
@@ -98,8 +98,8 @@ func (d *Driver) Attach(sock driver.Socket) (driver.ID, error) {
 		return 0, err
 	}
 	c.id, c.data = id, s.ahead
-	c.begin(s.nc)
-	s.nc, s.ahead = nil, nil
+	s.ahead = nil
+	c.begin(s.take())
 	return id, nil
 }
 

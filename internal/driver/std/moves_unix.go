@@ -15,23 +15,26 @@ import (
 // moves are driver.Facilities.Moves.
 var moves = &driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive, Listener: receiveListener}
 
-// own is a Socket of this package that has not been given on, and its net.Conn if that has a
-// descriptor.
-func own(sock driver.Socket) (*Socket, filer, error) {
+// borrow calls f with the net.Conn of a Socket of this package that has not been given on, if it
+// has a descriptor.
+func borrow(sock driver.Socket, f func(nc filer) error) error {
 	s, ok := sock.(*Socket)
-	switch {
-	case !ok:
-		return nil, nil, fmt.Errorf("std: move a %T: %w", sock, driver.ErrUnsupported)
-	case s.nc == nil:
-		return nil, nil, driver.ErrStale
+	if !ok {
+		return fmt.Errorf("std: move a %T: %w", sock, driver.ErrUnsupported)
 	}
-	switch nc := s.nc.(type) {
+	nc := s.borrow()
+	if nc == nil {
+		return driver.ErrStale
+	}
+	defer s.giveBack(nc)
+	switch nc := nc.(type) {
 	case *net.TCPConn:
-		return s, nc, nil
+		return f(nc)
 	case *net.UnixConn:
-		return s, nc, nil
+		return f(nc)
+	default:
+		return fmt.Errorf("std: move a %T: %w", nc, driver.ErrUnsupported)
 	}
-	return s, nil, fmt.Errorf("std: move a %T: %w", s.nc, driver.ErrUnsupported)
 }
 
 // A filer is a net.Conn that has a descriptor.
@@ -41,34 +44,31 @@ type filer interface {
 }
 
 func unread(sock driver.Socket) []byte {
-	if s, ok := sock.(*Socket); ok && s.nc != nil {
+	if s, ok := sock.(*Socket); ok && s.conn() != nil {
 		return s.ahead
 	}
 	return nil
 }
 
-func share(sock driver.Socket) (driver.Socket, error) {
-	_, nc, err := own(sock)
-	if err != nil {
-		return nil, err
-	}
-	f, err := nc.File()
-	if err != nil {
-		return nil, err
-	}
-	return fromFile(f)
+func share(sock driver.Socket) (twin driver.Socket, err error) {
+	err = borrow(sock, func(nc filer) error {
+		f, err := nc.File()
+		if err == nil {
+			twin, err = fromFile(f)
+		}
+		return err
+	})
+	return twin, err
 }
 
 func lendSocket(sock driver.Socket, f func(fd uintptr)) error {
-	_, nc, err := own(sock)
-	if err != nil {
-		return err
-	}
-	raw, err := nc.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Control(f)
+	return borrow(sock, func(nc filer) error {
+		raw, err := nc.SyscallConn()
+		if err != nil {
+			return err
+		}
+		return raw.Control(f)
+	})
 }
 
 func receive(fd uintptr) (driver.Socket, error) {

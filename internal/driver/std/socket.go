@@ -2,6 +2,7 @@ package std
 
 import (
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -10,43 +11,90 @@ import (
 
 // A Socket is a net.Conn that no goroutine reads, with what was read ahead of its owner.
 type Socket struct {
-	nc    net.Conn // nil once it has been given on
-	ahead []byte
+	mu     sync.Mutex // of a frozen connection: its loop may close what another goroutine lends
+	nc     net.Conn   // guarded by mu; nil once it has been given on, or closed
+	lent   int        // guarded by mu: calls of Lend that use nc
+	closes bool       // guarded by mu: the last of them closes it
+	ahead  []byte
+}
+
+// conn is the net.Conn, nil once it has been given on.
+func (s *Socket) conn() net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nc
+}
+
+// take is conn for one that takes it.
+func (s *Socket) take() net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nc := s.nc
+	s.nc = nil
+	return nc
 }
 
 // Local and Remote are the conn's addresses, unknown once it has been given on.
 func (s *Socket) Local() driver.Addr {
-	if s.nc == nil {
+	nc := s.conn()
+	if nc == nil {
 		return driver.Addr{}
 	}
-	return driver.AddrOf(s.nc.LocalAddr())
+	return driver.AddrOf(nc.LocalAddr())
 }
 
 // Remote implements driver.Socket.
 func (s *Socket) Remote() driver.Addr {
-	if s.nc == nil {
+	nc := s.conn()
+	if nc == nil {
 		return driver.Addr{}
 	}
-	return driver.AddrOf(s.nc.RemoteAddr())
+	return driver.AddrOf(nc.RemoteAddr())
 }
 
-// Close closes the conn unless it was given on.
+// Close closes the conn unless it was given on. While it is lent that comes later, because a conn's
+// own Close would wait for it.
 func (s *Socket) Close() error {
-	if s.nc == nil {
-		return nil
-	}
+	s.mu.Lock()
 	nc := s.nc
 	s.nc = nil
+	later := nc != nil && s.lent > 0
+	if later {
+		s.closes = true
+	}
+	s.mu.Unlock()
+	if nc == nil || later {
+		return nil
+	}
 	return nc.Close()
+}
+
+// borrow is conn for one that calls giveBack with it.
+func (s *Socket) borrow() net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nc != nil {
+		s.lent++
+	}
+	return s.nc
+}
+
+func (s *Socket) giveBack(nc net.Conn) {
+	s.mu.Lock()
+	s.lent--
+	closes := s.closes && s.lent == 0
+	s.mu.Unlock()
+	if closes {
+		_ = nc.Close()
+	}
 }
 
 // Conn is the conn itself, unless bytes were read ahead, which it then returns first.
 func (s *Socket) Conn() (net.Conn, error) {
-	if s.nc == nil {
+	nc := s.take()
+	if nc == nil {
 		return nil, driver.ErrStale
 	}
-	nc := s.nc
-	s.nc = nil
 	return driver.Ahead(nc, s.ahead), nil
 }
 
