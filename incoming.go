@@ -325,11 +325,19 @@ func (ln *Listener) comeInAnyway() {
 	ln.comeIn()
 }
 
-// handIsEmpty is called when the peer in hand has gone.
+// handIsEmpty is called when the peer in hand has gone. A listener that leaves takes what its
+// driver has accepted, too.
 func (ln *Listener) handIsEmpty() {
-	if ln.leaves {
-		ln.stop()
+	if !ln.leaves {
+		return
 	}
+	if take := ln.loop.can.TakeAccepted; take != nil {
+		if sock := take(ln.id); sock != nil {
+			ln.accepted(sock)
+			return
+		}
+	}
+	ln.stop()
 }
 
 // sendInTime is send, unless Config.AcceptRate has the peer wait.
@@ -355,9 +363,10 @@ func (ln *Listener) sendInTime() {
 // intake of that one is full the listener's own loop has it.
 func (ln *Listener) send() {
 	a := arrival{sock: ln.hand, listener: ln}
+	to := ln.claim.to
 	ln.hand = nil
 	ln.handIsEmpty() // before the handler is called, which may not return
-	if to := ln.claim.to; to == ln.loop || !to.intake.send(a, false) {
+	if to == ln.loop || !to.intake.send(a, false) {
 		ln.loop.intake.attach(&a)
 	}
 }

@@ -73,8 +73,10 @@ func (ln *Listener) leave() {
 	ln.obey()
 	ln.leaves = true
 	switch {
-	case ln.hand == nil || l.stopping:
+	case l.stopping:
 		ln.stop()
+	case ln.hand == nil:
+		ln.handIsEmpty()
 	case ln.waits == forRoom: // roomReserved goes on
 	case ln.waits == forLoop:
 		if l.engine.admission.door.leave(&ln.claim) { // else loopFound goes on

@@ -183,6 +183,9 @@ func TestPeerInHandOfAMovedListener(t *testing.T) {
 		later  func(q *quota, s *stub)
 	}{
 		"a loop": {now: 1},
+		"a loop, and another peer is behind it": {before: func(_ *quota, s *stub) {
+			s.loop.can.TakeAccepted = s.oneMore
+		}, now: 2},
 		"a loop that has just been found": {before: func(_ *quota, s *stub) {
 			s.loop.newcomers.account.Store(1)
 			s.loop.engine.admission.door.serve(0)
@@ -212,7 +215,7 @@ func TestPeerInHandOfAMovedListener(t *testing.T) {
 		ln.closed.Store(true)
 		ln.leave() // as Moved has it called
 		s.loop.readMail()
-		if s.attached != c.now || (s.closedListeners == 1) != (c.now == 1) {
+		if s.attached != c.now || (s.closedListeners == 1) != (c.now > 0) {
 			t.Errorf("%s: %d have come in, want %d; closed %d", name, s.attached, c.now, s.closedListeners)
 		}
 		if c.later != nil {
@@ -220,7 +223,7 @@ func TestPeerInHandOfAMovedListener(t *testing.T) {
 			s.loop.readMail()
 		}
 		waiting := s.loop.engine.admission.door.waiting.Load()
-		if s.attached != 1 || s.closedListeners != 1 || ln.hand != nil || waiting != 0 {
+		if s.attached != max(1, c.now) || s.closedListeners != 1 || ln.hand != nil || waiting != 0 {
 			t.Errorf("%s: in the end %d have come in, and the listener is closed %d times", name, s.attached,
 				s.closedListeners)
 		}
@@ -228,6 +231,12 @@ func TestPeerInHandOfAMovedListener(t *testing.T) {
 			t.Errorf("%s: a second time: %v", name, err)
 		}
 	}
+}
+
+// oneMore is a peer that the driver has accepted, once.
+func (s *stub) oneMore(driver.ID) driver.Socket {
+	s.loop.can.TakeAccepted = nil
+	return peerSocket{}
 }
 
 type nilListener struct{ driver.Listener }

@@ -28,6 +28,9 @@ type Capabilities struct {
 	// not wait, and may serve no other connection. Nil: a Poll leaves nothing for the next one that
 	// was there when it began.
 	Look func(id ID)
+	// TakeAccepted is what the driver has accepted of a listener and, because of StopAccept, not
+	// reported. Nil: there is no such peer. Where the field is nil, there never is one.
+	TakeAccepted func(listener ID) Socket
 	// Full reports whether the last Poll has served as many connections as one serves at most, so
 	// that it may have left others for the next one. Nil: that is not known.
 	Full func() bool

@@ -69,8 +69,8 @@
 // one of the same System, or closes. AcceptFailed stops accepting on that listener until
 // ResumeAccept; EMFILE and ENFILE are among its errors, and it does not spin. StopAccept leaves
 // waiting peers in the backlog; no Accepted follows it, so what a driver had under way it keeps for
-// ResumeAccept, or closes. A listener is served in each Poll, however many connections are ready,
-// so that the owner alone decides how many peers come in.
+// ResumeAccept, shows to Capabilities.TakeAccepted, or closes. A listener is served in each Poll,
+// however many connections are ready, so that the owner alone decides how many peers come in.
 //
 // Time. Poll is told how long it may wait and takes no timers; the engine keeps those.
 package driver

@@ -98,6 +98,9 @@ func (d *Driver) Capabilities() driver.Capabilities {
 	if look := c.Look; look != nil {
 		c.Look = func(id driver.ID) { d.check("Look"); look(id) }
 	}
+	if take := c.TakeAccepted; take != nil {
+		c.TakeAccepted = func(id driver.ID) driver.Socket { d.check("TakeAccepted"); return take(id) }
+	}
 	if full := c.Full; full != nil {
 		c.Full = func() bool { d.check("Full"); return full() }
 	}

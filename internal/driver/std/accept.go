@@ -160,6 +160,22 @@ func (d *Driver) ResumeAccept(id driver.ID) {
 	a.turn.Signal()
 }
 
+// takeAccepted is Capabilities.TakeAccepted.
+func (d *Driver) takeAccepted(id driver.ID) driver.Socket {
+	a := d.acceptor(id)
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	nc := a.ahead
+	if nc == nil {
+		return nil
+	}
+	a.ahead = nil
+	return &Socket{nc: nc}
+}
+
 // CloseListener implements driver.Driver.
 func (d *Driver) CloseListener(id driver.ID) {
 	if a := d.acceptor(id); a != nil {

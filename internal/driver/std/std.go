@@ -66,7 +66,7 @@ func keepAlive(silence time.Duration) net.KeepAliveConfig {
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Cut: d.Cut, Control: d.Control}
+	return driver.Capabilities{Cut: d.Cut, Control: d.Control, TakeAccepted: d.takeAccepted}
 }
 
 // Control calls f with the descriptor of a connection of package net's own types.

@@ -190,6 +190,47 @@ func TestReadAheadTravels(t *testing.T) {
 	nc.Close()
 }
 
+// A peer that was accepted when StopAccept came is there to be taken, once.
+func TestAcceptedAheadIsTaken(t *testing.T) {
+	k := open(t, std.System{})
+	l, err := std.System{}.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := k.ListenOn(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for goroutines("std.(*acceptor).next(", "sync.(*Cond).Wait(") == 0 { // nothing is polled
+		time.Sleep(time.Millisecond)
+	}
+	c.StopAccept()
+	take := k.Driver.Capabilities().TakeAccepted
+	s := take(c.ID)
+	if s == nil {
+		t.Fatal("there is no peer")
+	}
+	if again := take(c.ID); again != nil {
+		t.Error("a peer is there twice")
+	}
+	attached, err := k.AttachTo(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, k, "what it says is received", func() bool { return len(attached.In) == 1 })
+	c.CloseListener()
+	until(t, k, "Closed", func() bool { return c.Over })
+}
+
 // A driver that does not want connections takes none from another one on the same listener.
 func TestStoppedAcceptorStealsNothing(t *testing.T) {
 	k, other := open(t, std.System{}), open(t, std.System{})
