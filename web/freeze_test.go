@@ -182,7 +182,7 @@ func (c *handClient) expect(t *testing.T, path, house string) {
 }
 
 // Connections that wait for a request move, also those that have not asked yet and those that
-// hibernate, and those of a server that goes on. Where they go on they hibernate, without a
+// hibernate. So do those of a server that goes on. Where they go on they hibernate, without a
 // request.
 func TestIdleConnectionsMove(t *testing.T) {
 	for _, mostAwake := range []int{0, 1} {

@@ -21,8 +21,8 @@ func mustBeRefused(t *testing.T, client *http.Client, url string, events bool) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, status, kind, text := "", 503, "text/plain; charset=utf-8",
-		regexp.MustCompile(`^503 Service Unavailable: .+$`)
+	cache, status, kind := "", 503, "text/plain; charset=utf-8"
+	text := regexp.MustCompile(`^503 Service Unavailable: .+$`)
 	if events {
 		r.Header.Set("Accept", "text/event-stream")
 		cache, status, kind = "no-store", 200, "text/event-stream"

@@ -12,8 +12,7 @@ const ContentType = "text/event-stream"
 // IsEventSource reports whether the client of a request reads Server-Sent Events and nothing else.
 // An EventSource says so in its fields Accept (WHATWG HTML section 9.2.2). It gives up after any
 // other status than 200 (section 9.2.3), so it is refused by a stream: see AppendStream. A client
-// that accepts anything else, too, does not give up, and may keep an answer 200: it gets the
-// status.
+// that accepts anything else, too, does not give up, and may take a status 200 for its answer.
 func IsEventSource(method string, accept []string) bool {
 	asks := false
 	for _, field := range accept {
