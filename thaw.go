@@ -29,8 +29,8 @@ const (
 	partLocal  = "local"  // what SetAddrs was told
 	partRemote = "remote"
 
-	partNotified = "notified" // Notify: the call is owed
-	partRoom     = "room"     // ErrFull was given: Drained is owed
+	partNotified = "notified" // Notify: the call is pending
+	partRoom     = "room"     // ErrFull was given: Drained is pending
 	partEmpty    = "empty"    // and waits for an empty queue
 )
 
