@@ -140,8 +140,7 @@ func TestConnsGrowUp(t *testing.T) {
 	}
 }
 
-// What is done for a newcomer that is frozen meanwhile is not booked for the connection that has its
-// place, or any other.
+// What is done for a newcomer that is frozen meanwhile is not booked for another connection.
 func TestFrozenNewcomers(t *testing.T) {
 	_, s := newLate()
 	l := s.loop

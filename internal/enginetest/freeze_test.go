@@ -224,7 +224,7 @@ func TestFrozenConnGoesOn(t *testing.T) {
 	})
 }
 
-// Flush has nobody to offer the output of a frozen connection to, and keeps it.
+// Flush keeps the output of a frozen connection, which no driver could take.
 func TestFlushOfFrozenConn(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {
 		r := newRemoval(t, driver, myriad.Config{})
@@ -259,8 +259,8 @@ func TestFlushOfFrozenConn(t *testing.T) {
 	})
 }
 
-// A call of Notified or Drained that is owed to a frozen connection is made where it goes on.
-func TestOwedCallsMove(t *testing.T) {
+// A call of Notified or Drained that is pending for a frozen connection is made where it goes on.
+func TestPendingCallsMove(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {
 		r := newRemoval(t, driver, myriad.Config{})
 		notified, drained := make(chan *myriad.Conn, 1), make(chan *myriad.Conn, 1)

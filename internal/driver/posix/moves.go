@@ -37,11 +37,12 @@ func share(sock driver.Socket) (driver.Socket, error) {
 		return nil, err
 	}
 	twin := &Socket{fd: -1, remote: s.remote, shared: true}
-	if lendErr := s.lend(func(fd uintptr) { twin.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); lendErr != nil {
-		return nil, lendErr
+	var dupErr error
+	if err = s.lend(func(fd uintptr) { twin.fd, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, os.NewSyscallError("dup", err)
+	if dupErr != nil {
+		return nil, os.NewSyscallError("dup", dupErr)
 	}
 	return twin, nil
 }

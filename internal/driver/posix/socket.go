@@ -74,8 +74,8 @@ func (s *Socket) Close() error {
 	return unix.Close(fd)
 }
 
-// lend calls f with the descriptor, which is open until f returns. mu is not held meanwhile: f may
-// take its time, and the loop that closes the socket has none.
+// lend calls f with the descriptor, which is open until f returns. mu is not held meanwhile: the
+// loop that closes the socket must not wait for f.
 func (s *Socket) lend(f func(fd uintptr)) error {
 	s.mu.Lock()
 	fd := s.fd
