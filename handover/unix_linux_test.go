@@ -504,6 +504,7 @@ func TestPausedListenerStaysPaused(t *testing.T) {
 		old, next := newShop(t, "old", ""), newShop(t, "new", "")
 		ln, house := old.listen(t, "127.0.0.1:0"), "old"
 		ln.Pause()
+		old.Engine.Listeners() // waits for the loops, which know of Pause then
 		if fails {
 			a, b := ends(t)
 			b.Close()
