@@ -591,6 +591,7 @@ func TestAbortBesideAMove(t *testing.T) {
 		r := newRemoval(t, driver, myriad.Config{})
 		records := r.freeze()
 		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
 		down := make(chan error, 1)
 		go func() { down <- r.old.Shutdown(ctx) }()
 		for lent := 0; ; lent++ {

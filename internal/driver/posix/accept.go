@@ -41,7 +41,7 @@ func (d *Driver) accept(id driver.ID, s *slot, ready Ready, ev driver.Events) {
 				setKeepAlive(fd, d.alive)
 			}
 			d.polled++
-			ev.Accepted(id, &Socket{fd: fd, remote: peer})
+			ev.Accepted(id, &Socket{fd: int32(fd), remote: peer})
 		case unix.EINTR, unix.ECONNABORTED:
 			continue
 		case unix.EAGAIN:

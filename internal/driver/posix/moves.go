@@ -38,7 +38,11 @@ func share(sock driver.Socket) (driver.Socket, error) {
 	}
 	twin := &Socket{fd: -1, remote: s.remote, shared: true}
 	var dupErr error
-	if err = s.lend(func(fd uintptr) { twin.fd, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+	if err = s.lend(func(fd uintptr) {
+		var n int
+		n, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+		twin.fd = int32(n)
+	}); err != nil {
 		return nil, err
 	}
 	if dupErr != nil {

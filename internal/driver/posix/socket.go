@@ -18,13 +18,14 @@ import (
 
 // A Socket owns a descriptor that no poller knows.
 type Socket struct {
-	mu     sync.Mutex // of a frozen connection: its loop may close what another goroutine lends
-	fd     int        // guarded by mu; -1 once it has been given on, or closed
-	lent   int        // guarded by mu: calls of Lend that use fd
-	closes bool       // guarded by mu: the last of them closes it
 	remote driver.Addr
-	ahead  []byte // what has been read of it and not delivered
-	shared bool   // guarded by mu: there may be a duplicate of it
+	ahead  []byte     // what has been read of it and not delivered
+	mu     sync.Mutex // of a frozen connection: its loop may close what another goroutine lends
+	// mu guards what follows.
+	fd     int32 // -1 once it has been given on, or closed
+	lent   int16 // calls of Lend that use fd
+	closes bool  // the last of them closes it
+	shared bool  // there may be a duplicate of it
 }
 
 // A Descriptor is a socket that a driver has taken: it owns FD from then on.
@@ -47,22 +48,22 @@ func Take(sock driver.Socket) (Descriptor, error) {
 	if s.fd < 0 {
 		return Descriptor{}, driver.ErrStale
 	}
-	d := Descriptor{s.fd, s.ahead, s.shared}
+	d := Descriptor{int(s.fd), s.ahead, s.shared}
 	s.fd, s.ahead = -1, nil
 	return d, nil
 }
 
-func newSocket(fd int) *Socket { return &Socket{fd: fd, remote: peerAddr(fd)} }
+func newSocket(fd int) *Socket { return &Socket{fd: int32(fd), remote: peerAddr(fd)} }
 
 // Local asks the kernel; Remote is known from accept.
-func (s *Socket) Local() driver.Addr  { return localAddr(s.fd) }
+func (s *Socket) Local() driver.Addr  { return localAddr(int(s.fd)) }
 func (s *Socket) Remote() driver.Addr { return s.remote }
 
 // Close closes the descriptor unless it was given on. While it is lent that comes later.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fd := s.fd
+	fd := int(s.fd)
 	s.fd = -1
 	switch {
 	case fd < 0:
@@ -78,7 +79,7 @@ func (s *Socket) Close() error {
 // loop that closes the socket must not wait for f.
 func (s *Socket) lend(f func(fd uintptr)) error {
 	s.mu.Lock()
-	fd := s.fd
+	fd := int(s.fd)
 	if fd < 0 {
 		s.mu.Unlock()
 		return driver.ErrStale
