@@ -29,7 +29,8 @@ type Capabilities struct {
 	// was there when it began.
 	Look func(id ID)
 	// TakeAccepted is what the driver has accepted of a listener and, because of StopAccept, not
-	// reported. Nil: there is no such peer. Where the field is nil, there never is one.
+	// reported. Nil: there is no such peer, and none comes before ResumeAccept. Where the field is
+	// nil, there never is one.
 	TakeAccepted func(listener ID) Socket
 	// Full reports whether the last Poll has served as many connections as one serves at most, so
 	// that it may have left others for the next one. Nil: that is not known.
