@@ -308,17 +308,17 @@ func (g *giver) hasCome(wait time.Duration) bool {
 // sendListeners lends the listeners of the engine, and sends a duplicate of each: peers wait in the
 // kernel until one of the processes accepts again.
 func (g *giver) sendListeners() error {
-	if m := g.Engine.Sockets(); m == nil || m.Listener == nil {
+	if m := g.Engine.Sockets(); m == nil || m.ShareListener == nil {
 		return nil
 	}
 	for _, ln := range g.Engine.Listeners() {
-		f, paused, err := ln.Lend()
+		share, paused, err := ln.Lend()
 		if err != nil {
 			return fmt.Errorf("handover: listener on %v: %w", ln.Addr(), err)
 		}
 		g.lent = append(g.lent, ln)
-		err = g.send(message{kind: listener, body: appendListener(ln, paused), file: f})
-		if err = errors.Join(err, f.Close()); err != nil {
+		err = g.send(message{kind: listener, body: appendListener(ln, paused), listener: share})
+		if err = errors.Join(err, share.Close()); err != nil {
 			return err
 		}
 	}

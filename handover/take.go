@@ -123,18 +123,19 @@ func (t *Taken) thawNext(m *message) (over bool, err error) {
 
 // inherit keeps a listener for the Listen that asks for its address.
 func (t *Taken) inherit(m *message) error {
-	defer m.drop()
 	r := &reader{p: m.body}
 	network, addr := string(r.bytes(maxName)), string(r.bytes(maxAddr))
 	paused := r.uint(1) == 1
-	if r.err == nil && (t.over || m.file == nil || len(m.sockets) > 0) {
-		r.err = fmt.Errorf("%d sockets, file %v", len(m.sockets), m.file != nil)
+	if r.err == nil && (t.over || m.listener == nil || len(m.sockets) > 0) {
+		r.err = fmt.Errorf("%d sockets, listener %v", len(m.sockets), m.listener != nil)
 	}
 	if err := r.end(listener); err != nil {
+		m.drop()
 		return err
 	}
 	t.inherited = true
-	return t.Engine.Inherit(network, addr, paused, m.file)
+	t.Engine.Inherit(network, addr, paused, m.listener)
+	return nil
 }
 
 // checkAll compares what has come with what was sent.
@@ -177,7 +178,7 @@ func (t *Taken) thawState(body []byte) error {
 
 func (t *Taken) thawConns(m *message) error {
 	records, err := t.parseRecords(m)
-	if err != nil || m.file != nil {
+	if err != nil || m.listener != nil {
 		m.drop()
 		return errors.Join(err, m.expect(conns))
 	}

@@ -48,10 +48,15 @@ func newChannel(nc *net.UnixConn, sys driver.System) (channel, error) {
 
 func (c *unixChannel) send(m message) error {
 	return c.lend(m.sockets, nil, func(fds []int) error {
-		if m.file == nil {
+		if m.listener == nil {
 			return c.write(&m, fds)
 		}
-		raw, err := m.file.SyscallConn()
+		f, err := m.listener.File()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		raw, err := f.SyscallConn()
 		if err != nil {
 			return err
 		}
@@ -120,7 +125,9 @@ func (c *unixChannel) receive() (m message, err error) {
 	fds, bad := descriptors(room[:rights])
 	for i, fd := range fds {
 		if err == nil && header[4] == byte(listener) && i == 0 {
-			m.file = os.NewFile(uintptr(fd), "listener")
+			if failed := c.receiveListener(&m, fd); failed != nil {
+				bad = errors.Join(bad, failed)
+			}
 			continue
 		}
 		s, failed := c.moves.Receive(uintptr(fd))
@@ -157,6 +164,14 @@ func (c *unixChannel) receive() (m message, err error) {
 	}
 	m.body = body.Bytes()
 	return m, nil
+}
+
+// receiveListener makes the listener of a message of its descriptor, which it takes.
+func (c *unixChannel) receiveListener(m *message, fd int) (err error) {
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	m.listener, err = c.moves.Listener(f)
+	return err
 }
 
 // cutOff is an error in the middle of a message. A deadline there is not one before a message:

@@ -77,6 +77,9 @@ type Moves struct {
 	// Receive makes a Socket of the descriptor of a connected stream socket, which it takes, also
 	// on error. Nil: as with Lend.
 	Receive func(fd uintptr) (Socket, error)
+	// ShareListener makes a second Listener of the same address and backlog. Both are shared, as
+	// after Listener.File, until Unshare. Nil: listeners stay.
+	ShareListener func(l Listener) (Listener, error)
 	// Listener makes a Listener of a duplicate of one: see Listener.File. f stays the caller's. It
 	// is shared, as after File, until Unshare. Nil: as with Lend.
 	Listener func(f *os.File) (Listener, error)
