@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,7 +44,7 @@ type giver struct {
 // give hands p's connections over. If it fails, everything goes on here, and nothing has moved.
 func give(ch channel, p *Program) (*Given, error) {
 	g := &giver{Program: p, ch: ch, number: map[myriad.Thawer]uint64{}}
-	result, err := g.giveFirst()
+	result, err := g.giveOnce()
 	if err != nil {
 		ch.close()
 		return nil, err
@@ -51,10 +52,38 @@ func give(ch channel, p *Program) (*Given, error) {
 	return &Given{result, g}, nil
 }
 
-func (g *giver) giveFirst() (Result, error) {
+// A standing says how far the hand-over of an engine is.
+type standing atomic.Uint32
+
+const (
+	notGiven uint32 = iota
+	beingGiven
+	allGiven
+)
+
+// standingKey is the engine's key for it.
+type standingKey struct{}
+
+// giveOnce is giveFirst, unless another one runs or has moved everything.
+func (g *giver) giveOnce() (Result, error) {
 	if err := g.check(); err != nil {
 		return Result{}, err
 	}
+	at := (*atomic.Uint32)(g.Engine.Shared(standingKey{}, func() any { return new(standing) }).(*standing))
+	if !at.CompareAndSwap(notGiven, beingGiven) {
+		err := fmt.Errorf("handover: the engine is handed over already: %w", myriad.ErrBusy)
+		return Result{}, g.tell(err)
+	}
+	result, err := g.giveFirst()
+	if err != nil {
+		at.Store(notGiven)
+		return Result{}, err
+	}
+	at.Store(allGiven)
+	return result, nil
+}
+
+func (g *giver) giveFirst() (Result, error) {
 	if err := g.agree(); err != nil {
 		return Result{}, g.tell(err)
 	}

@@ -14,7 +14,9 @@ import (
 
 // Give hands the connections, listeners and states of p to the process at the other end of nc, and
 // returns when that goes on with them. If it fails, everything goes on here, and the error says
-// why. That process has to be of the same user, or of root. Not from a loop.
+// why; then it may be called again. Beside another Give of the engine, or after one that has
+// succeeded, it fails with myriad.ErrBusy. That process has to be of the same user, or of root. Not
+// from a loop.
 //
 // Given.MoveRest moves connections that come to rest later, and closes nc. Then the program ends
 // what is left, by Shutdown of its servers and of its engine.

@@ -278,6 +278,10 @@ func (t *Taken) follow() {
 	for {
 		round := &Taken{Program: t.Program, ch: t.ch, states: t.states, over: true}
 		if err := round.await(); err != nil {
+			if err != io.EOF {
+				t.Engine.Logger().Warn("handover: connections that come to rest later stay in the other process",
+					"error", err)
+			}
 			return
 		}
 		round.frozen.GoOn()

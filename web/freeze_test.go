@@ -350,8 +350,8 @@ func TestBusyConnectionsStay(t *testing.T) {
 	}
 }
 
-// FuzzThaw holds any state of a connection, and of the Stream in it, against Thaw: it is refused, or
-// makes a connection that can be written down again, and serves.
+// FuzzThaw holds any state of a connection, and of the Stream in it, against Thaw: it is refused,
+// or makes a connection that can be written down again, and serves.
 func FuzzThaw(f *testing.F) {
 	logged := new(lockedLog)
 	e, err := myriad.Start(myriad.Config{Loops: 1, Logger: slog.New(slog.NewTextHandler(logged, nil))})
@@ -415,7 +415,8 @@ func FuzzThaw(f *testing.F) {
 		}
 		var before, behind runtime.MemStats
 		runtime.ReadMemStats(&before)
-		failed := frozen.Add([]myriad.Record{{Thawer: th, Format: http1.FrozenFormat, State: record.End(), Socket: near}})
+		failed := frozen.Add([]myriad.Record{{Thawer: th, Format: http1.FrozenFormat, State: record.End(),
+			Socket: near}})
 		runtime.ReadMemStats(&behind)
 		if took := behind.TotalAlloc - before.TotalAlloc; took > 1<<20+8*uint64(len(state)) {
 			t.Errorf("%d bytes of state take %d bytes", len(state), took)

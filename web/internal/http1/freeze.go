@@ -93,7 +93,8 @@ func (ln *Lane) Thaw(k exchange.Link, state []byte, stream func(*exchange.Stream
 	case err != nil:
 		return nil, err
 	case fresh && answer != nil, chunked && answer == nil:
-		return nil, fmt.Errorf("%w: fresh %v, chunked %v, with a Stream %v", parts.ErrValue, fresh, chunked, answer != nil)
+		return nil, fmt.Errorf("%w: fresh %v, chunked %v, with a Stream %v", parts.ErrValue, fresh, chunked,
+			answer != nil)
 	case h.Leaving():
 		return nil, http.ErrServerClosed
 	case fresh:
