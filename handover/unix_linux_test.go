@@ -624,7 +624,7 @@ func TestHaveBesideTheTimeout(t *testing.T) {
 	moved, stayed := 0, 0
 	for i := 0; i < soak.Size(t, 100, 1000) || moved == 0 || stayed == 0; i++ {
 		old, next := newShop(t, "old", ""), newShop(t, "new", "")
-		old.Timeout = 5 * time.Millisecond
+		old.Timeout = 5*time.Millisecond + time.Duration(i)*time.Millisecond/10
 		c := visit(t, old.listen(t, "127.0.0.1:0").Addr())
 		c.asks(t, "old")
 		a, b := ends(t)
