@@ -125,7 +125,7 @@ const (
 // MoveRest moves the connections that Give has left, each when it comes to rest: when its request
 // is answered, or its message complete. It returns when none is left or ctx ends, with what has
 // moved in all. The other process has gone on by then: its Thawers are called while it runs. If
-// that process refuses or ends, MoveRest fails, and what is left goes on here.
+// that process refuses or ends, MoveRest fails, and the other connections go on here.
 //
 // It ends the hand-over, and is called once, also if nothing is to follow: with a context that has
 // ended. Until then the other process waits for more. Not from a loop.
@@ -274,8 +274,9 @@ func (g *giver) offer(records []myriad.Record) error {
 // lookTime is how long a process that is to decide looks for a have that may have come.
 const lookTime = 10 * time.Millisecond
 
-// moves decides who goes on, after have or an error that came in its place, and tells the new
-// process. It returns true if that goes on. *err is what else there is to say, or nil.
+// moves decides which process goes on, and tells the new one. It returns true if the new one goes
+// on. *err is nil after have, or the error that came in place of it; in the end it is the error to
+// report, or nil.
 //
 // The new process waits for the word, and goes on without it only at the end of the channel. So
 // this one may go on if it has said so. It may as well if the new one has closed its end, which it
