@@ -201,9 +201,23 @@ func (g *giver) agree() error {
 func (g *giver) send(m message) error {
 	g.ch.setDeadline(g.within())
 	if err := g.ch.send(m); err != nil {
-		return fmt.Errorf("handover: send %v: %w", m.kind, err)
+		return fmt.Errorf("handover: send %v: %w", m.kind, whyEnded(g.ch, err))
 	}
 	return nil
+}
+
+// whyEnded is what the other process has said last, if it has refused, after a send has failed with
+// err because that process had closed its end.
+func whyEnded(ch channel, err error) error {
+	if !hasEnded(err) {
+		return err
+	}
+	if m, failed := ch.receive(); failed == nil {
+		if refused := m.expect(goOn); errors.Is(refused, ErrRefused) {
+			return refused
+		}
+	}
+	return err
 }
 
 // await receives a message of that kind.
