@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -42,7 +43,7 @@ type site struct {
 
 func newSite(t *testing.T, name, driver string) *site {
 	t.Helper()
-	e, err := myriad.Start(myriad.Config{Loops: 2, Driver: driver})
+	e, err := myriad.Start(myriad.Config{Loops: 2, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -19,6 +18,9 @@ import (
 )
 
 const frameSize = 4
+
+// quiet logs nothing.
+var quiet = slog.New(slog.DiscardHandler)
 
 // An echoServer answers frames of four bytes, which are counted through: a byte that is lost,
 // doubled or out of order ends the connection.
@@ -209,7 +211,7 @@ func (o opener) Closed(*myriad.Conn, error)    {}
 
 func (w *world) process(name string, most int) *process {
 	e, err := myriad.Start(myriad.Config{Loops: 1 + w.rng.IntN(3), System: w.World, MaxConns: most,
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		Logger: quiet})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -88,7 +88,8 @@ type shop struct {
 
 func newShop(t testing.TB, name, driver string) *shop {
 	t.Helper()
-	e, err := myriad.Start(myriad.Config{Loops: 2, Driver: driver, LingerTimeout: 100 * time.Millisecond})
+	e, err := myriad.Start(myriad.Config{Loops: 2, Driver: driver, LingerTimeout: 100 * time.Millisecond,
+		Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -507,7 +508,8 @@ func TestPeerInHandComesIn(t *testing.T) {
 func peerInHandComesIn(t *testing.T, house string, wait time.Duration) {
 	t.Helper()
 	old, next := newShop(t, "old", ""), newShop(t, "new", "")
-	limited, err := myriad.Start(myriad.Config{Loops: 2, MaxConns: 1, LingerTimeout: 100 * time.Millisecond})
+	limited, err := myriad.Start(myriad.Config{Loops: 2, MaxConns: 1, LingerTimeout: 100 * time.Millisecond,
+		Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
