@@ -617,7 +617,13 @@ func TestShutdownWithFrozenConns(t *testing.T) {
 			down := make(chan error, 1)
 			go func() { down <- r.old.Shutdown(ctx) }()
 			if goesOn {
-				eventually(t, "it shuts down", func() bool { return r.old.Loops()[0].Do(func() {}) == nil })
+				eventually(t, "it shuts down", func() bool {
+					nc, err := net.Dial("tcp", r.nc.RemoteAddr().String())
+					if err == nil {
+						nc.Close()
+					}
+					return err != nil
+				})
 				r.frozen.GoOn()
 				r.nc.Close()
 				await(t, "Closed", r.from.closes)
