@@ -27,6 +27,7 @@ type Listener struct {
 	w       *World
 	addr    net.Addr
 	backlog []*end
+	coming  int     // connections on their way to the backlog
 	readers []*conn // drivers' listeners
 	accept  func(*Peer)
 	refused bool // no more connections
@@ -238,7 +239,7 @@ func (d *dial) attempt() {
 			return
 		}
 		d.plan(dialRetry, d.attempt)
-	case len(l.backlog) >= w.o.Backlog:
+	case len(l.backlog)+l.coming >= w.o.Backlog:
 		if d.attempts++; d.attempts >= dialAttempts {
 			d.fail(syscall.ETIMEDOUT)
 			return
@@ -264,12 +265,14 @@ func (l *Listener) connected(addr net.Addr) *end {
 	}
 	near, far := w.newLink(client, server, isUnix(addr))
 	w.note("net", "connected", near.id, 0)
+	l.coming++
 	w.after(w.latency(), delivery, func() { l.arrive(far) })
 	return near
 }
 
 // arrive puts a connection where it is accepted.
 func (l *Listener) arrive(e *end) {
+	l.coming--
 	switch {
 	case l.refused:
 		e.abort()
