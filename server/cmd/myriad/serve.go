@@ -311,9 +311,27 @@ func (r *running) run(ctx context.Context, caught *signals, certificates *keeper
 			}
 		}
 	}
-	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	_ = manager.say("STOPPING=1") // the server ends in any case
+	if err == nil && r.drainDelay > 0 {
+		err = r.awaitBalancers(failed)
+	}
+	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	return err
+}
+
+// awaitBalancers gives load balancers the time to see that the server is to end. It returns early
+// when serving an address fails.
+func (r *running) awaitBalancers(failed <-chan error) error {
+	r.log.Info("myriad: /health answers 503 before the server ends", "delay", r.drainDelay.String())
+	r.pusher.Unready()
+	delay := time.NewTimer(r.drainDelay)
+	defer delay.Stop()
+	select {
+	case err := <-failed:
+		return err
+	case <-delay.C:
+		return nil
+	}
 }
 
 // openAll listens on all addresses. It returns those of the web servers, and that of Redis or nil.
