@@ -173,23 +173,6 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// Histories that are too large to move are found before anything is frozen.
-func TestHandOverOfTooMuch(t *testing.T) {
-	s := servertest.New(t, movingConfig())
-	const most = 10_000
-	for i := range most/100 + 1 {
-		if err := s.CheckSize(most); err != nil {
-			t.Fatalf("after %d publications of 100 bytes: %v", i, err)
-		}
-		if err := s.Publish(t.Context(), fmt.Sprint("kept:", i), fmt.Appendf(nil, `"%098d"`, i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.CheckSize(most); err == nil {
-		t.Errorf("%d bytes move, and at most %d can", most+100, most)
-	}
-}
-
 // If the next process cannot go on, the old one does.
 func TestHandOverFails(t *testing.T) {
 	c := movingConfig()
