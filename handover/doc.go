@@ -35,8 +35,8 @@ import (
 // A Program says what of a program moves. Both processes name the same things alike.
 type Program struct {
 	Engine *myriad.Engine
-	// Servers are those whose connections move: the Thawer of a websocket.Options, a web.Server or a
-	// resp.Server.
+	// Servers are those whose connections move: the Thawer of a websocket.Options, a web.Server or
+	// a resp.Server.
 	Servers map[string]myriad.Thawer
 	// States are the program's own. They are frozen in the order of their names, when all
 	// connections are frozen, and thawed in that order before the first connection.

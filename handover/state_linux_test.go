@@ -116,12 +116,14 @@ func TestStateIsAStream(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		if to.thawed != numbers || !to.wentOn || from.wentOn {
-			t.Errorf("%d of %d numbers, the new one goes on: %v, the old one: %v", to.thawed, numbers, to.wentOn, from.wentOn)
+			t.Errorf("%d of %d numbers, the new one goes on: %v, the old one: %v", to.thawed, numbers, to.wentOn,
+				from.wentOn)
 		}
 		if most := from.flow.most.Load(); most > maxAhead {
 			t.Errorf("%d bytes were under way, at most %d may be", most, maxAhead)
 		}
-		if texts := [2]string{next.States["a"].(*note).text, next.States["c"].(*note).text}; texts != [2]string{"", "after"} {
+		if texts := [2]string{next.States["a"].(*note).text, next.States["c"].(*note).text}; texts != [2]string{"",
+			"after"} {
 			t.Errorf("the other states are %q", texts)
 		}
 	}
@@ -156,12 +158,15 @@ func TestStateBreaksOff(t *testing.T) {
 		old, new         func(at int) error
 		wantOld, wantNew string
 	}{
-		"the old one fails": {old: func(at int) error { return at1(at, middle, wrong) },
-			wantOld: `freeze the state "b": the state is wrong`, wantNew: `refuses: handover: freeze the state "b": the state is wrong`},
-		"the new one refuses": {new: func(at int) error { return at1(at, middle, wrong) },
-			wantOld: `refuses: handover: thaw the state "b": the state is wrong`, wantNew: `thaw the state "b": the state is wrong`},
+		"the old one fails": {old: func(at int) error { return failsAt(at, middle, wrong) },
+			wantOld: `freeze the state "b": the state is wrong`,
+			wantNew: `refuses: handover: freeze the state "b": the state is wrong`},
+		"the new one refuses": {new: func(at int) error { return failsAt(at, middle, wrong) },
+			wantOld: `refuses: handover: thaw the state "b": the state is wrong`,
+			wantNew: `thaw the state "b": the state is wrong`},
 		"the new one refuses at once": {new: func(int) error { return wrong },
-			wantOld: `refuses: handover: thaw the state "b": the state is wrong`, wantNew: `thaw the state "b": the state is wrong`},
+			wantOld: `refuses: handover: thaw the state "b": the state is wrong`,
+			wantNew: `thaw the state "b": the state is wrong`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, next, from, to := newRivers(t, numbers)
@@ -185,7 +190,7 @@ func TestStateBreaksOff(t *testing.T) {
 	}
 }
 
-func at1(at, when int, err error) error {
+func failsAt(at, when int, err error) error {
 	if at == when {
 		return err
 	}

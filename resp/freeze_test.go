@@ -183,8 +183,8 @@ func (g *guest) asks(t *testing.T, commands, want string) {
 }
 
 // hello3 is the beginning of the answer to HELLO 3.
-const hello3 = "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n" +
-	"$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
+const hello3 = "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n" +
+	"$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
 
 // Each state that commands of the connection can bring about goes on in another process, as if it
 // had not moved.
@@ -202,8 +202,9 @@ func TestStatesMove(t *testing.T) {
 		"the next reply": {"CLIENT REPLY SKIP\r\n", "", "PING\r\nECHO 1\r\n",
 			"$1\r\n1\r\n", false},
 		"a subscription in RESP2": {"SUBSCRIBE a\r\n", sub, "PING\r\nCOUNT\r\nUNSUBSCRIBE\r\nECHO 1\r\n",
-			"*2\r\n$4\r\npong\r\n$0\r\n\r\n-ERR Can't execute 'count': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / " +
-				"QUIT / RESET are allowed in this context\r\n*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n$1\r\n1\r\n", false},
+			"*2\r\n$4\r\npong\r\n$0\r\n\r\n-ERR Can't execute 'count': only (P|S)SUBSCRIBE / " +
+				"(P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n" +
+				"*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n$1\r\n1\r\n", false},
 		"a subscription in RESP3": {"HELLO 3\r\nSUBSCRIBE a\r\n", hello3 + strings.Replace(sub, "*", ">", 1),
 			"PUBLISH a 1\r\n", ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n1\r\n:1\r\n", false},
 		"authenticated": {"AUTH joe secret\r\n", "+OK\r\n", "COUNT\r\n", ":1\r\n", true},
@@ -301,8 +302,8 @@ func TestPubSubMoves(t *testing.T) {
 	waitFor(t, func() bool { return next.pubsub.Publish("b", nil) == 0 })
 }
 
-// What SetOverflow and SetTransaction were told moves, and so does the time of an idle client, which
-// ends by the new process's limit.
+// What SetOverflow and SetTransaction were told moves, and so does the time of an idle client,
+// which ends by the new process's limit.
 func TestSettingsMove(t *testing.T) {
 	set := make(chan *Conn, 2)
 	change := func(s *Server) {
