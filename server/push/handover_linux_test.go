@@ -217,7 +217,8 @@ func TestEmulationAfterHandOver(t *testing.T) {
 		session, _, _ = strings.Cut(rest, `"`)
 	}
 	post := func(id int) string {
-		body := fmt.Sprintf(`{"session":%q,"node":"","data":"{\"id\":%d,\"subscribe\":{\"channel\":\"kept:a\"}}"}`, session, id)
+		body := fmt.Sprintf(`{"session":%q,"node":"","data":"{\"id\":%d,\"subscribe\":{\"channel\":\"kept:a\"}}"}`,
+			session, id)
 		return fmt.Sprintf("POST /emulation HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
 	whole := post(2)
