@@ -83,11 +83,13 @@ const (
 
 // StateParts are the parts of what WriteState and Session.AppendState write.
 func StateParts() []string {
-	return append([]string{nodePart, countPart, channelPart, sessionPart}, policy.StateParts()...)
+	return append([]string{nodePart, countPart, channelPart, sessionPart, refusalPart, refusedPart, slowPart},
+		policy.StateParts()...)
 }
 
-// WriteState writes what the sessions share: the node's id and secret, its counters, what users and
-// addresses have used of their rates, and the bases of deltas. The hub is frozen.
+// WriteState writes what the sessions share: the node's id and secret, its counters, the latest
+// refusals and slow clients, what users and addresses have used of their rates, and the bases of
+// deltas. The hub is frozen.
 func (h *Hub) WriteState(w *snapshot.Writer) error {
 	if !h.gate.isFrozen() {
 		return errNotFrozen
@@ -113,7 +115,7 @@ func (h *Hub) WriteState(w *snapshot.Writer) error {
 			return err
 		}
 	}
-	return h.rates.WriteState(w, h.clock.Now())
+	return errors.Join(h.refusals.writeState(w), h.figures.writeSlow(w), h.rates.WriteState(w, h.clock.Now()))
 }
 
 // A counter is one that goes on in another process.
@@ -209,6 +211,12 @@ func (r *Restore) Record(part string, body []byte) error {
 	case channelPart:
 		name, base := f.Text(), f.Publication()
 		r.bases[name] = &base
+	case refusalPart:
+		r.hub.refusals.restoreRefusal(f)
+	case refusedPart:
+		r.hub.refusals.restoreLast(f)
+	case slowPart:
+		r.hub.figures.restoreSlow(f)
 	default:
 		return r.rates.Record(part, body)
 	}
