@@ -3,10 +3,12 @@ package resp
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -441,21 +443,26 @@ func TestNoThawer(t *testing.T) {
 	f.GoOn()
 }
 
-// FuzzFrozen holds any state against its reader: it is refused, or the connection writes the same
-// state again.
-func FuzzFrozen(f *testing.F) {
+// fuzzedServer is a server whose connections need no socket to be restored.
+func fuzzedServer(t testing.TB) *live {
+	t.Helper()
 	e, err := myriad.Start(myriad.Config{Loops: 1, Logger: quiet()})
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+	t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
 	s := &Server{Engine: e, Logger: quiet(), Auth: func(*Conn, string, string) bool { return true },
 		FreezeValue: func(c *Conn, dst []byte) ([]byte, error) { return append(dst, c.Value().(string)...), nil },
 		ThawValue:   func(c *Conn, state []byte) error { c.SetValue(string(state)); return nil }}
 	l, err := s.start()
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
+	return l
+}
+
+// everyPart is a state with all parts.
+func everyPart() []byte {
 	full := written.Begin(nil, frozenVersion)
 	for _, part := range []string{partValue, partUser, partName, partLibrary, partLibraryVer, partInput} {
 		full.String(part, "*1\r\n")
@@ -464,7 +471,44 @@ func FuzzFrozen(f *testing.F) {
 		partSubscribed, partTransaction, partOverflow, partLimit, partTimed} {
 		full.Uint(part, 1)
 	}
-	f.Add(full.End())
+	return full.End()
+}
+
+// A state that an earlier version has written is read as what it was. A version that does not read
+// it has another frozenFormat, and then it is refused before anything moves.
+func TestStateOfVersions(t *testing.T) {
+	text, err := os.ReadFile("testdata/resp-1.hex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := fuzzedServer(t)
+	if !slices.Contains((*thawer)(l).Formats(), "resp/1") {
+		t.Skip("this version reads no resp/1")
+	}
+	c := &Conn{lane: l.lanes[0]}
+	value, timed, err := c.restore(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bits = stateAuthed | stateRESP3 | stateReplyOff | stateSkip | stateSkipping | stateSubscribed | stateTransaction
+	all := c.get()
+	if string(value) != "*1\r\n" || !timed || c.number != 1 || c.state.Load() != bits || all.user != "*1\r\n" ||
+		all.name != "*1\r\n" || all.library != [2]string{"*1\r\n", "*1\r\n"} || all.overflow != OverflowBlock ||
+		all.limit != 1 || string(c.work.runner.cur.Bytes()) != "*1\r\n" {
+		t.Errorf("value %q, timed %v, number %d, state %b, %+v", value, timed, c.number, c.state.Load(), all)
+	}
+	c.vanish()
+}
+
+// FuzzFrozen holds any state against its reader: it is refused, or the connection writes the same
+// state again.
+func FuzzFrozen(f *testing.F) {
+	l := fuzzedServer(f)
+	f.Add(everyPart())
 	f.Add([]byte{frozenVersion})
 	f.Fuzz(func(t *testing.T, state []byte) {
 		c := &Conn{lane: l.lanes[0]}
