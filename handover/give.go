@@ -200,8 +200,31 @@ func (g *giver) agree() error {
 
 func (g *giver) send(m message) error {
 	g.ch.setDeadline(g.within())
-	if err := g.ch.send(m); err != nil {
-		return fmt.Errorf("handover: send %v: %w", m.kind, err)
+	err := g.ch.send(m)
+	if err == nil {
+		return nil
+	}
+	if refused := g.refusal(); refused != nil {
+		return refused
+	}
+	return fmt.Errorf("handover: send %v: %w", m.kind, err)
+}
+
+// refusalWait bounds how long the old process looks for a reason after a send has failed. The
+// reason is there by then: the new process sends it before it closes the channel.
+const refusalWait = 100 * time.Millisecond
+
+// refusal returns why the new process has refused, after a send has failed; nil if it has not said.
+// Once all has been sent, have may come instead, which taken looks for.
+func (g *giver) refusal() error {
+	if g.said {
+		return nil
+	}
+	g.ch.setDeadline(g.Engine.System().Now().Add(refusalWait))
+	if m, err := g.ch.receive(); err == nil {
+		if err = m.expect(accept); errors.Is(err, ErrRefused) {
+			return err
+		}
 	}
 	return nil
 }
@@ -363,26 +386,19 @@ func appendListener(ln *myriad.Listener, paused bool) []byte {
 	return append(body, 0)
 }
 
-// freezeState sends one of the program's states, in pieces. An empty piece is the last one.
+// freezeState sends one of the program's states while it is written.
 func (g *giver) freezeState(number uint64, name string) error {
 	s := g.States[name]
-	p, err := s.Freeze()
-	if err != nil {
-		return fmt.Errorf("handover: freeze the state %q: %w", name, err)
+	w := g.stateWriter(number)
+	err := s.Freeze(w)
+	if err == nil {
+		g.states = append(g.states, s)
+		return w.end()
 	}
-	g.states = append(g.states, s)
-	if len(p) > MaxState {
-		return fmt.Errorf("handover: the state %q has %d bytes, at most %d can move", name, len(p), MaxState)
+	if w.err != nil {
+		return w.err // it is the cause, and names it
 	}
-	for {
-		n := min(len(p), statePiece)
-		if err := g.send(message{kind: state, body: append(binary.AppendUvarint(nil, number), p[:n]...)}); err != nil {
-			return err
-		}
-		if p = p[n:]; n == 0 {
-			return nil
-		}
-	}
+	return fmt.Errorf("handover: freeze the state %q: %w", name, err)
 }
 
 // sendRecords sends the connections in batches.

@@ -157,7 +157,7 @@ type running struct {
 	pusher      *push.Server
 	servers     []*web.Server // one per address
 	clusterNode *clusterNode  // nil: the server is on its own
-	door        *resp.Server  // for clients of Redis; nil: there is none
+	door        *resp.Server  // for clients of Redis; without --redis-listen, for those of another process
 }
 
 // serve runs the server until ctx ends, and then shuts it down.
@@ -218,9 +218,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 		})
 	}
 	r.servers[0].ProxyProtocol = s.balancers
-	if r.redis != nil {
-		r.door = redis.Listener(r.pusher, r.engine)
-	}
+	r.door = redis.Listener(r.pusher, r.engine)
 	return r, nil
 }
 
