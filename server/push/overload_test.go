@@ -731,7 +731,8 @@ func (w *overWorld) play() {
 		w.run(4 * time.Second)
 		got := w.measure(fmt.Sprint(ratio, " times"), 5*time.Second)
 		w.kept = append(w.kept, got/most)
-		w.figures = append(w.figures, fmt.Sprintf("kept %.3f at %v times, patient %v, eager %v", got/most, ratio, w.o.patient, w.o.eager))
+		w.figures = append(w.figures, fmt.Sprintf("kept %.3f at %v times, patient %v, eager %v", got/most, ratio,
+			w.o.patient, w.o.eager))
 		if got < most*w.leastGoodput() {
 			w.fail("at %v times of what is possible %.3f of the processor is of use; at best it is %.3f", ratio, got,
 				most)

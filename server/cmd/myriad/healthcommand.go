@@ -18,8 +18,8 @@ func healthCommand(stdout io.Writer) *cli.Command {
 		Name:      "health",
 		Usage:     "ask a server how it is, and exit with 0 if it may have clients: for containers without curl",
 		ArgsUsage: "[URL]",
-		Description: "The URL is that of the server, as in https://push.example.com. Without one, the server on this machine is " +
-			"asked\nwhose address is in --listen or MYRIAD_LISTEN.",
+		Description: "The URL is that of the server, as in https://push.example.com. Without one, the server on this " +
+			"machine is asked\nwhose address is in --listen or MYRIAD_LISTEN.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8000", Usage: "`ADDRESS` of the server's --listen",
 				Sources: cli.EnvVars("MYRIAD_LISTEN")},

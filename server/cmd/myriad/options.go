@@ -139,7 +139,7 @@ var options = []option{
 		func(s *settings) any { return &s.push.Timing.Pong }},
 	{"drain-delay", "",
 		"`TIME` for which a server that is to end still serves, and only `/health` answers 503, so that load " +
-		"balancers send new clients elsewhere first; without one, it ends at once",
+			"balancers send new clients elsewhere first; without one, it ends at once",
 		func(s *settings) any { return &s.drainDelay }},
 	{"shutdown-timeout", "15s", "`TIME` for clients to receive what is queued for them when the server ends",
 		func(s *settings) any { return &s.shutdownTimeout }},

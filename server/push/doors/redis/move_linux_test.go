@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -85,6 +86,10 @@ func (m *movable) moveTo(t *testing.T, to *movable, fails bool) {
 		r, err := handover.Give(ends[0], p)
 		if err == nil && r.Left > 0 {
 			err = fmt.Errorf("%d connections are left", r.Left)
+		}
+		if r != nil {
+			_, rest := r.MoveRest(t.Context()) // there is none
+			err = errors.Join(err, rest)
 		}
 		given <- err
 	}()
