@@ -24,7 +24,6 @@ type river struct {
 	leaves   int                // numbers that Thaw does not read
 	wentOn   bool
 	thawed   int
-	problems []string
 }
 
 // A flow is what a writer is ahead of a reader, in bytes.
