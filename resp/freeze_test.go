@@ -494,7 +494,8 @@ func TestStateOfVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const bits = stateAuthed | stateRESP3 | stateReplyOff | stateSkip | stateSkipping | stateSubscribed | stateTransaction
+	const bits = stateAuthed | stateRESP3 | stateReplyOff | stateSkip | stateSkipping | stateSubscribed |
+		stateTransaction
 	all := c.get()
 	if string(value) != "*1\r\n" || !timed || c.number != 1 || c.state.Load() != bits || all.user != "*1\r\n" ||
 		all.name != "*1\r\n" || all.library != [2]string{"*1\r\n", "*1\r\n"} || all.overflow != OverflowBlock ||
