@@ -93,7 +93,7 @@ func eachTLS(t *testing.T, f func(t *testing.T, version uint16)) {
 
 // needWatcher skips where the driver cannot tell when a connection that is not its own may be read.
 func needWatcher(t *testing.T) {
-	if d := os.Getenv(driverEnv); d != "" && d != "epoll" && d != "kqueue" || runtime.GOOS == "windows" {
+	if d := os.Getenv(driverEnv); d != "" && d != "epoll" && d != "uring" && d != "kqueue" || runtime.GOOS == "windows" {
 		t.Skip("this driver has no Watcher")
 	}
 }

@@ -67,6 +67,7 @@ type Driver struct {
 	works     []*work    // without a connection
 	messages  []*message // without an operation
 	many      []int      // of SendMany
+	unsent    int        // calls of Send since the kernel was entered
 
 	waking   sync.RWMutex // Wake may be called while Shutdown runs, and must not write to a number used anew
 	shutDown bool
@@ -276,7 +277,7 @@ func (d *Driver) applyAll() error {
 		}
 		d.apply(d.touched[i])
 	}
-	d.touched, d.again = append(d.touched[:0], d.again...), d.again[:0]
+	d.touched, d.again, d.unsent = append(d.touched[:0], d.again...), d.again[:0], 0
 	return d.failure
 }
 

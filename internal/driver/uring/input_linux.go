@@ -18,7 +18,8 @@ type work struct {
 	off     int64
 	left    int64 // bytes of the file that are still to be sent
 	told    int64 // bytes that are sent, and to be reported
-	silent  bool  // SendMany reports them
+	silent  bool  // SendMany counts what is sent, in hushed
+	hushed  int64
 
 	// input, in this order
 	kept     []byte  // copies
@@ -67,7 +68,7 @@ func (d *Driver) dropWork(s *slot) {
 // rest ends a work that has nothing to do.
 func (d *Driver) rest(s *slot) {
 	w := s.work
-	if w != nil && !w.hasOutput() && !s.runs(opSending) && w.told == 0 && !w.hasInput() && !w.inputEnd && w.inputErr == nil &&
+	if w != nil && !w.hasOutput() && !s.runs(opSending) && !w.silent && w.told == 0 && !w.hasInput() && !w.inputEnd && w.inputErr == nil &&
 		w.err == nil && w.socket == nil {
 		d.dropWork(s)
 	}

@@ -10,14 +10,28 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/posix"
 )
 
-// mostSent is how many bytes one operation sends at most.
-const mostSent = 1 << 30
+const (
+	// mostSent is how many bytes one operation sends at most.
+	mostSent = 1 << 30
+	// sendsPerSubmit is after how many calls of Send the kernel is entered at the latest. More of
+	// them at once cost no less.
+	sendsPerSubmit = 32
+)
 
 func (w *work) hasOutput() bool { return w != nil && (w.out != nil || w.file != nil) }
 
 // Send implements driver.Driver. All of it is queued: it leaves with what others send, when the
 // kernel is entered next.
 func (d *Driver) Send(id driver.ID, c *buf.Chain) (queued int64) {
+	queued = d.queue(id, c)
+	if d.unsent++; d.unsent >= sendsPerSubmit && d.applyAll() == nil {
+		_ = d.submit() // the next Poll reports what is wrong
+	}
+	return queued
+}
+
+// queue puts the chain behind what is queued. It returns its length, or 0 if it is dropped.
+func (d *Driver) queue(id driver.ID, c *buf.Chain) (queued int64) {
 	s := d.conn(id)
 	if s == nil || s.errno != 0 || c.Len() == 0 {
 		c.Release()
@@ -41,11 +55,9 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 	for i := range batch {
 		o := &batch[i]
 		s := d.conn(o.ID)
-		if s == nil || s.errno != 0 || s.work.hasOutput() || s.runs(opSending) || s.has(noRoom) || d.makeRoom() != nil {
-			o.Queued = d.Send(o.ID, o.Chain)
-			continue
-		}
-		if d.Send(o.ID, o.Chain) > 0 {
+		now := s != nil && !s.has(noRoom) && !s.runs(opSending) && !(s.work.hasOutput() && s.work.file != nil) && d.makeRoom() == nil
+		o.Queued = d.queue(o.ID, o.Chain)
+		if now && o.Queued > 0 {
 			s.work.silent = true
 			d.applyOutput(o.ID, s)
 			d.many = append(d.many, i)
@@ -55,12 +67,22 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 	for _, i := range d.many {
 		o := &batch[i]
 		s := d.conn(o.ID)
-		if s == nil || s.work == nil { // sending has failed
+		if s == nil || s.work == nil || !s.work.silent { // sending has failed
+			o.Queued = 0
 			continue
 		}
-		s.work.silent = false
-		if s.work.out != nil {
-			o.Queued = int64(s.work.out.Len())
+		w := s.work
+		left := int64(0)
+		if w.out != nil {
+			left = int64(w.out.Len())
+		}
+		// What the connection had queued before is sent first, and reported.
+		given := o.Queued
+		o.Queued = min(left, given)
+		w.told += w.hushed - (given - o.Queued)
+		w.silent, w.hushed = false, 0
+		if w.told > 0 {
+			d.list(o.ID, s)
 		}
 		d.rest(s)
 	}
@@ -151,7 +173,9 @@ func (d *Driver) hasSent(id driver.ID, s *slot, w *work, n int) {
 	if n < w.asked {
 		s.set(noRoom)
 	}
-	if !w.silent {
+	if w.silent {
+		w.hushed += int64(n)
+	} else {
 		w.told += int64(n)
 		d.list(id, s)
 	}
@@ -247,6 +271,7 @@ func (d *Driver) dropOutput(s *slot) {
 	if w == nil || s.runs(opSending) {
 		return
 	}
+	w.silent, w.hushed = false, 0
 	if w.out != nil {
 		w.out.Put()
 		w.out = nil
