@@ -19,17 +19,39 @@ func needsRing(t *testing.T) {
 	}
 }
 
-func TestConformance(t *testing.T) {
+func conformance(t *testing.T, sys driver.System) {
 	needsRing(t)
 	drivertest.Run(t, func(t drivertest.T) (driver.System, drivertest.Harness) {
-		return System{}, drivertest.NetHarness(t)
+		return sys, drivertest.NetHarness(t)
 	})
 }
 
-// TestThreadBound runs the suite where calls from more than one thread panic.
-func TestThreadBound(t *testing.T) {
-	needsRing(t)
-	drivertest.Run(t, func(t drivertest.T) (driver.System, drivertest.Harness) {
-		return bound.System{System: System{}}, drivertest.NetHarness(t)
-	})
+func TestConformance(t *testing.T) { conformance(t, System{}) }
+
+// Calls from more than one thread panic here.
+func TestThreadBound(t *testing.T) { conformance(t, bound.System{System: System{}}) }
+
+// Buffers run out, the submission queue is full after one connection, and the completion queue
+// overflows all the time.
+func TestSmallRing(t *testing.T) {
+	conformance(t, sized{z: sizes{entries: entriesPerSlot, completions: 2 * entriesPerSlot, buffers: 2}})
+}
+
+// The kernel has nothing that Linux 6.1 does not have.
+func TestOldKernel(t *testing.T) {
+	conformance(t, sized{z: sizes{entries: ringEntries, completions: ringCompletions, buffers: bufferCount, old: true}})
+}
+
+// A sized system has rings of another size.
+type sized struct {
+	System
+	z sizes
+}
+
+func (s sized) Open(loop uint8, o driver.Options) (driver.Driver, error) {
+	d, err := newSized(loop, o, s.z)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
 }

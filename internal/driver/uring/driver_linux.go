@@ -75,14 +75,17 @@ type Driver struct {
 
 // newDriver opens a driver whose ring is not enabled.
 func newDriver(loop uint8, o driver.Options) (*Driver, error) {
-	return newSized(loop, o, sizes{ringEntries, ringCompletions, bufferCount})
+	return newSized(loop, o, sizes{ringEntries, ringCompletions, bufferCount, false})
 }
 
-// sizes are of a ring. Tests have small ones.
-type sizes struct{ entries, completions, buffers int }
+// sizes are of a ring. Tests have small ones, and some that ask for no more than Linux 6.1 has.
+type sizes struct {
+	entries, completions, buffers int
+	old                           bool
+}
 
 func newSized(loop uint8, o driver.Options, z sizes) (*Driver, error) {
-	r, err := newRing(uint32(z.entries), uint32(z.completions))
+	r, err := newRing(uint32(z.entries), uint32(z.completions), z.old)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +98,7 @@ func newSized(loop uint8, o driver.Options, z sizes) (*Driver, error) {
 		return nil, errors.Join(fmt.Errorf("uring: eventfd: %w", err), r.close(), b.close())
 	}
 	return &Driver{loop: loop, alive: o.KeepAlive, readBuffer: o.ReadBuffer, ring: r, buffers: b, wakeFD: wake,
-		used: 1, lent: -1}, nil
+		uncapped: z.old, used: 1, lent: -1}, nil
 }
 
 // Capabilities implements driver.Driver. A ring belongs to one thread.

@@ -140,9 +140,12 @@ type deadline struct {
 }
 
 // newRing makes a ring that is not enabled.
-func newRing(entries, completions uint32) (*ring, error) {
+func newRing(entries, completions uint32, old bool) (*ring, error) {
 	p := params{cqEntries: completions, flags: needed | setupNoSQArray}
-	fd, errno := ioUringSetup(entries, &p)
+	fd, errno := -1, unix.EINVAL
+	if !old {
+		fd, errno = ioUringSetup(entries, &p)
+	}
 	if errno == unix.EINVAL { // before Linux 6.6
 		p = params{cqEntries: completions, flags: needed}
 		fd, errno = ioUringSetup(entries, &p)

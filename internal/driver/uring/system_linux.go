@@ -26,7 +26,7 @@ func (System) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 
 // Probe reports why this process cannot use io_uring; nil if it can.
 func Probe() error {
-	d, err := newSized(0, driver.Options{ReadBuffer: bufferSize}, sizes{entriesPerSlot, 2 * entriesPerSlot, 1})
+	d, err := newSized(0, driver.Options{ReadBuffer: bufferSize}, sizes{entriesPerSlot, 2 * entriesPerSlot, 1, false})
 	if err != nil {
 		return err
 	}
