@@ -63,7 +63,8 @@ var arrows = map[string][]string{
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std",
-		"internal/driver/uring", "internal/bridge", "internal/parts", "internal/handoff", "internal/table", "internal/wheel"},
+		"internal/driver/uring", "internal/bridge", "internal/parts", "internal/handoff", "internal/table",
+		"internal/wheel"},
 	"internal/enginetest": nil, // tests alone
 
 	"debug":      {"."},

@@ -50,7 +50,9 @@ func Accept(fd int, alive time.Duration) (driver.Socket, error) {
 
 // Connect opens a socket and begins to connect. The descriptor can be written to when that has come
 // to an end, of which Connected tells.
-func Connect(addr net.Addr, alive time.Duration) (fd int, err error) { return startConnect(addr, alive) }
+func Connect(addr net.Addr, alive time.Duration) (fd int, err error) {
+	return startConnect(addr, alive)
+}
 
 // Connected is the end of Connect: the local address, or why there is no connection.
 func Connected(fd int) (local driver.Addr, errno unix.Errno) {

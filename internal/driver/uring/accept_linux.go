@@ -10,8 +10,8 @@ import (
 )
 
 // Peers are accepted by ordinary calls, after a poll operation has told of them. A multishot accept
-// operation does not tell the peer's address, for which each peer would need a call all the same. It
-// also takes peers in while the owner wants none.
+// operation tells no address, so each peer would need a call for that. It also takes peers in while
+// the owner wants none.
 
 // Listen implements driver.Driver.
 func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {

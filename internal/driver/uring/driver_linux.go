@@ -635,10 +635,11 @@ const (
 	touched                    // in Driver.touched, or in again
 	listed                     // in Driver.ready, or in turn behind next
 	shared                     // another process may have a duplicate of the descriptor
-	due                        // of a listener: there may be peers. Of others: connecting, or closing, has come to an end
-	broken                     // of a listener: it has been refused
-	noRoom                     // the socket's buffer is full
-	detaching                  // a socket is to be made of the descriptor
+	// of a listener: there may be peers. Of others: connecting, or closing, has come to an end
+	due
+	broken    // of a listener: it has been refused
+	noRoom    // the socket's buffer is full
+	detaching // a socket is to be made of the descriptor
 )
 
 func (s *slot) has(f flag) bool { return s.flags&f != 0 }

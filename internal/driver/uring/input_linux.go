@@ -68,7 +68,8 @@ func (d *Driver) dropWork(s *slot) {
 // rest ends a work that has nothing to do.
 func (d *Driver) rest(s *slot) {
 	w := s.work
-	if w != nil && !w.hasOutput() && !s.runs(opSending) && !w.silent && w.told == 0 && !w.hasInput() && !w.inputEnd && w.inputErr == nil &&
+	if w != nil && !w.hasOutput() && !s.runs(opSending) && !w.silent && w.told == 0 && !w.hasInput() && !w.inputEnd &&
+		w.inputErr == nil &&
 		w.err == nil && w.socket == nil {
 		d.dropWork(s)
 	}
@@ -76,8 +77,8 @@ func (d *Driver) rest(s *slot) {
 
 func (w *work) hasInput() bool { return len(w.kept) > 0 || len(w.pieces) > 0 }
 
-// applyInput has a connection receive while its owner wants input and has taken what there was. Else
-// it watches for a reset.
+// applyInput has a connection receive while its owner wants input and has taken what there was.
+// Else it watches for a reset.
 func (d *Driver) applyInput(id driver.ID, s *slot) {
 	w := s.work
 	if w != nil && !s.has(reading) {

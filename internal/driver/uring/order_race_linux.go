@@ -9,8 +9,8 @@ import (
 
 // order tells the race detector that what was done before a send happened before what follows a
 // receive, also between our sockets and those of package net. The calls of package syscall tell it
-// so of themselves; it knows nothing of io_uring. Without it, programs that are ordered by a request
-// and its answer would be reported.
+// so of themselves; it knows nothing of io_uring. Without it, programs that are ordered by a
+// request and its answer would be reported.
 type order struct{ null *os.File }
 
 func (o *order) open() (err error) {

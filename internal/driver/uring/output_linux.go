@@ -55,7 +55,8 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 	for i := range batch {
 		o := &batch[i]
 		s := d.conn(o.ID)
-		now := s != nil && !s.has(noRoom) && !s.runs(opSending) && !(s.work.hasOutput() && s.work.file != nil) && d.makeRoom() == nil
+		now := s != nil && !s.has(noRoom) && !s.runs(opSending) && !(s.work.hasOutput() && s.work.file != nil) &&
+			d.makeRoom() == nil
 		o.Queued = d.queue(o.ID, o.Chain)
 		if now && o.Queued > 0 {
 			s.work.silent = true
@@ -251,8 +252,9 @@ func (d *Driver) sendFile(id driver.ID, s *slot, w *work) {
 	}
 }
 
-// sendFailed notes that the peer has gone. What it had sent before is still delivered, and receiving
-// finds the end. If the connection is not read, or the error is ours, it ends the connection.
+// sendFailed notes that the peer has gone. What it had sent before is still delivered, and
+// receiving finds the end. If the connection is not read, or the error is ours, it ends the
+// connection.
 func (d *Driver) sendFailed(id driver.ID, s *slot, errno unix.Errno) {
 	d.dropOutput(s)
 	if s.receiving() && (errno == unix.EPIPE || errno == unix.ECONNRESET) {
