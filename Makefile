@@ -36,7 +36,7 @@ LINKING := -ldflags=-w
 # Packages start in the order in which they are named: these first, which take longest, so that
 # none of them is left to run alone. Those that use the processors stand among those that wait.
 LONGEST := ./server/clients ./server/clustertest ./web ./internal/driver/std ./server/push/natsbus \
-	./internal/driver/epoll ./internal/enginetest ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
+	./internal/driver/epoll ./internal/driver/uring ./internal/enginetest ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
 
 # The packages of every module but bench, whose servers are other libraries: without it the go command neither compiles nor
 # downloads them.

@@ -515,9 +515,8 @@ func TestTasksAreSentInTime(t *testing.T) {
 				}
 				for began := time.Now(); time.Since(began) < tc.takes; {
 				}
-				// With the std driver a goroutine of its own sends, and io_uring reports at the
-				// next poll what has left; and one that was overtaken writes, and is the first,
-				// when it likes.
+				// With the std driver a goroutine of its own sends. The driver uring reports what
+				// has left in the next poll. A task that was overtaken writes when it likes.
 				name := c.Loop().Engine().System().Name()
 				waits := overtaken.Load() == 0 && name != "std" && name != "uring" && first.Load().Queued() > 0
 				if n > tc.most && waits {

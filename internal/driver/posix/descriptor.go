@@ -71,8 +71,8 @@ func Reset(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 }
 
-// SendTo sends one piece of the file to a socket, without waiting for room: at most left bytes from
-// off on. sent is 0 without an error if there is no room. The error wraps io.ErrUnexpectedEOF if
+// SendTo sends one piece of the file to a socket, at most left bytes from off on. It does not wait:
+// sent is 0 without an error if there is no room. The error wraps io.ErrUnexpectedEOF if
 // the file has no byte at off.
 func (f *File) SendTo(fd int, off, left int64) (sent int, err error) {
 	sent, err = sendFile(fd, f.fd, off, int(min(left, filePerWrite)))

@@ -24,7 +24,8 @@ const (
 	bufferSize  = 4 << 10
 
 	completionsPerPoll = 256 // after so many, a Poll asks the kernel for no more
-	enterings          = 64  // how often a Poll does so at most that is to leave nothing
+	enterings          = 64  // how often a Poll asks at most
+	fewestPerEntering  = 16  // operations that the kernel completes in a call at least, if there are so many
 	acceptsPerPoll     = 64  // connections accepted from one listener in one Poll
 
 	// mostPieces is how many buffers of input a connection may have waiting before it receives no
@@ -59,10 +60,10 @@ type Driver struct {
 	accepted  int         // peers that turn[next] has been given
 	listeners []driver.ID // all
 	polls     uint32
-	polled    int  // events emitted in this Poll
-	full      bool // the kernel may have more
-	looks     bool // the next Poll is to leave nothing
-	lent      int  // the number of the buffer that Received lends; -1: none
+	polled    int         // events emitted in this Poll
+	full      bool        // the kernel may have more
+	looks     []driver.ID // of Look, for the next Poll
+	lent      int         // the number of the buffer that Received lends; -1: none
 	scratch   []byte
 	works     []*work    // without a connection
 	messages  []*message // without an operation
@@ -106,9 +107,9 @@ func (d *Driver) Capabilities() driver.Capabilities {
 	return driver.Capabilities{ThreadBound: true, Control: d.Control, Look: d.Look, Full: d.Full, SendMany: d.SendMany}
 }
 
-// Look has the next Poll take all completions that there are. It serves every connection that had
-// something when it began.
-func (d *Driver) Look(driver.ID) { d.looks = true }
+// Look has the next Poll take all completions that there are, offer the kernel once more what the
+// connection has queued, and read from it if no buffer was left for it.
+func (d *Driver) Look(id driver.ID) { d.looks = append(d.looks, id) }
 
 // Full reports whether the last Poll may have left something for the next one.
 func (d *Driver) Full() bool { return d.full }
@@ -179,25 +180,27 @@ func (d *Driver) emit(id driver.ID, ev driver.Events) bool {
 // await tells the kernel what is wanted, and takes what has completed. It waits unless there is
 // something to emit.
 func (d *Driver) await(wait time.Duration) error {
+	d.retrySends()
 	if err := d.applyAll(); err != nil {
 		return err
 	}
-	taken := 0
-	if wait != 0 && len(d.ready) == 0 && !d.looks && !d.ring.completed() {
+	taken, most := 0, enterings
+	if len(d.looks) > 0 {
+		most += d.inFlight / fewestPerEntering
+	}
+	switch {
+	case wait != 0 && len(d.ready) == 0 && len(d.looks) == 0 && !d.ring.completed():
 		if errno := d.ring.wait(wait); refused(errno) {
 			return d.fail(errno)
 		}
-		taken = d.harvest()
-	} else if d.ring.pending() > 0 || d.ring.hasMore() {
+	case d.ring.pending() > 0 || d.ring.hasMore():
 		if errno := d.ring.collect(); refused(errno) {
 			return d.fail(errno)
 		}
-		taken = d.harvest()
-	} else {
-		taken = d.harvest()
 	}
-	for range enterings { // the kernel completes some twenty operations in a call
-		if !d.ring.hasMore() || taken >= completionsPerPoll && !d.looks {
+	taken = d.harvest()
+	for range most { // the kernel completes some twenty operations in a call
+		if !d.ring.hasMore() || taken >= completionsPerPoll && len(d.looks) == 0 {
 			break
 		}
 		if err := d.applyAll(); err != nil {
@@ -208,11 +211,46 @@ func (d *Driver) await(wait time.Duration) error {
 		}
 		taken += d.harvest()
 	}
-	d.looks = false
+	d.readStarved()
+	d.looks = d.looks[:0]
 	if d.full = d.ring.hasMore() || taken >= completionsPerPoll; d.full {
 		d.acceptInTurn()
 	}
 	return nil
+}
+
+// retrySends is the first half of Look.
+func (d *Driver) retrySends() {
+	for _, id := range d.looks {
+		if s := d.conn(id); s != nil && s.work.hasOutput() {
+			s.clear(noRoom)
+			d.touch(id, s)
+		}
+	}
+}
+
+// readStarved is the second half of Look: a connection that has no receive operation, because the
+// buffers have run out, is read by a call.
+func (d *Driver) readStarved() {
+	for _, id := range d.looks {
+		s := d.conn(id)
+		if s == nil || !s.receiving() || s.runs(opReceive) {
+			continue
+		}
+		w := d.workOf(s)
+		if w.hasInput() || w.inputEnd || w.inputErr != nil {
+			continue
+		}
+		switch n, err := unix.Read(int(s.fd), d.spareBuffer()); {
+		case n > 0:
+			w.kept = append(w.kept, d.spareBuffer()[:n]...)
+		case err == nil:
+			w.inputEnd = true
+		case err != unix.EAGAIN && err != unix.EINTR:
+			w.inputErr = err
+		}
+		d.list(id, s)
+	}
 }
 
 // refused reports whether a call has failed for a reason that does not pass.
@@ -589,7 +627,7 @@ func (d *Driver) Detach(id driver.ID) error {
 	switch {
 	case s == nil:
 		return driver.ErrStale
-	case s.work.hasOutput() || s.ops&(1<<opSending) != 0:
+	case s.work.hasOutput() || s.work != nil && s.work.told > 0:
 		return driver.ErrNotIdle
 	}
 	s.kind = kindClosing
@@ -603,7 +641,7 @@ func (d *Driver) Detach(id driver.ID) error {
 	return nil
 }
 
-// A slot is what the driver keeps of one descriptor: 24 bytes, and a work only while there is
+// A slot is what the driver keeps of one descriptor, in 24 bytes. It has a work only while there is
 // something to send, to deliver or to tell.
 type slot struct {
 	work       *work

@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"errors"
 	"net"
 	"os"
 	"runtime"
@@ -184,5 +185,65 @@ func TestShutdownUnmaps(t *testing.T) {
 	}
 	if n := maps(); n != before {
 		t.Errorf("%d mappings of rings, %d before", n, before)
+	}
+}
+
+// A look finds what a peer has sent also where the buffers of the ring have run out.
+func TestLookWithoutBuffers(t *testing.T) {
+	b := newBed(t)
+	peers := b.connect(2)
+	id := b.ids[1]
+	s := b.find(id)
+	out := b.buffers.out
+	b.buffers.out = bufferCount // so the driver takes it: it begins no receive operation
+	b.until("it has ceased to receive", func() bool {
+		b.cancel(id, s, opReceive)
+		return !s.runs(opReceive)
+	})
+	if _, err := peers[1].Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	b.until("a look finds it", func() bool {
+		b.Look(id)
+		return string(b.received[id]) == "hello"
+	})
+	b.buffers.out = out
+	if _, err := peers[1].Write([]byte(" again")); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the rest comes", func() bool { return string(b.received[id]) == "hello again" })
+	if err := b.Shutdown(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What has left and is not reported still counts as queued.
+func TestDetachBeforeSent(t *testing.T) {
+	b := newBed(t)
+	b.connect(1)
+	id := b.ids[0]
+	var c buf.Chain
+	c.Append([]byte("hello"))
+	if n := b.Send(id, &c); n != 5 {
+		t.Fatalf("%d bytes are queued", n)
+	}
+	if err := b.applyAll(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.submit(); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.find(id); s.work == nil || s.work.told != 5 {
+		t.Fatal("the kernel has not taken it")
+	}
+	if err := b.Detach(id); !errors.Is(err, driver.ErrNotIdle) {
+		t.Errorf("Detach: %v, want ErrNotIdle", err)
+	}
+	b.until("it is reported", func() bool { return b.find(id).work == nil })
+	if err := b.Detach(id); err != nil {
+		t.Errorf("Detach: %v", err)
+	}
+	if err := b.Shutdown(); err != nil {
+		t.Error(err)
 	}
 }

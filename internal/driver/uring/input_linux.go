@@ -264,20 +264,25 @@ func (d *Driver) deliver(id driver.ID, s *slot, ev driver.Events) {
 
 // gather copies as many buffers together as one read buffer has room for.
 func (d *Driver) gather(w *work) []byte {
-	if d.scratch == nil {
-		d.scratch = make([]byte, d.readBuffer)
-	}
-	filled, taken := 0, 0
+	room, filled, taken := d.spareBuffer(), 0, 0
 	for _, p := range w.pieces {
-		if filled+int(p.n) > len(d.scratch) {
+		if filled+int(p.n) > len(room) {
 			break
 		}
-		filled += copy(d.scratch[filled:], d.buffers.of(p.id, int(p.n)))
+		filled += copy(room[filled:], d.buffers.of(p.id, int(p.n)))
 		d.buffers.give(p.id)
 		taken++
 	}
 	w.pieces = w.pieces[:copy(w.pieces, w.pieces[taken:])]
-	return d.scratch[:filled:filled]
+	return room[:filled:filled]
+}
+
+// spareBuffer is memory of the length of a read buffer.
+func (d *Driver) spareBuffer() []byte {
+	if d.scratch == nil {
+		d.scratch = make([]byte, d.readBuffer)
+	}
+	return d.scratch
 }
 
 // takeBack ends the loan of a buffer, also if the event has not returned.
