@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is the memory that is shared with the kernel, and the three system calls of io_uring. All
-// of the package's unsafe is here; docs/adr/0039 defends it. Names are those of <linux/io_uring.h>.
+// This file is the memory that is shared with the kernel, and the three system calls of io_uring.
+// All of the package's unsafe is here; docs/adr/0039 defends it. Names are those of
+// <linux/io_uring.h>.
 
 // A sqe is an entry of the submission queue: one operation.
 type sqe struct {
