@@ -15,7 +15,7 @@ PKG ?= ./...
 # What "make soak" and "make others" run of their lists: all of it.
 SHARE ?= 1/1
 
-.PHONY: fmt lint test compile test-bench race drivers bound-drivers fallback-driver soak others mutate minutes bench run dev release
+.PHONY: fmt lint test compile test-bench race drivers bound-drivers uring-driver fallback-driver soak others mutate minutes bench run dev release
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -36,7 +36,7 @@ LINKING := -ldflags=-w
 # Packages start in the order in which they are named: these first, which take longest, so that
 # none of them is left to run alone. Those that use the processors stand among those that wait.
 LONGEST := ./server/clients ./server/clustertest ./web ./internal/driver/std ./server/push/natsbus \
-	./internal/driver/epoll ./internal/enginetest ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
+	./internal/driver/epoll ./internal/driver/uring ./internal/enginetest ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
 
 # The packages of every module but bench, whose servers are other libraries: without it the go command neither compiles nor
 # downloads them.
@@ -72,12 +72,19 @@ race:
 	go test -race -short $(LINKING) $(WAITING) -timeout 20m -skip $(SIMULATED)$(PURE) \
 		$$(go list $(LONGEST) work | grep -vE '$(UNRACED)')
 
-# The engine's tests once more: on drivers that are bound to their threads, and on package net.
+# The engine's tests once more: on drivers that are bound to their threads, on io_uring, and on package net.
 # Simulations have a driver of their own.
-drivers: bound-drivers fallback-driver
+drivers: bound-drivers uring-driver fallback-driver
 
 bound-drivers:
 	MYRIAD_DRIVER=bound go test -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) . ./internal/enginetest
+
+# Where the kernel refuses io_uring these run on epoll. resp and the client stand for the protocols: what they dispatch inline in
+# their tests does not block.
+uring-driver:
+	MYRIAD_DRIVER=uring go test -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) ./internal/enginetest
+	go test -short "-ldflags=-w -X=github.com/myriad-go/myriad.defaultDriver=uring" $(WAITING) -timeout 10m -skip $(SIMULATED) \
+		./resp ./websocket ./client ./tlsloop
 
 fallback-driver:
 	MYRIAD_DRIVER=std go test -race -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) . ./internal/enginetest

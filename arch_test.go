@@ -50,18 +50,21 @@ var arrows = map[string][]string{
 	"tools/minutes": nil, // a command
 	"tools/mutate":  nil, // a command
 
-	"internal/driver":            {"buf", "internal/driver/ballast"},
-	"internal/driver/ballast":    nil,
-	"internal/driver/posix":      {"buf", "internal/driver", "internal/table"},
-	"internal/driver/epoll":      {"internal/driver", "internal/driver/posix"},
-	"internal/driver/kqueue":     {"internal/driver", "internal/driver/posix"},
+	"internal/driver":         {"buf", "internal/driver/ballast"},
+	"internal/driver/ballast": nil,
+	"internal/driver/posix":   {"buf", "internal/driver", "internal/table"},
+	"internal/driver/epoll":   {"internal/driver", "internal/driver/posix"},
+	"internal/driver/kqueue":  {"internal/driver", "internal/driver/posix"},
+	"internal/driver/uring": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/posix",
+		"internal/table"},
 	"internal/driver/std":        {"buf", "internal/driver"},
 	"internal/driver/bound":      {"buf", "internal/driver"}, // for tests
 	"internal/driver/sim":        {"buf", "internal/driver", "internal/driver/bound"},
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std",
-		"internal/bridge", "internal/parts", "internal/handoff", "internal/table", "internal/wheel"},
+		"internal/driver/uring", "internal/bridge", "internal/parts", "internal/handoff", "internal/table",
+		"internal/wheel"},
 	"internal/enginetest": nil, // tests alone
 
 	"debug":      {"."},

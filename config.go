@@ -17,9 +17,11 @@ type Config struct {
 	// handlers run on the loops, as quick ones do under package web, GOMAXPROCS uses the whole
 	// machine.
 	Loops int
-	// Driver forces what moves the bytes: "epoll" (Linux), "kqueue" (macOS and the BSDs), "std"
-	// (package net, everywhere). Empty: the best one that is proven on the platform. Start fails
-	// with ErrUnsupported where it does not exist.
+	// Driver forces what moves the bytes: "epoll" or "uring" (Linux), "kqueue" (macOS and the
+	// BSDs), "std" (package net, everywhere). Empty: the best one that is proven on the platform.
+	// Start fails with ErrUnsupported where it does not exist. "uring" is io_uring. It needs Linux
+	// 6.1; if the kernel refuses it, "epoll" serves in its place, and the log says why. Its loops
+	// are bound to their threads: see Loop.ThreadBound.
 	Driver string
 	// Logger gets what no caller can be told: failing accepts, panicking handlers. Nil:
 	// slog.Default().
@@ -110,7 +112,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.limitConns()
 	if c.System == nil {
-		s, err := systemFor(c.Driver)
+		s, err := systemFor(c.Driver, c.Logger)
 		if err != nil {
 			return c, err
 		}

@@ -23,6 +23,8 @@ type settler struct {
 	taken    batch[dirtyConn]     // from it
 	took     time.Duration        // the clock then
 	batch    sendBatch            // of conns whose output leaves at once
+	flushes  bool                 // Conn.Flush runs: the driver is to ask the kernel now
+	single   [1]driver.Outgoing   // what that sends
 	revisits relay[*Conn]         // to be settled again, in the next turn
 }
 
@@ -30,6 +32,14 @@ type settler struct {
 type dirtyConn struct {
 	slot uint32
 	conn *Conn
+}
+
+// sendNow is Send of a driver that would otherwise send later, together with others.
+func (s *settler) sendNow(id driver.ID, out *buf.Chain) (queued int64) {
+	s.single[0] = driver.Outgoing{ID: id, Chain: out}
+	s.loop.can.SendMany(s.single[:])
+	queued, s.single[0] = s.single[0].Queued, driver.Outgoing{}
+	return queued
 }
 
 // link puts c on the list of dirty conns, unless it is there or its own callback is running. It

@@ -4,6 +4,7 @@ package myriad
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -13,7 +14,7 @@ import (
 
 // systemFor finds the driver that Config.Driver names. The better one is kqueue, but it is not
 // chosen by itself before it has run on these systems.
-func systemFor(name string) (driver.System, error) {
+func systemFor(name string, _ *slog.Logger) (driver.System, error) {
 	switch name {
 	case "kqueue":
 		return kqueue.System{}, nil

@@ -4,6 +4,7 @@ package myriad
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -11,7 +12,7 @@ import (
 )
 
 // systemFor finds the driver that Config.Driver names: package net, where no better one exists.
-func systemFor(name string) (driver.System, error) {
+func systemFor(name string, _ *slog.Logger) (driver.System, error) {
 	switch name {
 	case "", "std":
 		return std.System{}, nil

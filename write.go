@@ -309,7 +309,12 @@ func (c *Conn) send(out *buf.Chain) {
 		return
 	}
 	n := int64(out.Len())
-	queued := l.drv.Send(c.id, out)
+	var queued int64
+	if l.settler.flushes && l.can.SendMany != nil {
+		queued = l.settler.sendNow(c.id, out)
+	} else {
+		queued = l.drv.Send(c.id, out)
+	}
 	out.Put()
 	c.sent(n, queued)
 }
@@ -345,6 +350,8 @@ func (c *Conn) Flush() bool {
 	x := c.cold.Load()
 	mustEncode := x != nil && x.unencoded > 0
 	c.mu.Unlock()
+	l.settler.flushes = true
+	defer func() { l.settler.flushes = false }()
 	c.send(out)
 	if mustEncode {
 		x.encodeOwed(c)

@@ -19,7 +19,8 @@ type Capabilities struct {
 	// driver does not check its callers.
 	Own func()
 	// SendMany is Send for each of the batch, in any order, with helpers where Options.Helpers
-	// allows them and it pays. It returns when all is handed over. Nil: Send serves.
+	// allows them and it pays. What it then says is queued the kernel has refused, or it waits
+	// behind what is queued. Nil: Send serves.
 	SendMany func(batch []Outgoing)
 	// Cut is CloseWrite for output that is not complete: see BreakOff. Nil: CloseWrite serves.
 	Cut func(id ID)

@@ -93,9 +93,13 @@ func eachTLS(t *testing.T, f func(t *testing.T, version uint16)) {
 
 // needWatcher skips where the driver cannot tell when a connection that is not its own may be read.
 func needWatcher(t *testing.T) {
-	if d := os.Getenv(driverEnv); d != "" && d != "epoll" && d != "kqueue" || runtime.GOOS == "windows" {
-		t.Skip("this driver has no Watcher")
+	switch os.Getenv(driverEnv) {
+	case "", "epoll", "uring", "kqueue":
+		if runtime.GOOS != "windows" {
+			return
+		}
 	}
+	t.Skip("this driver has no Watcher")
 }
 
 // An adopted tls.Conn whose inside is private has no goroutine while it is silent, and serves as

@@ -10,11 +10,14 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
+// staysOnThread reports whether the drivers are bound to their threads.
+func staysOnThread() bool { return os.Getenv(driverEnv) == "bound" || os.Getenv(driverEnv) == "uring" }
+
 // needsHandoff skips a test of handed-off loops where drivers are bound to their threads:
 // TestBoundLoops has what happens there.
 func needsHandoff(t *testing.T) {
 	t.Helper()
-	if os.Getenv(driverEnv) == "bound" {
+	if staysOnThread() {
 		t.Skip("a loop that is bound to its thread is not handed off")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/epoll"
 	"github.com/myriad-go/myriad/internal/driver/std"
+	"github.com/myriad-go/myriad/internal/driver/uring"
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
@@ -47,8 +48,11 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	// each has a heap of timers, which grows with those of the peers
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0))))
 	sys := driver.System(epoll.System{})
-	if os.Getenv(driverEnv) == "std" {
+	switch os.Getenv(driverEnv) {
+	case "std":
 		sys = std.System{}
+	case "uring":
+		sys = uring.System{}
 	}
 	e := start(t, myriad.Config{MaxConns: churners, LingerTimeout: time.Second, Logger: quiet, System: unladen{sys}})
 	ln, err := e.Listen("tcp", "0.0.0.0:0", cycled{})

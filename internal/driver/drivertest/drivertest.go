@@ -120,12 +120,17 @@ func runCase(t T, open Open, c testCase) {
 	before := buf.InUse()
 	sys, h := open(t)
 	b := &bed{T: t, sys: sys, h: h}
+	finished := false
 	defer func() {
 		if v := recover(); v != nil {
 			t.Fatalf("%s: panic: %v\n%s", c.name, v, debug.Stack())
 		}
+		if !finished && !t.Failed() { // it was skipped
+			b.finish()
+		}
 	}()
 	c.run(b)
+	finished = true
 	b.finish()
 	if n := buf.InUse() - before; n != 0 && !t.Failed() {
 		t.Errorf("%d blocks were not released", n)

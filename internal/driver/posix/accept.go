@@ -12,14 +12,11 @@ import (
 
 // Listen implements driver.Driver.
 func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
-	ln, ok := l.(*Listener)
-	if !ok {
-		return 0, driver.ErrUnsupported
+	fd, err := Listening(l, d.alive)
+	if err != nil {
+		return 0, err
 	}
-	if optionsAreInherited {
-		setKeepAlive(ln.fd, d.alive)
-	}
-	id, err := d.register(ln.fd, kindListener, Read)
+	id, err := d.register(fd, kindListener, Read)
 	if err == nil {
 		d.live(id).set(reading)
 		d.listeners = append(d.listeners, id)
@@ -34,14 +31,11 @@ func (d *Driver) accept(id driver.ID, s *slot, ready Ready, ev driver.Events) {
 		return
 	}
 	for range acceptsPerPoll {
-		fd, peer, err := accept(int(s.fd))
+		sock, err := Accept(int(s.fd), d.alive)
 		switch err {
 		case nil:
-			if !optionsAreInherited {
-				setKeepAlive(fd, d.alive)
-			}
 			d.polled++
-			ev.Accepted(id, &Socket{fd: int32(fd), remote: peer})
+			ev.Accepted(id, sock)
 		case unix.EINTR, unix.ECONNABORTED:
 			continue
 		case unix.EAGAIN:

@@ -10,7 +10,6 @@ package posix
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -330,10 +329,7 @@ func (d *Driver) Dial(addr net.Addr) (driver.ID, error) {
 
 func (d *Driver) finishDial(id driver.ID, s *slot, ev driver.Events) {
 	d.polled++
-	local, errno := localAddr(int(s.fd)), socketError(int(s.fd))
-	if errno == 0 && local == peerAddr(int(s.fd)) && local != driver.UnixAddr {
-		errno = unix.ECONNREFUSED // no listener: the kernel has taken the port for ours, and connected it to itself
-	}
+	local, errno := Connected(int(s.fd))
 	if errno != 0 {
 		unix.Close(int(s.fd))
 		d.recycle(id.Slot()) // before the event, which may not return
@@ -388,7 +384,7 @@ func (d *Driver) end(id driver.ID, reset bool) {
 	}
 	d.release(s)
 	if reset {
-		_ = unix.SetsockoptLinger(int(s.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		Reset(int(s.fd))
 	}
 	d.shut(s)
 	s.kind = kindClosing
@@ -788,19 +784,10 @@ func (d *Driver) continueSending(s *slot) error {
 
 // sendFile makes one call: a connection gets one piece of a file in a Poll.
 func (b *backlog) sendFile(fd int) error {
-	n, err := sendFile(fd, b.file.fd, b.off, int(min(b.left, filePerWrite)))
+	n, err := b.file.SendTo(fd, b.off, b.left)
 	b.off += int64(n)
 	b.left -= int64(n)
-	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
-		return nil
-	case err != nil:
-		return err
-	case n == 0:
-		return fmt.Errorf("posix: sendfile: the file ended %d bytes before what was promised: %w", b.left,
-			io.ErrUnexpectedEOF)
-	}
-	return nil
+	return err
 }
 
 // SendFile implements driver.Driver.

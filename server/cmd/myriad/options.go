@@ -145,7 +145,8 @@ var options = []option{
 		func(s *settings) any { return &s.shutdownTimeout }},
 	{"loops", "0", "`COUNT` of event loops, at most 255; 0: half as many as processors, at least one",
 		func(s *settings) any { return &s.engine.Loops }},
-	{"driver", "", "`NAME` of the engine's driver: `epoll`, `kqueue` or `std`; empty: the best one of the system",
+	{"driver", "", "`NAME` of the engine's driver: `epoll`, `uring`, `kqueue` or `std`; empty: the best one of the " +
+		"system",
 		func(s *settings) any { return &s.engine.Driver }},
 	{"cluster-listen", "", "`ADDRESS` for the other nodes of a cluster: `HOST:PORT`, as in `10.0.0.1:6222`",
 		func(s *settings) any { return &s.cluster.listen }},

@@ -95,6 +95,7 @@ type Lane struct {
 	cache    HeadCache // of a recent one
 	spare    *Stream   // that has come back: for the next request; nil: none
 	idle     []*Conn   // those that hibernate when this turn ends, if they can
+	unsent   []*Conn   // those that hibernate when the next turn ends, if their answers have left
 	Large    largeHeads
 }
 

@@ -214,20 +214,38 @@ func (ln *Lane) idles(h *Conn) {
 	if !h.sending && (h.From.Waiter == nil || !ln.Crowded()) {
 		return
 	}
-	if len(ln.idle) == 0 {
+	if len(ln.idle) == 0 && len(ln.unsent) == 0 {
 		ln.Loop.Later(ln.thin)
 	}
 	ln.idle = append(ln.idle, h)
 }
 
-// thin has those hibernate that have come to wait in this turn.
+// thin has those hibernate that have come to wait in this turn. A driver that sends in batches says
+// in the next poll that an answer has left: then the connection is tried once more.
 func (ln *Lane) thin() {
+	for _, h := range ln.unsent {
+		ln.rests(h)
+	}
+	clear(ln.unsent)
+	ln.unsent = ln.unsent[:0]
 	for _, h := range ln.idle {
-		h.hasSent()
-		if h.From.Waiter != nil && ln.Crowded() {
-			h.hibernate()
+		if h.C.QueuedTotal() > 0 {
+			ln.unsent = append(ln.unsent, h)
+			continue
 		}
+		ln.rests(h)
 	}
 	clear(ln.idle)
 	ln.idle = ln.idle[:0]
+	if len(ln.unsent) > 0 {
+		ln.Loop.Later(ln.thin)
+	}
+}
+
+// rests is for a connection that waits for a request, whose answer has left perhaps.
+func (ln *Lane) rests(h *Conn) {
+	h.hasSent()
+	if h.From.Waiter != nil && ln.Crowded() {
+		h.hibernate()
+	}
 }
