@@ -67,7 +67,10 @@ var arrows = map[string][]string{
 	"debug":      {"."},
 	"handover":   {".", "internal/driver"},
 	"proxyproto": {".", "internal/pace"},
-	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
+	"tlsloop":    {".", "buf", "internal/driver", "internal/pace", "tlsloop/internal/record"},
+
+	"tlsloop/internal/record":            nil,
+	"tlsloop/internal/record/recordtest": nil, // for tests
 
 	"internal/dispatch":          {".", "internal/driver", "workers"},
 	"internal/flow":              {"buf", "internal/driver"},
