@@ -188,7 +188,7 @@ var codecs = []string{
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
-	"resp/wire/*.go",
+	"resp/wire/*.go", "tlsloop/internal/record/*.go",
 	"server/push/internal/centrifuge/*.go", "server/push/internal/fossil/*.go",
 	"server/push/internal/mercure/*.go",
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 )
 
 // A Type is the content type of a record (RFC 8446, section 5.1).
@@ -29,19 +28,23 @@ const (
 	userCanceled      tls.AlertError = 90
 )
 
-// A Failure is the end of a connection. Err is of the kind that crypto/tls returns for it.
+// A Failure is the end of a connection.
 type Failure struct {
-	Err   error
-	alert tls.AlertError // 0: the peer has sent one, and gets none
+	// Alert is what the peer is to be sent, or has sent.
+	Alert tls.AlertError
+	// Remote reports whether the peer has sent it.
+	Remote bool
+	// Err says more than the alert, in the words of crypto/tls, or is nil.
+	Err error
 }
 
 // AppendAlert appends the content of the alert that is to be sent, or nothing.
 func (f *Failure) AppendAlert(p []byte) []byte {
 	const fatal = 2
-	if f.alert == 0 {
+	if f.Remote {
 		return p
 	}
-	return append(p, fatal, byte(f.alert))
+	return append(p, fatal, byte(f.Alert))
 }
 
 // CloseNotify is the content of the alert that ends a stream in order.
@@ -52,25 +55,17 @@ func CloseNotify() [2]byte {
 
 // local is the failure of a peer that has broken a rule.
 func local(alert tls.AlertError) *Failure {
-	return &Failure{Err: &net.OpError{Op: "local error", Err: alert}, alert: alert}
+	return &Failure{Alert: alert}
 }
 
 // malformed is the failure of a peer whose header is wrong.
 func malformed(alert tls.AlertError, header []byte, format string, args ...any) *Failure {
 	err := tls.RecordHeaderError{Msg: fmt.Sprintf(format, args...)}
 	copy(err.RecordHeader[:], header)
-	return &Failure{Err: err, alert: alert}
+	return &Failure{Alert: alert, Err: err}
 }
 
 // useless is the failure of a peer that sends records without any use.
 func useless() *Failure {
-	return &Failure{Err: errors.New("tls: too many ignored records"), alert: unexpectedMessage}
-}
-
-// description is the second byte of an alert.
-func description(b byte) tls.AlertError { return tls.AlertError(b) }
-
-// remote is the failure of a peer that has sent an alert.
-func remote(alert tls.AlertError) *Failure {
-	return &Failure{Err: &net.OpError{Op: "remote error", Err: alert}}
+	return &Failure{Alert: unexpectedMessage, Err: errors.New("tls: too many ignored records")}
 }

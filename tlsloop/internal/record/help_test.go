@@ -164,11 +164,22 @@ func (s *side) take(p []byte) {
 }
 
 func (s *side) fail(f *record.Failure) {
-	s.outcome.err = f.Err
+	s.outcome.err = errOf(f)
 	if content := f.AppendAlert(nil); len(content) > 0 {
 		s.outcome.alert = tls.AlertError(content[1])
 		s.outcome.sent = s.writer.Seal(s.seals, s.outcome.sent, record.Alert, content)
 	}
+}
+
+// errOf is the error that a connection ends with.
+func errOf(f *record.Failure) error {
+	switch {
+	case f.Err != nil:
+		return f.Err
+	case f.Remote:
+		return &net.OpError{Op: "remote error", Err: f.Alert}
+	}
+	return &net.OpError{Op: "local error", Err: f.Alert}
 }
 
 // ofCryptoTLS is what a tls.Conn makes of the same stream. peer follows what it sends.

@@ -1,5 +1,7 @@
 package record
 
+import "crypto/tls"
+
 // maxUseless is how many records, and messages, may follow each other of which none brings data. It
 // is the limit of crypto/tls.
 const maxUseless = 16
@@ -104,13 +106,13 @@ func (r *Reader) alert(p []byte) (Event, *Failure) {
 	if len(p) != 2 {
 		return 0, local(unexpectedMessage)
 	}
-	switch alert := description(p[1]); alert {
+	switch alert := tls.AlertError(p[1]); alert {
 	case closeNotify:
 		return Closed, nil
 	case userCanceled:
 		return Nothing, r.wasted()
 	default:
-		return 0, remote(alert)
+		return 0, &Failure{Alert: alert, Remote: true}
 	}
 }
 

@@ -51,6 +51,32 @@ func (w *Writer) Seal(c *Cipher, dst []byte, kind Type, content []byte) []byte {
 	return dst[:body+n]
 }
 
+// Follow makes w go on behind another record layer, which has sent flight: whole records, of which
+// only the last ones, or none, were sealed with w's key from number 0 on. It returns false if
+// flight is something else.
+func (w *Writer) Follow(flight []byte) bool {
+	c := w.Cipher()
+	for len(flight) > 0 {
+		if len(flight) < HeaderLen {
+			return false
+		}
+		n := HeaderLen + (int(flight[3])<<8 | int(flight[4]))
+		if len(flight) < n {
+			return false
+		}
+		body := append([]byte(nil), flight[HeaderLen:n]...)
+		_, err := c.aead.Open(body[:0], c.nonceOf(&w.Keys), body, flight[:HeaderLen])
+		switch {
+		case err == nil:
+			w.number++
+		case w.number > 0: // a record of the handshake behind one of these
+			return false
+		}
+		flight = flight[n:]
+	}
+	return true
+}
+
 // Spent reports whether the current key has sealed as many records as one may (RFC 8446, section
 // 5.5). SealUpdate is due.
 func (w *Writer) Spent() bool { return w.number >= maxSealed }

@@ -103,6 +103,40 @@ func unhex(c byte) byte {
 	return c - '0'
 }
 
+// A Writer goes on behind another record layer, if it can say how many records that has sealed.
+func TestFollow(t *testing.T) {
+	suites(t, func(t *testing.T, suite uint16) {
+		_, _, peer := pair(t, suite)
+		other := recordtest.New(suite, bytes.Repeat([]byte{1}, len(peer.ServerSecret)))
+		before := join([]byte{20, 3, 3, 0, 1, 1}, other.Seal(handshake, "certificate", 0))
+		theirs := recordtest.New(suite, peer.ServerSecret)
+		first := theirs.Seal(handshake, "ticket", 0)
+		second := theirs.Seal(handshake, "another", 0)
+		for _, tt := range []struct {
+			name   string
+			flight []byte
+			ok     bool
+			number uint64
+		}{
+			{"nothing", nil, true, 0},
+			{"no ticket", before, true, 0},
+			{"a ticket", join(before, first), true, 1},
+			{"two", join(before, first, second), true, 2},
+			{"the second alone", join(before, second), true, 0},
+			{"two in another order", join(before, second, first), true, 1},
+			{"a record of the handshake behind", join(first, before), false, 0},
+			{"a hole", join(first, other.Seal(handshake, "x", 0), second), false, 0},
+			{"a part of a record", join(before, first[:20]), false, 0},
+			{"a part of a header", join(before, first[:4]), false, 0},
+		} {
+			s := newSide(t, suite, peer.ClientSecret, peer.ServerSecret)
+			if ok := s.writer.Follow(tt.flight); ok != tt.ok || ok && s.writer.Number() != tt.number {
+				t.Errorf("%s: %v, next number %d", tt.name, ok, s.writer.Number())
+			}
+		}
+	})
+}
+
 // Records grow as those of crypto/tls do.
 func TestRecordSizes(t *testing.T) {
 	for name, full := range map[string]bool{"growing": false, "always full": true} {
