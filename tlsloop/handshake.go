@@ -55,6 +55,8 @@ type handshake struct {
 	err   error         // how it ended
 	took  time.Duration // steps that do not block, together
 
+	secrets secrets // for records, if they are to take over
+
 	link // in one of the steppers' lists
 }
 
@@ -347,6 +349,7 @@ func (h *handshake) end() {
 		case h.s.phase != handshaking:
 		case h.err != nil:
 			h.s.phase = broken
+		case h.secrets.complete(): // succeed says who seals what is written from now on
 		default:
 			h.s.phase = established
 		}
@@ -377,8 +380,12 @@ func (h *handshake) Notified(c *myriad.Conn) {
 // the handshake.
 func (h *handshake) succeed(c *myriad.Conn) {
 	s := h.s
-	heir := h.pick(s.tls.ConnectionState())
+	state := s.tls.ConnectionState()
+	heir := h.pick(state)
 	h.told = true
+	if h.secrets.complete() {
+		h.passOn(heir, &state)
+	}
 	if heir == nil {
 		_ = c.Close()
 		return
@@ -399,6 +406,26 @@ func (h *handshake) succeed(c *myriad.Conn) {
 		s.catchUp(w)
 		if fin {
 			s.Ended(w)
+		}
+	})
+}
+
+// passOn has records of ours go on in place of the tls.Conn, if they can, and lets the session
+// write.
+func (h *handshake) passOn(heir myriad.Handler, state *tls.ConnectionState) {
+	s := h.s
+	_, leaves := heir.(Leaver)
+	var rec *records
+	if s.frame.next() == headerLen && !leaves && heir != nil {
+		rec = h.secrets.records(state, s.kind.config.DynamicRecordSizingDisabled)
+	}
+	h.secrets.erase()
+	h.wire.Sync(func(myriad.Wire) {
+		if rec != nil {
+			s.rec, s.tls, s.state = rec, nil, state
+		}
+		if s.phase == handshaking {
+			s.phase = established
 		}
 	})
 }
