@@ -155,7 +155,7 @@ func (d *detached) Write(p []byte) (n int, err error) {
 	if d.writeErr != nil {
 		return 0, d.writeErr
 	}
-	if n, err = d.rec.write(d.raw, p); err != nil {
+	if n, err = writeRecords(d.rec, d.raw, p); err != nil {
 		d.endWriting(err)
 	}
 	return n, err

@@ -69,8 +69,9 @@ func (r *records) appendUpdate(dst []byte) []byte {
 	return dst
 }
 
-// write seals p as records of application data, each of which w gets.
-func (r *records) write(w io.Writer, p []byte) (n int, err error) {
+// writeRecords seals p as records of application data, each of which w gets. W is a type, so that a
+// Wire need not become an interface, which allocates.
+func writeRecords[W io.Writer](r *records, w W, p []byte) (n int, err error) {
 	size := min(len(p), record.MaxPlaintext) + 2*record.Overhead + updateLen
 	block := buf.Get(size)
 	defer block.Release()

@@ -216,7 +216,7 @@ func encodedLen(n int) int { return n + (n/1000+2)*100 }
 
 func (s *session) encode(w myriad.Wire, p []byte) (int, error) {
 	if s.rec != nil {
-		return s.rec.write(w, p)
+		return writeRecords(s.rec, w, p)
 	}
 	s.wire = w
 	n, err := s.tls.Write(p)
