@@ -378,7 +378,7 @@ func TestWithLeanTLS(t *testing.T) {
 		t.Skip("runs many tests once more")
 	}
 	cmd := exec.Command(os.Args[0], "-test.short", "-test.timeout=8m",
-		"-test.run=TLS|HTTP2|H2|ALPN|Secure|Handshake|Hijack")
+		"-test.run=TLS|HTTPS|HTTP2|H2|ALPN|Handshake|Hijack|Curl|Wrk|Trunc")
 	cmd.Env = append(os.Environ(), leanEnv+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
