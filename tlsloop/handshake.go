@@ -331,6 +331,10 @@ func (h *handshake) flush() {
 func (h *handshake) end() {
 	h.next, h.yield = nil, nil
 	buffers.takeBack(h.s.tls)
+	if h.err != nil {
+		h.secrets.erase()
+	}
+	leaves := h.secrets.complete()
 	h.mu.Lock()
 	h.state = over
 	lost := h.lost
@@ -349,7 +353,7 @@ func (h *handshake) end() {
 		case h.s.phase != handshaking:
 		case h.err != nil:
 			h.s.phase = broken
-		case h.secrets.complete(): // succeed says who seals what is written from now on
+		case leaves: // passOn decides what seals from now on
 		default:
 			h.s.phase = established
 		}
@@ -494,6 +498,11 @@ func (h *handshake) outlives(err error) bool {
 // bury reports the end of a conn that has closed with err, or the alert that the peer sent before
 // it broke the conn.
 func (h *handshake) bury(err error) {
+	h.mu.Lock()
+	if h.state == over {
+		h.secrets.erase()
+	}
+	h.mu.Unlock()
 	if alert := h.alert(); alert != nil && byReset(err) {
 		err = alert
 	}
