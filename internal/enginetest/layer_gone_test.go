@@ -29,12 +29,16 @@ func TestLayerGone(t *testing.T) {
 		"by Abort": {func(_ *testing.T, c *myriad.Conn, _ net.Conn) { c.Abort(nil) }, []string{"Gone", "Closed"}},
 		"by Detach": {func(t *testing.T, c *myriad.Conn, _ net.Conn) {
 			left := make(chan net.Conn, 1)
-			c.Detach(func(nc net.Conn, _ []byte, err error) {
-				if err != nil {
-					t.Error(err)
-				}
-				left <- nc
-			})
+			if err := c.Loop().Do(func() {
+				c.Detach(func(nc net.Conn, _ []byte, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+					left <- nc
+				})
+			}); err != nil {
+				t.Fatal(err)
+			}
 			await(t, "net.Conn", left).Close()
 		}, nil},
 	} {
