@@ -70,7 +70,10 @@ var arrows = map[string][]string{
 	"debug":      {"."},
 	"handover":   {".", "internal/driver"},
 	"proxyproto": {".", "internal/pace"},
-	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
+	"tlsloop":    {".", "buf", "internal/driver", "internal/pace", "tlsloop/internal/record"},
+
+	"tlsloop/internal/record":            nil,
+	"tlsloop/internal/record/recordtest": nil, // for tests
 
 	"internal/dispatch":          {".", "internal/driver", "workers"},
 	"internal/flow":              {"buf", "internal/driver"},
@@ -188,7 +191,7 @@ var codecs = []string{
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
-	"resp/wire/*.go",
+	"resp/wire/*.go", "tlsloop/internal/record/*.go",
 	"server/push/internal/centrifuge/*.go", "server/push/internal/fossil/*.go",
 	"server/push/internal/mercure/*.go",
 }

@@ -156,6 +156,9 @@ func (c *Conn) driverClosed(err error) {
 	layer := c.layer()
 	undelivered := c.queued.Load() > 0
 	asked, reason := c.bury()
+	if layer != nil {
+		l.calls.layerGone(c)
+	}
 	switch {
 	case asked&wantAbort != 0:
 		err = reason
@@ -301,6 +304,9 @@ func (c *Conn) handedOver(nc net.Conn, unread []byte, err error) {
 		x.bridge.End(true)
 	}
 	defer l.calls.lastCall(c, err)
+	if x.layer != nil {
+		l.calls.layerGone(c)
+	}
 	l.calls.detached(c, nil, nil, err)
 }
 

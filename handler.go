@@ -405,6 +405,18 @@ func (k *callbacks) meaning(c *Conn, end error) (err error) {
 	return err
 }
 
+// layerGone has a layer that wants to know it drop what it holds.
+func (k *callbacks) layerGone(c *Conn) {
+	l, ok := c.layer().(interface{ Gone() })
+	if !ok {
+		return
+	}
+	call := call{began: untimed}
+	defer k.returned(c, &call)
+	l.Gone()
+	call.returned = true
+}
+
 // peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
 // cold.reason says so.
 func (k *callbacks) peel(c *Conn, layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {

@@ -29,7 +29,8 @@ type Layer interface {
 	// at the peer's FIN has the effect of Wire.Truncated.
 	Closed(err error) error
 	// Detach gives the layer's view of a connection that leaves the engine, and the plaintext not
-	// yet delivered.
+	// yet delivered. For one that ends in the engine it is not called, but a method Gone, if there
+	// is one, on the loop. Of the others only Closed may be called behind that.
 	Detach(raw net.Conn, unread []byte) (net.Conn, []byte)
 }
 

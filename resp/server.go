@@ -72,6 +72,9 @@ type Server struct {
 
 	// TLSConfig is for ListenTLS.
 	TLSConfig *tls.Config
+	// LeanTLS has connections of TLS 1.3 with AES-GCM leave crypto/tls behind their handshake: see
+	// tlsloop.Options.
+	LeanTLS bool
 
 	// OnOpen is called for each connection before its first command, and OnClose at its end. Both
 	// run on the connection's loop and must not block.
@@ -237,7 +240,8 @@ func (s *Server) ListenTLS(network, addr string) (*Listener, error) {
 		return nil, errors.New("resp: ListenTLS needs Server.TLSConfig")
 	}
 	return s.listen(l, network, addr,
-		tlsloop.Handler(s.TLSConfig, func(tls.ConnectionState) myriad.Handler { return front{l} }))
+		tlsloop.Options{LeanTLS: s.LeanTLS}.Handler(s.TLSConfig,
+			func(tls.ConnectionState) myriad.Handler { return front{l} }))
 }
 
 func (s *Server) listen(l *live, network, addr string, h myriad.Handler) (*Listener, error) {

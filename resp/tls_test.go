@@ -70,10 +70,10 @@ func trusting() *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// serveTLS is serve with TLS.
+// serveTLS is serve with TLS, whose records are ours behind the handshake.
 func serveTLS(t testing.TB, s *Server) string {
 	t.Helper()
-	s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair()}}
+	s.TLSConfig, s.LeanTLS = &tls.Config{Certificates: []tls.Certificate{pair()}}, true
 	serve(t, s)
 	ln, err := s.ListenTLS("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // What a record costs, there and back, with the client's part in it.
@@ -15,7 +14,7 @@ func BenchmarkEcho(b *testing.B) {
 		n    int
 	}{{"100B", 100}, {"16KiB", 16 << 10}} {
 		b.Run(size.name, func(b *testing.B) {
-			addr := listen(b, start(b, myriad.Config{Loops: 1}), tlsloop.Handler(serverConfig(), always(echo())))
+			addr := listen(b, start(b, myriad.Config{Loops: 1}), patient.Handler(serverConfig(), always(echo())))
 			tc := dial(b, addr, clientConfig())
 			p := []byte(pattern(size.n))
 			b.ReportAllocs()

@@ -110,7 +110,9 @@ func TestUnknownBuffers(t *testing.T) {
 	restore := tlsloop.KeepBuffers()
 	t.Cleanup(restore) // behind the engine's shutdown
 	h := echo()
-	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
+	o := patient
+	o.LeanTLS = false
+	addr := listen(t, start(t, myriad.Config{}), o.Handler(serverConfig(), always(h)))
 	tc := dial(t, addr, clientConfig())
 	send(t, tc, pattern(100_000))
 	expect(t, tc, pattern(100_000))

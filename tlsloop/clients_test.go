@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // tool finds a client that is not ours, or skips.
@@ -79,6 +80,26 @@ func TestOpenSSL(t *testing.T) {
 			out, err := cmd.Output()
 			if string(out) != "ONE\nTWO\nQUIT\n" {
 				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
+	for suite, own := range map[string]bool{"TLS_AES_128_GCM_SHA256": true, "TLS_AES_256_GCM_SHA384": true,
+		"TLS_CHACHA20_POLY1305_SHA256": false} {
+		t.Run(suite, func(t *testing.T) {
+			h := lines()
+			opened := h.opened
+			left := make(chan bool, 1)
+			h.opened = func(c *myriad.Conn) { opened(c); left <- tlsloop.OwnRecords(c) }
+			addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
+			cmd := exec.CommandContext(inTime(t), openssl, "s_client", "-connect", addr, "-servername", "localhost",
+				"-verify_return_error", "-CAfile", ca, "-quiet", "-ciphersuites", suite)
+			cmd.Stdin = strings.NewReader("one\ntwo\nquit\n")
+			out, err := cmd.Output()
+			if string(out) != "ONE\nTWO\nQUIT\n" {
+				t.Errorf("got %q, %v", out, err)
+			}
+			if got := await(t, "Opened", left); got != (own && patient.LeanTLS) {
+				t.Errorf("it has left its tls.Conn: %v", got)
 			}
 		})
 	}

@@ -20,6 +20,11 @@
 // complete. Afterwards the tls.Conn is driven by the loop: Read takes the bytes that have just come
 // and says "would block" when there are no more.
 //
+// With [Options.LeanTLS] a server's connection of TLS 1.3 leaves its tls.Conn behind the handshake.
+// It has its secrets from a key log of its own (secrets.go), and goes on with records of package
+// internal/record (records.go). A trial decides once whether that works with the toolchain
+// (trial.go).
+//
 // # What it rests on
 //
 // The package relies on properties of crypto/tls that are not documented. properties_test.go pins
@@ -37,6 +42,8 @@
 //     queued.
 //   - Some fatal errors are returned once and not again. The first error other than "would block"
 //     ends the connection.
+//   - It tells a key log the secrets of a connection before it writes the first record with them.
+//     Without this one LeanTLS does nothing.
 //   - Its buffers are fields of known names and types, which are lent while bytes come and dropped
 //     when they are empty (buffers.go). Without this one everything works and takes more memory.
 //

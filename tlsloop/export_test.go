@@ -7,9 +7,12 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// BuffersHeld is how many bytes the buffers of c's tls.Conn have in memory, and how much of a
-// record is in them. On the loop.
+// BuffersHeld is how many bytes the buffers of c's TLS have in memory, and how much of a record is
+// in them. On the loop.
 func BuffersHeld(c *myriad.Conn) (room, part int) {
+	if s := c.Layer().(*session); s.rec != nil {
+		return cap(s.in), len(s.in)
+	}
 	records, messages, _ := buffers.of(c.Layer().(*session).tls)
 	return records.Cap() + messages.Cap(), records.Len()
 }
@@ -30,3 +33,12 @@ func KeepBuffers() (restore func()) {
 func Give(tc *tls.Conn, record []byte) bool   { return buffers.put(tc, record) }
 func TakeBack(tc *tls.Conn, others ...[]byte) { buffers.takeBack(tc, others...) }
 func Begun(tc *tls.Conn) []byte               { records, _, _ := buffers.of(tc); return records.Bytes() }
+
+// TryRecords is what decides whether records go on behind handshakes.
+func TryRecords() error { return tryRecords() }
+
+// OwnRecords reports whether c has left its tls.Conn. On the loop.
+func OwnRecords(c *myriad.Conn) bool { return c.Layer().(*session).rec != nil }
+
+// HoldsKeys reports whether c's records have keys or AEADs. On the loop, or behind Closed.
+func HoldsKeys(c *myriad.Conn) bool { return *c.Layer().(*session).rec != records{} }

@@ -35,6 +35,12 @@ type Options struct {
 	// the protocol that the peer seems to speak. If it is nil or returns nothing, the connection is
 	// closed without an answer.
 	NotTLS func(header [5]byte) []byte
+	// LeanTLS has a server's connections of TLS 1.3 with AES-GCM leave crypto/tls behind their
+	// handshake: records of ours then take a quarter of the memory of an idle tls.Conn
+	// (docs/adr/0040). What such a connection is outside of the engine is no *tls.Conn, but has the
+	// methods of one that a caller of Hijack looks for. TLS 1.2, other suites, FIPS mode, a Config
+	// with GetConfigForClient or keys for encrypted hellos, and clients stay with crypto/tls.
+	LeanTLS bool
 }
 
 // Handler serves TLS. After the server's side of a handshake it opens the handler that pick returns

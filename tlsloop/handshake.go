@@ -55,6 +55,8 @@ type handshake struct {
 	err   error         // how it ended
 	took  time.Duration // steps that do not block, together
 
+	secrets secrets // for records, if they are to take over
+
 	link // in one of the steppers' lists
 }
 
@@ -329,6 +331,10 @@ func (h *handshake) flush() {
 func (h *handshake) end() {
 	h.next, h.yield = nil, nil
 	buffers.takeBack(h.s.tls)
+	if h.err != nil {
+		h.secrets.erase()
+	}
+	leaves := h.secrets.complete()
 	h.mu.Lock()
 	h.state = over
 	lost := h.lost
@@ -347,6 +353,7 @@ func (h *handshake) end() {
 		case h.s.phase != handshaking:
 		case h.err != nil:
 			h.s.phase = broken
+		case leaves: // passOn decides what seals from now on
 		default:
 			h.s.phase = established
 		}
@@ -377,8 +384,12 @@ func (h *handshake) Notified(c *myriad.Conn) {
 // the handshake.
 func (h *handshake) succeed(c *myriad.Conn) {
 	s := h.s
-	heir := h.pick(s.tls.ConnectionState())
+	state := s.tls.ConnectionState()
+	heir := h.pick(state)
 	h.told = true
+	if h.secrets.complete() {
+		h.passOn(heir, &state)
+	}
 	if heir == nil {
 		_ = c.Close()
 		return
@@ -399,6 +410,26 @@ func (h *handshake) succeed(c *myriad.Conn) {
 		s.catchUp(w)
 		if fin {
 			s.Ended(w)
+		}
+	})
+}
+
+// passOn has records of ours go on in place of the tls.Conn, if they can, and lets the session
+// write.
+func (h *handshake) passOn(heir myriad.Handler, state *tls.ConnectionState) {
+	s := h.s
+	_, leaves := heir.(Leaver)
+	var rec *records
+	if s.frame.next() == headerLen && !leaves && heir != nil {
+		rec = h.secrets.records(state, s.kind.config.DynamicRecordSizingDisabled)
+	}
+	h.secrets.erase()
+	h.wire.Sync(func(myriad.Wire) {
+		if rec != nil {
+			s.rec, s.tls, s.state = rec, nil, state
+		}
+		if s.phase == handshaking {
+			s.phase = established
 		}
 	})
 }
@@ -467,6 +498,11 @@ func (h *handshake) outlives(err error) bool {
 // bury reports the end of a conn that has closed with err, or the alert that the peer sent before
 // it broke the conn.
 func (h *handshake) bury(err error) {
+	h.mu.Lock()
+	if h.state == over {
+		h.secrets.erase()
+	}
+	h.mu.Unlock()
 	if alert := h.alert(); alert != nil && byReset(err) {
 		err = alert
 	}

@@ -456,7 +456,21 @@ func times(n int, all ...sends) sends {
 	}
 }
 
-// What a client may say behind its handshake has the same alert, data or end for an answer.
+// stricter are the answers that RFC 8446 wants where crypto/tls has another: they follow sections 5
+// and 4.6.3 and the types of messages that a client may send.
+var stricter = map[string]string{
+	"a KeyUpdate of another value": `"" [record 21 022f]`, // illegal_parameter
+	"two KeyUpdates of one record": `"" [record 21 020a]`, // unexpected_message, without an answer to the first
+	"a message of 16 MiB":          `"" [record 21 0232]`, // decode_error: a KeyUpdate has one byte
+	"a ticket of the client":       `"" [record 21 020a]`,
+	"a hello":                      `"" [record 21 020a]`,
+	"ChangeCipherSpec":             `"" [record 21 020a]`, // behind Finished
+	"ChangeCipherSpec, sealed":     `"" [record 21 020a]`,
+	"an alert in the clear":        `"" [record 21 020a]`,
+}
+
+// What a client may say behind its handshake has the same alert, data or end for an answer, or that
+// of RFC 8446.
 func TestRecordsLikeCryptoTLS(t *testing.T) {
 	const (
 		data, message, alert = recordApplication, recordHandshake, recordAlert
@@ -497,12 +511,24 @@ func TestRecordsLikeCryptoTLS(t *testing.T) {
 		"a record that was sent before": func(p *recordPeer) []byte { return bytes.Repeat(p.seal(data, "x", 0), 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			likeCryptoTLS(t, ticketless, func(t *testing.T, addr string) string {
+			talk := func(t *testing.T, addr string) string {
 				p := newRecordPeer(t, addr)
 				p.write(sent(p))
 				_ = p.Conn.(*net.TCPConn).CloseWrite()
 				return heard(p)
-			})
+			}
+			want, differs := stricter[name]
+			if !differs || !patient.LeanTLS {
+				likeCryptoTLS(t, ticketless, talk)
+				return
+			}
+			if got := talk(t, standardEcho(t, ticketless())); got == want {
+				t.Errorf("crypto/tls says what RFC 8446 wants: %s", got)
+			}
+			e := start(t, myriad.Config{})
+			if got := talk(t, listen(t, e, patient.Handler(ticketless(), always(echo())))); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
 		})
 	}
 }

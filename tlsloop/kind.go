@@ -38,6 +38,9 @@ func newKind(cfg *tls.Config, client bool, o Options) *kind {
 		k.config.Renegotiation = tls.RenegotiateNever
 		callElsewhere(k.config)
 	}
+	if !client && o.LeanTLS && ownRecords(cfg) {
+		k.takeSecrets(cfg)
+	}
 	return k
 }
 

@@ -16,7 +16,9 @@ import (
 // more. One whose callback takes too long has not.
 func TestHandshakeThatWaitsIsSpared(t *testing.T) {
 	const atOnce, waiting, timeout = 256, 40, time.Second
-	w := sim.New(1, sim.Calm())
+	calm := sim.Calm()
+	calm.Backlog = atOnce + waiting // all of them come before one is accepted
+	w := sim.New(1, calm)
 	e, err := myriad.Start(myriad.Config{System: w, Logger: quiet, Loops: 1})
 	if err != nil {
 		t.Fatal(err)

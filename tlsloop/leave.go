@@ -2,15 +2,27 @@ package tlsloop
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 
 	"github.com/myriad-go/myriad"
 )
 
 // Leave is a handler that takes the connection out of the engine. pick returns it, by itself or
-// embedded in a handler whose Opened calls its Opened. done is called on the loop with the
-// *tls.Conn, of which nothing has been read, or with an error.
+// embedded in a handler whose Opened calls its Opened, and which is a [Leaver]. done is called on
+// the loop with the *tls.Conn, of which nothing has been read, or with an error.
 func Leave(done func(tc *tls.Conn, err error)) myriad.Handler { return &leaver{done: done} }
+
+// A Leaver is a handler that pick returns for a connection that leaves the engine by Leave. Such a
+// connection keeps its tls.Conn, whatever Options say.
+type Leaver interface {
+	myriad.Handler
+	// LeavesWithTLS is never called.
+	LeavesWithTLS()
+}
+
+// errTaken says that Leave was called without a Leaver.
+var errTaken = errors.New("tlsloop: Leave by a handler without LeavesWithTLS: there is no tls.Conn any more")
 
 // A leaver is the handler of a conn on its way out.
 type leaver struct {
@@ -18,7 +30,7 @@ type leaver struct {
 }
 
 func (l *leaver) Opened(c *myriad.Conn) {
-	if s, ok := c.Layer().(*session); ok {
+	if s, ok := c.Layer().(*session); ok && s.rec == nil {
 		s.leaving = true
 	}
 	c.Detach(func(nc net.Conn, _ []byte, err error) {
@@ -29,9 +41,18 @@ func (l *leaver) Opened(c *myriad.Conn) {
 			_ = c.Close()
 			return
 		}
-		done(nc.(*tls.Conn), nil)
+		tc, ok := nc.(*tls.Conn)
+		if !ok {
+			_ = nc.Close()
+			done(nil, errTaken)
+			return
+		}
+		done(tc, nil)
 	})
 }
+
+// LeavesWithTLS implements Leaver.
+func (*leaver) LeavesWithTLS() {}
 
 // Received is never called: the session keeps what comes in for the tls.Conn.
 func (*leaver) Received(*myriad.Conn, []byte) {}

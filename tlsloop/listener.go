@@ -51,5 +51,8 @@ func State(c *myriad.Conn) (tls.ConnectionState, bool) {
 	if !ok {
 		return tls.ConnectionState{}, false
 	}
+	if s.rec != nil {
+		return *s.state, true
+	}
 	return s.tls.ConnectionState(), true
 }

@@ -71,6 +71,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 		return s.raw.Write(b)
 	case !s.open:
 		s.hs.out = append(s.hs.out, b...)
+		s.hs.secrets.sent(b)
 		return len(b), nil
 	}
 	if s.reading {
@@ -138,14 +139,18 @@ func (p *pipe) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Lift implements myriad.Lifter: outer is the tls.Conn whose inside p is.
+// Lift implements myriad.Lifter: outer is the tls.Conn whose inside p is, or a detached.
 func (p *pipe) Lift(outer net.Conn, h myriad.Handler) (net.Conn, myriad.Layer, myriad.Handler) {
 	s := (*session)(p)
 	raw := s.raw
-	if outer != net.Conn(s.tls) || raw == nil {
+	d, _ := outer.(*detached)
+	if raw == nil || d == nil && outer != net.Conn(s.tls) || d != nil && !d.comesBack() {
 		return outer, nil, h // not the conn that was made with it: let it be served from outside
 	}
 	s.raw = nil
+	if d != nil {
+		return raw, s, h
+	}
 	if s.tls.ConnectionState().HandshakeComplete {
 		_ = raw.SetDeadline(time.Time{}) // those of net/http
 		s.phase, s.open = established, true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/tlsloop/internal/record"
 )
 
 const (
@@ -36,18 +37,21 @@ const (
 
 // A session is the TLS of one conn: the Layer between its socket and its handler. The tls.Conn is
 // used under the conn's lock after the handshake, and by the handshake's coroutine alone until
-// then.
+// then. If records take over from it behind the handshake, before the handler is opened, it is nil.
 type session struct {
 	tls  *tls.Conn
+	rec  *records // nil: the tls.Conn seals and opens
 	kind *kind
 	conn *myriad.Conn
 	wire myriad.Wire // with the conn's lock held, and valid while it is
 	hs   *handshake  // nil when it has ended; owned by the loop
 	raw  net.Conn    // the connection below, while the session is not in an engine
 
-	state *tls.ConnectionState // of SharedState; nil until it is called
+	state *tls.ConnectionState // of SharedState; nil until it is called, or rec goes on
 
-	in      []byte  // wire bytes not yet given to the tls.Conn, empty but while it reads; owned by the loop
+	// in is owned by the loop: wire bytes not yet given to the tls.Conn, empty but while it reads;
+	// or the part of a record that rec waits for.
+	in      []byte
 	debt    backlog // guarded by the conn's lock
 	frame   framing
 	answers int32
@@ -67,13 +71,18 @@ func (s *session) Received(w myriad.Wire, p []byte) {
 		s.in = append(s.in, p...)
 		return
 	}
-	if len(s.in) > 0 { // what the handshake has left
+	if len(s.in) > 0 && s.rec == nil { // what the handshake has left
 		p = append(s.in, p...)
 	}
 	switch {
 	case s.hs != nil:
 		s.hs.feed(p)
-	case s.conn == nil:
+	case s.rec != nil:
+		if c := w.Conn(); s.conn != c { // it has come back into an engine
+			w.Sync(func(myriad.Wire) { s.conn = c })
+		}
+		s.decodeRecords(w, p)
+	case s.conn != w.Conn(): // it has come from outside, where it may have been before
 		s.conn = w.Conn()
 		s.decode(w, p, true)
 	default:
@@ -170,7 +179,10 @@ func (s *session) catchUp(w myriad.Wire) {
 	if s.leaving {
 		return // the tls.Conn may have another owner by now
 	}
-	if p := s.in; len(p) > 0 {
+	switch p := s.in; {
+	case s.rec != nil:
+		s.decodeRecords(w, nil)
+	case len(p) > 0:
 		s.decode(w, p, false)
 	}
 }
@@ -203,6 +215,9 @@ func (s *session) Write(w myriad.Wire, p []byte) (int, error) {
 func encodedLen(n int) int { return n + (n/1000+2)*100 }
 
 func (s *session) encode(w myriad.Wire, p []byte) (int, error) {
+	if s.rec != nil {
+		return writeRecords(s.rec, w, p)
+	}
 	s.wire = w
 	n, err := s.tls.Write(p)
 	if err != nil {
@@ -235,6 +250,11 @@ func (s *session) CloseWrite(w myriad.Wire) error {
 	if s.phase != established {
 		return nil
 	}
+	if s.rec != nil {
+		notice := record.CloseNotify()
+		s.alert(w, notice[:])
+		return nil
+	}
 	s.wire = w
 	return s.tls.CloseWrite()
 }
@@ -249,7 +269,8 @@ func (s *session) CloseTruncated(w myriad.Wire) error {
 	return err
 }
 
-// Detach gives the tls.Conn itself, over the connection that has left the engine.
+// Detach gives the tls.Conn itself over the connection that has left the engine, or what stands for
+// it if there is none any more.
 func (s *session) Detach(raw net.Conn, unread []byte) (net.Conn, []byte) {
 	if s.hs != nil { // nothing has been decrypted yet
 		s.hs.kill()
@@ -257,6 +278,9 @@ func (s *session) Detach(raw net.Conn, unread []byte) (net.Conn, []byte) {
 		return raw, nil
 	}
 	s.raw = raw
+	if s.rec != nil {
+		return newDetached(s), unread
+	}
 	return s.tls, unread
 }
 

@@ -41,6 +41,9 @@ type Server struct {
 	// TLSConfig is for the TLS methods, which use a copy of it. Zero means what crypto/tls means by
 	// it: TLS 1.2 and up.
 	TLSConfig *tls.Config
+	// LeanTLS has connections of TLS 1.3 with AES-GCM leave crypto/tls behind their handshake: see
+	// tlsloop.Options. What Hijack returns for one is no *tls.Conn.
+	LeanTLS bool
 	// TLSNextProto has functions for protocols that ALPN has chosen, in place of Handler;
 	// TLSConfig.NextProtos must name them, but for "h2". Such a connection leaves the engine, and
 	// the function has it for itself on a goroutine until it returns, which Shutdown waits for

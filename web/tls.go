@@ -73,7 +73,8 @@ func (s *Server) secureFront(certFile, keyFile string) (*front, error) {
 		return nil, err
 	}
 	f := newFront(s)
-	o := tlsloop.Options{Timeout: s.handshakeTimeout(), Failed: s.handshakeFailed, Closed: f.lost, NotTLS: answerPlain}
+	o := tlsloop.Options{Timeout: s.handshakeTimeout(), Failed: s.handshakeFailed, Closed: f.lost, NotTLS: answerPlain,
+		LeanTLS: s.LeanTLS}
 	f.tls = o.Handler(cfg, f.negotiated)
 	return f, nil
 }
@@ -209,6 +210,9 @@ func (d *departing) Opened(c *myriad.Conn) {
 	d.Handler = tlsloop.Leave(func(tc *tls.Conn, err error) { d.front.giveTo(d.serve, c, tc, base, err) })
 	d.Handler.Opened(c)
 }
+
+// LeavesWithTLS implements tlsloop.Leaver.
+func (*departing) LeavesWithTLS() {}
 
 // giveTo has a protocol serve the connection, which has left the engine, and still counts for
 // Shutdown. On the loop.

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -93,6 +94,7 @@ func serveTLSAs(t testing.TB, s *Server) *fixture {
 	}
 	f := &fixture{Server: s, log: new(lockedLog)}
 	s.Engine = engine
+	s.LeanTLS = s.LeanTLS || os.Getenv(leanEnv) != ""
 	if s.ErrorLog == nil {
 		s.ErrorLog = log.New(f.log, "", 0)
 	}
@@ -367,9 +369,34 @@ func TestTLSNextProto(t *testing.T) {
 	}
 }
 
-// A hijacked connection is the *tls.Conn itself.
+// leanEnv has the tests of this package that serve TLS do so with LeanTLS.
+const leanEnv = "MYRIAD_LEAN_TLS"
+
+// The tests of TLS pass with LeanTLS, too.
+func TestWithLeanTLS(t *testing.T) {
+	if testing.Short() || os.Getenv(leanEnv) != "" {
+		t.Skip("runs many tests once more")
+	}
+	cmd := exec.Command(os.Args[0], "-test.short", "-test.timeout=8m",
+		"-test.run=TLS|HTTPS|HTTP2|H2|ALPN|Handshake|Hijack|Curl|Wrk|Trunc")
+	cmd.Env = append(os.Environ(), leanEnv+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// A hijacked connection is the *tls.Conn itself, or has its methods.
 func TestHijackTLS(t *testing.T) {
-	f := serveTLS(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	for name, lean := range map[string]bool{"crypto/tls": false, "LeanTLS": true} {
+		t.Run(name, func(t *testing.T) { testHijackTLS(t, lean) })
+	}
+}
+
+func testHijackTLS(t *testing.T, lean bool) {
+	if !lean && os.Getenv(leanEnv) != "" {
+		t.Skip("this run has LeanTLS only")
+	}
+	f := serveTLS(t, &Server{LeanTLS: lean, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		nc, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -378,13 +405,15 @@ func TestHijackTLS(t *testing.T) {
 		defer nc.Close()
 		line, _ := rw.ReadString('\n')
 		more, _ := rw.ReadString('\n')
-		_, secure := nc.(*tls.Conn)
-		fmt.Fprintf(nc, "%q %q %v", line, more, secure)
+		_, standard := nc.(*tls.Conn)
+		state := nc.(interface{ ConnectionState() tls.ConnectionState }).ConnectionState()
+		fmt.Fprintf(nc, "%q %q %v %v", line, more, standard, state.HandshakeComplete)
 	})})
 	nc := f.dialTLS(t, trusting())
 	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\nfirst\n")
 	fmt.Fprint(nc, "second\n")
-	if got, err := io.ReadAll(nc); err != nil || string(got) != `"first\n" "second\n" true` {
+	if got, err := io.ReadAll(nc); err != nil ||
+		string(got) != fmt.Sprintf(`"first\n" "second\n" %v true`, !lean) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -314,8 +314,12 @@ func TestLastAnswersOnSockets(t *testing.T) {
 			certified := httptest.NewUnstartedServer(nil)
 			certified.StartTLS()
 			t.Cleanup(certified.Close)
-			secured := listen(t, e, tlsloop.Handler(&tls.Config{Certificates: certified.TLS.Certificates},
-				func(tls.ConnectionState) myriad.Handler { return Handler(o) }))
+			secure := func(o tlsloop.Options, h myriad.Handler) string {
+				return listen(t, e, o.Handler(&tls.Config{Certificates: certified.TLS.Certificates},
+					func(tls.ConnectionState) myriad.Handler { return h }))
+			}
+			secured := secure(tlsloop.Options{}, Handler(o))
+			lean := secure(tlsloop.Options{LeanTLS: true}, Handler(o))
 			trust := certified.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 			trust.ServerName, trust.NextProtos = "example.com", nil
 			plain := func(nc net.Conn) (net.Conn, func() error) { return nc, nc.(*net.TCPConn).CloseWrite }
@@ -329,6 +333,13 @@ func TestLastAnswersOnSockets(t *testing.T) {
 				"TLS": {secured, func(nc net.Conn) (net.Conn, func() error) {
 					c := tls.Client(nc, trust)
 					return c, c.CloseWrite
+				}},
+				"LeanTLS": {lean, func(nc net.Conn) (net.Conn, func() error) {
+					c := tls.Client(nc, trust)
+					return c, c.CloseWrite
+				}},
+				"LeanTLS without close_notify": {lean, func(nc net.Conn) (net.Conn, func() error) {
+					return tls.Client(nc, trust), nc.(*net.TCPConn).CloseWrite
 				}},
 				"TLS without close_notify": {secured, func(nc net.Conn) (net.Conn, func() error) {
 					return tls.Client(nc, trust), nc.(*net.TCPConn).CloseWrite

@@ -1,0 +1,5 @@
+//go:build !boringcrypto
+
+package tlsloop
+
+const cryptoTLSOnly = false
