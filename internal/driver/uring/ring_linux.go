@@ -23,7 +23,7 @@ type sqe struct {
 	flags    uint8
 	ioprio   uint16
 	fd       int32
-	off      uint64
+	_        uint64
 	addr     uint64
 	len      uint32
 	opFlags  uint32 // msg_flags, poll32_events, cancel_flags
@@ -338,7 +338,7 @@ type bufferRow struct {
 	addr uint64
 	len  uint32
 	id   uint16
-	tail uint16
+	_    uint16
 }
 
 // bufferGroup is struct io_uring_buf_reg.
