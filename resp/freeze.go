@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -24,6 +25,7 @@ const frozenVersion = 1
 const (
 	partValue       = "value" // what Server.FreezeValue has appended
 	partNumber      = "number"
+	partLast        = "last"   // the number that the latest connection of the server has got
 	partAuthed      = "authed" // AUTH or HELLO has succeeded
 	partUser        = "user"   // with that name
 	partRESP3       = "resp3"
@@ -88,7 +90,6 @@ func (t *thawer) Thaw(nc *myriad.Conn, _ string, state []byte) (myriad.Handler, 
 	if err != nil {
 		return nil, err
 	}
-	l.number(c.number)
 	nc.SetWriteLimit(c.limit())
 	if idle := l.s.IdleTimeout; idle == 0 || !timed {
 		nc.SetTimer(idle)
@@ -111,8 +112,9 @@ func (l *live) laneOf(nc *myriad.Conn) *lane {
 	return nil
 }
 
-// number has new connections get numbers behind that of one that has moved.
-func (l *live) number(n uint32) {
+// passNumber has new connections get numbers behind those of the other process. Some of its
+// connections may come later.
+func (l *live) passNumber(n uint32) {
 	for last := l.numbers.Load(); last < n && !l.numbers.CompareAndSwap(last, n); last = l.numbers.Load() {
 	}
 }
@@ -124,7 +126,8 @@ func (c *Conn) restore(state []byte) (value []byte, timed bool, err error) {
 		return nil, false, err
 	}
 	value = d.Need(partValue, written.MaxState)
-	c.number = uint32(d.Uint(partNumber, 1<<32-1))
+	c.number = uint32(d.Uint(partNumber, math.MaxUint32))
+	c.lane.live.passNumber(uint32(d.Uint(partLast, math.MaxUint32)))
 	c.set(stateAuthed, d.Bool(partAuthed) || c.lane.live.rules.open)
 	for _, bit := range movedBits {
 		c.set(bit.state, d.Bool(bit.part))
@@ -220,6 +223,7 @@ func (h *handler) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
 	e := written.Begin(dst, frozenVersion)
 	e.Bytes(partValue, value)
 	e.Uint(partNumber, uint64(c.number))
+	e.Uint(partLast, uint64(l.numbers.Load()))
 	e.Bool(partAuthed, c.is(stateAuthed) && (!l.rules.open || all.user != ""))
 	for _, bit := range movedBits {
 		e.Bool(bit.part, c.is(bit.state))
