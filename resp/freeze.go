@@ -53,10 +53,12 @@ var errNotAtRest = fmt.Errorf("resp: the connection is not at rest any more: %w"
 
 // Thawer is what package handover gives a name: connections of this Server move if FreezeValue and
 // ThawValue are set. A connection over TLS does not. Nor does one whose commands run, or whose
-// pushed messages wait for room: it moves when that is over. What moves is what the connection's
-// own commands have set (HELLO, AUTH, CLIENT), its ID, what SetSubscribed, SetTransaction and
-// SetOverflow were told, and a command of which a part has come. Functions of OnEnd do not:
-// ThawValue gives them anew. The server serves from then on, as after Listen.
+// pushed messages wait for room: it moves when that is over.
+//
+// A connection moves with its ID, with what its own commands have set (HELLO, AUTH, CLIENT), and
+// with what SetSubscribed, SetTransaction and SetOverflow were told. A part of a command that has
+// come moves, too. Functions of OnEnd do not: ThawValue gives them anew. The server serves from the
+// call of Thawer on, as after Listen.
 func (s *Server) Thawer() (myriad.Thawer, error) {
 	if s.FreezeValue == nil || s.ThawValue == nil {
 		return nil, errors.New("resp: Server.Thawer: FreezeValue and ThawValue must be set, or connections have no " +
