@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -24,6 +25,7 @@ const frozenVersion = 1
 const (
 	partValue       = "value" // what Server.FreezeValue has appended
 	partNumber      = "number"
+	partLast        = "last"   // the number that the latest connection of the server has got
 	partAuthed      = "authed" // AUTH or HELLO has succeeded
 	partUser        = "user"   // with that name
 	partRESP3       = "resp3"
@@ -51,10 +53,12 @@ var errNotAtRest = fmt.Errorf("resp: the connection is not at rest any more: %w"
 
 // Thawer is what package handover gives a name: connections of this Server move if FreezeValue and
 // ThawValue are set. A connection over TLS does not. Nor does one whose commands run, or whose
-// pushed messages wait for room: it moves when that is over. What moves is what the connection's
-// own commands have set (HELLO, AUTH, CLIENT), its ID, what SetSubscribed, SetTransaction and
-// SetOverflow were told, and a command of which a part has come. Functions of OnEnd do not:
-// ThawValue gives them anew. The server serves from then on, as after Listen.
+// pushed messages wait for room: it moves when that is over.
+//
+// A connection moves with its ID, with what its own commands have set (HELLO, AUTH, CLIENT), and
+// with what SetSubscribed, SetTransaction and SetOverflow were told. A part of a command that has
+// come moves, too. Functions of OnEnd do not: ThawValue gives them anew. The server serves from the
+// call of Thawer on, as after Listen.
 func (s *Server) Thawer() (myriad.Thawer, error) {
 	if s.FreezeValue == nil || s.ThawValue == nil {
 		return nil, errors.New("resp: Server.Thawer: FreezeValue and ThawValue must be set, or connections have no " +
@@ -88,7 +92,6 @@ func (t *thawer) Thaw(nc *myriad.Conn, _ string, state []byte) (myriad.Handler, 
 	if err != nil {
 		return nil, err
 	}
-	l.number(c.number)
 	nc.SetWriteLimit(c.limit())
 	if idle := l.s.IdleTimeout; idle == 0 || !timed {
 		nc.SetTimer(idle)
@@ -111,8 +114,9 @@ func (l *live) laneOf(nc *myriad.Conn) *lane {
 	return nil
 }
 
-// number has new connections get numbers behind that of one that has moved.
-func (l *live) number(n uint32) {
+// passNumber has new connections get numbers behind those of the other process. Some of its
+// connections may come later.
+func (l *live) passNumber(n uint32) {
 	for last := l.numbers.Load(); last < n && !l.numbers.CompareAndSwap(last, n); last = l.numbers.Load() {
 	}
 }
@@ -124,7 +128,8 @@ func (c *Conn) restore(state []byte) (value []byte, timed bool, err error) {
 		return nil, false, err
 	}
 	value = d.Need(partValue, written.MaxState)
-	c.number = uint32(d.Uint(partNumber, 1<<32-1))
+	c.number = uint32(d.Uint(partNumber, math.MaxUint32))
+	c.lane.live.passNumber(uint32(d.Uint(partLast, math.MaxUint32)))
 	c.set(stateAuthed, d.Bool(partAuthed) || c.lane.live.rules.open)
 	for _, bit := range movedBits {
 		c.set(bit.state, d.Bool(bit.part))
@@ -220,6 +225,7 @@ func (h *handler) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
 	e := written.Begin(dst, frozenVersion)
 	e.Bytes(partValue, value)
 	e.Uint(partNumber, uint64(c.number))
+	e.Uint(partLast, uint64(l.numbers.Load()))
 	e.Bool(partAuthed, c.is(stateAuthed) && (!l.rules.open || all.user != ""))
 	for _, bit := range movedBits {
 		e.Bool(bit.part, c.is(bit.state))

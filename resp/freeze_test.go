@@ -334,6 +334,33 @@ func TestSettingsMove(t *testing.T) {
 	next.expect(t, "close")
 }
 
+// The new process gives no connection the number of one that comes later.
+func TestNumbersMove(t *testing.T) {
+	old, next := newHouse(t, nil), newHouse(t, nil)
+	first := old.visit(t)
+	first.asks(t, "CLIENT ID\r\n", ":1\r\n")
+	second := old.visit(t)
+	second.asks(t, "CLIENT ID\r\nBLOCK\r\n", ":2\r\n")
+	waitFor(t, func() bool { return old.engine.Stats().BytesIn == uint64(len("CLIENT ID\r\nCLIENT ID\r\nBLOCK\r\n")) })
+	here, err := old.engine.Freeze(0, old.thawer(t))
+	if err != nil || here.Left() != 1 {
+		t.Fatalf("%d connections are left, %v", here.Left(), err)
+	}
+	there, err := next.thaw(t, here.Records(), next.thawer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	here.Moved()
+	there.GoOn()
+	next.visit(t).asks(t, "CLIENT ID\r\n", ":3\r\n")
+	old.blocks <- struct{}{}
+	second.hears(t, "+OK\r\n")
+	old.moveTo(t, next, nil)
+	for _, g := range []*guest{second, first} {
+		g.asks(t, "CLIENT ID\r\n", map[*guest]string{first: ":1\r\n", second: ":2\r\n"}[g])
+	}
+}
+
 // A connection is not at rest while a command of it runs, and moves behind that.
 func TestBusyConnectionsStay(t *testing.T) {
 	old, next := newHouse(t, nil), newHouse(t, nil)
@@ -467,7 +494,7 @@ func everyPart() []byte {
 	for _, part := range []string{partValue, partUser, partName, partLibrary, partLibraryVer, partInput} {
 		full.String(part, "*1\r\n")
 	}
-	for _, part := range []string{partNumber, partAuthed, partRESP3, partReplyOff, partSkip, partSkipping,
+	for _, part := range []string{partNumber, partLast, partAuthed, partRESP3, partReplyOff, partSkip, partSkipping,
 		partSubscribed, partTransaction, partOverflow, partLimit, partTimed} {
 		full.Uint(part, 1)
 	}

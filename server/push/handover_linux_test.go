@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +42,7 @@ func socketPair(t *testing.T) (ends [2]*net.UnixConn) {
 // program returns what of a server moves.
 func program(t *testing.T, s *servertest.Live) *handover.Program {
 	t.Helper()
-	p := &handover.Program{Engine: s.Engine}
+	p := &handover.Program{Engine: s.Engine, RestWait: 10 * time.Second} // all come to rest, if late
 	if err := s.AddTo(p, s.Web, "public"); err != nil {
 		t.Fatal(err)
 	}
@@ -227,14 +229,24 @@ func TestEmulationAfterHandOver(t *testing.T) {
 		return fmt.Sprintf("POST /emulation HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
 	whole := post(2)
+	had := from.Engine.Stats().BytesIn
 	late := from.Dial(whole[:len(whole)-1])
-	for from.Engine.Stats().BytesIn < uint64(len(whole)-1) {
+	for from.Engine.Stats().BytesIn < had+uint64(len(whole)-1) {
 		time.Sleep(time.Millisecond)
 	}
 	ends := socketPair(t)
-	from.PrepareMove(true)
 	p, next := program(t, from), program(t, to)
 	p.RestWait = -1 // the request does not end
+	thawers := slices.Collect(maps.Values(p.Servers))
+	for rests := false; !rests; time.Sleep(time.Millisecond) { // until the handler of the stream has returned
+		from.PrepareMove(true)
+		f, err := from.Engine.Freeze(0, thawers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rests = f.Len() == 1
+		f.GoOn()
+	}
 	given := make(chan *handover.Given, 1)
 	go func() {
 		r, err := handover.Give(ends[0], p)

@@ -225,3 +225,45 @@ func FuzzReadState(f *testing.F) {
 		}
 	})
 }
+
+// Any state of a client that reads one long response is refused, and then there is no client. Else
+// the client writes a state that is read again, as the same.
+func FuzzThawStream(f *testing.F) {
+	for _, name := range []string{"events", "http_stream", "sse", "uni_sse", "mercure"} {
+		state, err := os.ReadFile("testdata/states/1/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(state)
+	}
+	f.Fuzz(func(t *testing.T, state []byte) {
+		thaw := func(state []byte) (written []byte, err error) {
+			s, stream := servertest.New(t, versionConfig()), new(servertest.Stream)
+			if err := s.Freeze(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer s.Leave()
+			if err := s.Hub.ThawStream(stream, state); err != nil {
+				if n := s.Hub.Counts().Connections; n != 0 {
+					t.Errorf("%d clients are left: %v", n, err)
+				}
+				return nil, err
+			}
+			s.Hub.OfferStreams(true)
+			written, ok := stream.Freeze()
+			if !ok {
+				t.Errorf("%q makes a client that does not move", state)
+			}
+			written = bytes.Clone(written)
+			stream.Move()
+			return written, nil
+		}
+		written, err := thaw(state)
+		if err != nil {
+			return
+		}
+		if again, err := thaw(written); err != nil || !bytes.Equal(again, written) {
+			t.Errorf("%q became %q, and then %q, %v", state, written, again, err)
+		}
+	})
+}

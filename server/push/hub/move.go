@@ -93,9 +93,9 @@ func StateParts() []string {
 		policy.StateParts()...)
 }
 
-// WriteState writes what the sessions share: the node's id and secret, its counters, the latest
-// refusals and slow clients, what users and addresses have used of their rates, and the bases of
-// deltas. The hub is frozen.
+// WriteState writes what the sessions share. That is the node's id and secret, and its counters. It
+// is the latest refusals and slow clients, what is used of rates, and the bases of deltas. The hub
+// is frozen.
 func (h *Hub) WriteState(w *snapshot.Writer) error {
 	if !h.gate.isFrozen() {
 		return errNotFrozen

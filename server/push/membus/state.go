@@ -37,13 +37,16 @@ func (b *Bus) WriteState(w *snapshot.Writer) error {
 	if !b.isFrozen() {
 		return errNotFrozen
 	}
+	var record []byte
+	var err error
 	for _, t := range b.histories() {
-		if err := b.writeTopic(w, t); err != nil {
+		if record, err = b.writeTopic(w, t, record); err != nil {
 			return err
 		}
 	}
 	for _, r := range b.receipts.Receipts() {
-		if err := w.Record(receiptPart, appendReceipt(nil, r)); err != nil {
+		record = appendReceipt(record[:0], r)
+		if err := w.Record(receiptPart, record); err != nil {
 			return err
 		}
 	}
@@ -78,28 +81,29 @@ func (b *Bus) histories() []*topic {
 	return append(all, listed...)
 }
 
-// writeTopic writes a topic and its publications, if it has a history.
-func (b *Bus) writeTopic(w *snapshot.Writer, t *topic) error {
+// writeTopic writes a topic and its publications, if it has a history. It returns record, which
+// has room for the next ones.
+func (b *Bus) writeTopic(w *snapshot.Writer, t *topic, record []byte) ([]byte, error) {
 	t.mu.Lock()
 	if t.stream == nil {
 		t.mu.Unlock()
-		return nil
+		return record, nil
 	}
 	st := *t.stream
 	st.items = slices.Clone(st.items) // expire may drop some while they are written
 	head := savedTopic{name: t.name, epoch: t.epoch, hasReceivers: t.hasReceivers, listed: b.lru.has(t), stream: &st}
 	t.mu.Unlock()
-	record := head.append(nil)
+	record = head.append(record[:0])
 	if err := w.Record(topicPart, record); err != nil {
-		return err
+		return record, err
 	}
 	for i := range st.items {
 		record = appendKept(record[:0], &st.items[i])
 		if err := w.Record(publicationPart, record); err != nil {
-			return err
+			return record, err
 		}
 	}
-	return nil
+	return record, nil
 }
 
 func (s *lru) has(t *topic) bool {

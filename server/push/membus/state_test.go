@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,34 @@ func (d *diary) Lost(channel string)                 { d.note("%s lost", channel
 func (d *diary) Notice(channel string, n bus.Notice) { d.note("%s %v", channel, n) }
 func (d *diary) Present(channel string, to []bus.ClientInfo) []bus.ClientInfo {
 	return append(to, bus.ClientInfo{Client: channel})
+}
+
+// A state is written with little memory besides itself, however large it is.
+func TestStateTakesNoMemory(t *testing.T) {
+	b := New(Config{})
+	defer b.Close()
+	const channels, each, size = 100, 5, 32 << 10
+	data := make([]byte, size)
+	for i := range channels * each {
+		to := bus.Topic{Name: fmt.Sprint("c", i%channels), Keep: bus.Retention{Size: each, Age: time.Hour}}
+		if _, err := b.Publish(t.Context(), to, bus.Publication{Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Thaw()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	w := snapshot.NewWriter(io.Discard, StateParts())
+	if err := errors.Join(b.WriteState(w), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(channels*each*size/8); used > most {
+		t.Errorf("%d bytes of histories took %d bytes, of at most %d", channels*each*size, used, most)
+	}
 }
 
 // stateOf returns the state of a frozen bus.

@@ -51,7 +51,7 @@ func newMovable(t *testing.T, c push.Config) *movable {
 
 func (m *movable) program(t *testing.T) *handover.Program {
 	t.Helper()
-	p := &handover.Program{Engine: m.Engine}
+	p := &handover.Program{Engine: m.Engine, RestWait: 10 * time.Second} // all come to rest, if late
 	if err := m.AddTo(p, m.Web, "public"); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/snapshot"
 )
 
-// frozenClient returns a door of a frozen server, a connection of it, and the state of a client who
-// has subscribed to channels and patterns and has begun a transaction.
+// frozenClient returns a door of a frozen server, a connection of it, and the state of its client.
+// That has subscribed to channels and patterns, and has begun a transaction.
 func frozenClient(t testing.TB) (d *Door, c *resp.Conn, state []byte) {
 	t.Helper()
 	e, err := myriad.Start(myriad.Config{Loops: 1})
