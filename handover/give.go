@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -14,6 +15,8 @@ import (
 type Result struct {
 	Moved int // connections that go on in the new process
 	Left  int // connections of the Program's servers that go on here: they were not at rest
+	// Pause is for how long neither process read from those that have moved.
+	Pause time.Duration
 }
 
 // A giver is the old process in one hand-over.
@@ -23,6 +26,7 @@ type giver struct {
 	frozen *myriad.Frozen
 	states []State // those that are frozen
 	number map[myriad.Thawer]uint64
+	began  time.Time // when connections were frozen first
 	lent   []*myriad.Listener
 	said   bool // all has been sent: have may come
 }
@@ -52,14 +56,15 @@ func give(ch channel, p *Program) (Result, error) {
 	}
 	ch.setDeadline(p.within())
 	_ = ch.send(message{kind: goOn}) // without it the end of the channel says the same
-	g.frozen.Moved()                 // first, so that there is room for the peers that listeners keep waiting
+	pause := p.Engine.System().Now().Sub(g.began)
+	g.frozen.Moved() // first, so that there is room for the peers that listeners keep waiting
 	for _, ln := range g.lent {
 		_ = ln.Moved() // it fails if the program has closed it meanwhile
 	}
 	for _, s := range g.states {
 		s.Moved()
 	}
-	return Result{Moved: moved, Left: g.frozen.Left()}, nil
+	return Result{Moved: moved, Left: g.frozen.Left(), Pause: pause}, nil
 }
 
 // tell has the other process know why this one does not go on, and returns the error.
@@ -87,7 +92,24 @@ func (g *giver) agree() error {
 func (g *giver) send(m message) error {
 	g.ch.setDeadline(g.within())
 	if err := g.ch.send(m); err != nil {
+		if refusal := g.refusal(); refusal != nil {
+			return refusal
+		}
 		return fmt.Errorf("handover: send %v: %w", m.kind, err)
+	}
+	return nil
+}
+
+// refusal is why the new process has closed the channel, if it has said so, or nil. It may have
+// refused while much was still to come.
+func (g *giver) refusal() error {
+	if g.said {
+		return nil // what comes may be have
+	}
+	if m, err := g.ch.receive(); err == nil && m.kind == refuse {
+		return m.expect(accept)
+	} else if err == nil {
+		m.drop()
 	}
 	return nil
 }
@@ -133,6 +155,7 @@ func (g *giver) hand() (moved int, err error) {
 	if err = g.sendListeners(); err != nil {
 		return 0, err
 	}
+	g.began = g.Engine.System().Now()
 	if g.frozen, err = g.Engine.Freeze(g.restWait(), thawers...); err != nil {
 		return 0, err
 	}

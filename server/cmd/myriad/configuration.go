@@ -29,6 +29,8 @@ type settings struct {
 	balancers       []netip.Prefix // of listen only; nil: none
 	tokenKeys       []string       // files
 	shutdownTimeout time.Duration
+	handover        string // path of a unix socket; empty: none
+	handoverStay    bool
 	logFormat       logFormat
 	logLevel        slog.Level
 	engine          myriad.Config
@@ -44,6 +46,7 @@ type settings struct {
 	level        *slog.LevelVar // of log
 
 	predecessor *net.UnixConn // to the process whose place this one takes; nil: there is none
+	mustAsk     bool          // the predecessor was found by --handover: it waits for a request
 	recipient   recipient     // as which the service manager knows this process
 
 	again func() (settings, error) // reads the configuration again

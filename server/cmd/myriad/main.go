@@ -1,6 +1,7 @@
 // Command myriad pushes events to browsers and devices.
 //
 //	myriad serve [--listen 127.0.0.1:8000] [--config myriad.toml] [--check]
+//	myriad upgrade --handover /run/myriad/handover.sock
 //	myriad cluster dev [--nodes 3]
 //	myriad cluster remove NODE
 //	myriad load http|ws|push|redis URL [--connections 1000] [--rate 5000]
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		Writer:    stdout,
 		ErrWriter: stderr,
 		Commands: []*cli.Command{serveCommand(stdout, stderr), clusterCommand(stdout, stderr),
-			loadCommand(stdout, stderr), tokenCommand(stdout, stderr), versionCommand(stdout),
+			loadCommand(stdout, stderr), upgradeCommand(stdout), tokenCommand(stdout, stderr), versionCommand(stdout),
 			completionCommand(stdout)},
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
 		Action: func(_ context.Context, c *cli.Command) error {

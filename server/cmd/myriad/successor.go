@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -38,18 +37,19 @@ func (r recipient) means(pid string) bool {
 }
 
 // successorEnviron returns the environment for a child that takes the place of r. The child sends
-// the keep-alives that are expected of r (WATCHDOG_PID). LISTEN_PID names the child, too, for when
-// sockets that were passed to r move: now a server that uses any refuses to upgrade (mayUpgrade),
-// and the child's descriptor 3 is that of package handover.
+// the keep-alives that are expected of r (WATCHDOG_PID). Sockets that were passed to r move with the
+// others: the child has not been passed any.
 func (r recipient) successorEnviron(environ []string) []string {
 	var next []string
 	for _, one := range environ {
 		name, value, _ := strings.Cut(one, "=")
-		switch {
-		case name == predecessorVariable:
+		switch name {
+		case predecessorVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES":
 			continue
-		case slices.Contains([]string{"WATCHDOG_PID", "LISTEN_PID"}, name) && r.means(value):
-			one = fmt.Sprintf("%s=%d", name, r.pid)
+		case "WATCHDOG_PID":
+			if r.means(value) {
+				one = fmt.Sprintf("%s=%d", name, r.pid)
+			}
 		}
 		next = append(next, one)
 	}

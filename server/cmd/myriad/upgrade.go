@@ -7,14 +7,19 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime/debug"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/myriad-go/myriad/handover"
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// This file is an upgrade that clients do not notice: at SIGUSR2 the server starts its own program
-// anew, which by then is a newer one, and hands its listeners, connections and state over to it.
+// This file is an upgrade that clients do not notice. At SIGUSR2, or asked by myriad upgrade, the
+// server starts its own program anew, which by then is a newer one. Or a newer server that somebody
+// has started finds this one by --handover. In each case this one hands its listeners, connections
+// and state over.
 
 // program returns what of the server moves. The names are the same in all versions.
 func (r *running) program() (*handover.Program, error) {
@@ -32,68 +37,227 @@ func (r *running) mayUpgrade() error {
 	if r.clusterNode != nil {
 		return push.ErrCannotMove
 	}
-	for _, a := range r.list() {
-		if a.kind == inheritedAddress {
-			return a.wrong("sockets of the service manager do not move yet: restart the server, or let it listen " +
-				"by itself")
-		}
-	}
 	return nil
 }
 
-// upgrade hands everything over to a new process. If it fails, everything goes on here. If ctx ends
-// meanwhile, the new process is told to shut down: an operator may know only the old one's pid.
-func (r *running) upgrade(ctx context.Context, manager *notifier) error {
-	if err := r.mayUpgrade(); err != nil {
-		return err
+// An outcome is what an upgrade has done.
+type outcome struct {
+	From  int           `json:"from"`     // pid of the old process
+	To    int           `json:"to"`       // pid of the new one; 0: it cannot be seen from the old one
+	Moved int           `json:"moved"`    // connections
+	Left  int           `json:"left"`     // connections, also those of servers that do not move
+	Pause time.Duration `json:"pause_ns"` // of those that have moved
+}
+
+// An upgrader hands a server over to another process: to one that it starts, or to one that has
+// found this one by --handover. One attempt runs at a time, and none after one that has succeeded.
+type upgrader struct {
+	*running
+	ctx     context.Context // ends when the server is told to shut down
+	manager *notifier
+	socket  *handoverSocket // nil: there is none
+	moved   chan struct{}   // closed when another process goes on
+	byPath  bool            // it has found this one by --handover; set before moved is closed
+
+	mu    sync.Mutex
+	phase upgradePhase
+	idle  sync.Cond // phase is not underWay
+}
+
+type upgradePhase uint8
+
+const (
+	mayBegin upgradePhase = iota
+	underWay
+	hasMoved
+	shutsDown
+)
+
+// Reasons why an attempt cannot begin.
+var (
+	errUnderWay  = errors.New("another upgrade is under way")
+	errHasMoved  = errors.New("another process has taken over from this one")
+	errShutsDown = errors.New("the server shuts down")
+)
+
+func newUpgrader(ctx context.Context, r *running, manager *notifier, socket *handoverSocket) *upgrader {
+	u := &upgrader{running: r, ctx: ctx, manager: manager, socket: socket, moved: make(chan struct{})}
+	u.idle.L = &u.mu
+	return u
+}
+
+// begin begins an attempt, for which it returns what moves. It is followed by end unless it fails.
+func (u *upgrader) begin() (*handover.Program, error) {
+	u.mu.Lock()
+	phase := u.phase
+	if phase == mayBegin {
+		u.phase = underWay
 	}
-	p, err := r.program()
-	if err != nil {
-		return err
+	u.mu.Unlock()
+	if phase != mayBegin {
+		return nil, [...]error{underWay: errUnderWay, hasMoved: errHasMoved, shutsDown: errShutsDown}[phase]
+	}
+	err := u.mayUpgrade()
+	if err == nil {
+		var p *handover.Program
+		if p, err = u.program(); err == nil {
+			return p, nil
+		}
+	}
+	u.end(mayBegin)
+	return nil, err
+}
+
+// end ends an attempt: next is hasMoved or mayBegin.
+func (u *upgrader) end(next upgradePhase) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.phase = next
+	u.idle.Broadcast()
+	if next == hasMoved {
+		close(u.moved)
+	}
+}
+
+// stop waits for the attempt that runs, and lets no other one begin.
+func (u *upgrader) stop() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for u.phase == underWay {
+		u.idle.Wait()
+	}
+	if u.phase == mayBegin {
+		u.phase = shutsDown
+	}
+}
+
+// start hands over to a new process of the program's own path, where a newer binary may be by now.
+// If the server is told to shut down meanwhile, so is the new process: an operator may know only
+// the old one's pid. asked names who asks in the log. answer is called with the outcome before the
+// server ends.
+func (u *upgrader) start(asked string, answer func(outcome, error)) {
+	p, err := u.begin()
+	if err == nil {
+		var o outcome
+		if o, err = u.startProcess(p); err == nil {
+			answer(o, nil)
+			u.end(hasMoved)
+			return
+		}
+		u.end(mayBegin)
+	}
+	u.log.Error("myriad: "+asked+": no new process took over, and this one goes on", "error", oneLine(err))
+	answer(outcome{}, err)
+}
+
+func (u *upgrader) startProcess(p *handover.Program) (o outcome, err error) {
+	if os.Getpid() == 1 {
+		return o, errors.New("this is process 1, with whose end the container ends: start the new server beside it, " +
+			"with --handover")
 	}
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {
-		return err
+		return o, err
 	}
+	keepDescriptors()
 	cmd := exec.Command(path, os.Args[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdout, os.Stderr, r.recipient.successorEnviron(os.Environ())
+	cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdout, os.Stderr, u.recipient.successorEnviron(os.Environ())
 	nc, err := handover.Start(cmd)
 	if err != nil {
-		return err
+		return o, err
 	}
-	r.pusher.PrepareMove(true)
+	if o, err = u.give(nc, p); err != nil {
+		return o, errors.Join(err, endOf(cmd))
+	}
+	o.To = cmd.Process.Pid
+	if err := u.manager.handOver(o.To); err != nil {
+		u.log.Error("myriad: the service manager was not told of the new process", "pid", o.To, "error", err)
+	}
+	u.say(o)
+	if u.ctx.Err() == nil {
+		return o, nil
+	}
+	u.log.Info("myriad: passing on the signal to shut down", "pid", o.To)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		u.log.Error("myriad: the new process was not told to shut down", "pid", o.To, "error", err)
+	}
+	return o, nil
+}
+
+// hand hands over to a process that has found this one by --handover.
+func (u *upgrader) hand(nc *net.UnixConn) {
+	pid := peerPid(nc)
+	p, err := u.begin()
+	if err != nil {
+		u.log.Warn("myriad: --handover: refused to hand over", "pid", pid, "reason", oneLine(err))
+		_ = answer{Refused: err.Error()}.write(nc, nil)
+		_ = nc.Close()
+		return
+	}
+	o, err := u.give(nc, p)
+	if err != nil {
+		u.log.Error("myriad: --handover: no new process took over, and this one goes on", "pid", pid, "error",
+			oneLine(err))
+		u.end(mayBegin)
+		return
+	}
+	o.To, u.byPath = pid, true
+	u.say(o)
+	u.end(hasMoved)
+}
+
+// give hands everything over to the process at the other end of nc, which it closes. If it fails,
+// everything goes on here.
+func (u *upgrader) give(nc *net.UnixConn, p *handover.Program) (outcome, error) {
+	file, path, err := u.socket.file()
+	if err == nil {
+		err = answer{Go: true, Path: path}.write(nc, file)
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+	if err != nil {
+		return outcome{}, errors.Join(err, nc.Close())
+	}
+	u.pusher.PrepareMove(true)
 	given, err := handover.Give(nc, p)
 	if err != nil {
-		r.pusher.PrepareMove(false)
-		_ = cmd.Process.Kill() // it may have ended already
-		return errors.Join(err, ended(cmd.Wait()))
+		u.pusher.PrepareMove(false)
+		return outcome{}, err
 	}
-	if err := manager.handOver(cmd.Process.Pid); err != nil {
-		r.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
-	}
-	r.log.Info("myriad: a new process goes on", "pid", cmd.Process.Pid, "connections", given.Moved,
-		"left", r.engine.Stats().Conns) // also those of servers that do not move
-	if ctx.Err() == nil {
-		return nil
-	}
-	r.log.Info("myriad: passing on the signal to shut down", "pid", cmd.Process.Pid)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		r.log.Error("myriad: the new process was not told to shut down", "pid", cmd.Process.Pid, "error", err)
-	}
-	return nil
+	u.socket.leave()
+	return outcome{From: os.Getpid(), Moved: given.Moved, Left: u.engine.Stats().Conns, Pause: given.Pause}, nil
 }
 
-// ended returns err unless it says how the process has ended.
-func ended(err error) error {
-	if errors.As(err, new(*exec.ExitError)) {
-		return nil
-	}
-	return err
+func (u *upgrader) say(o outcome) {
+	u.log.Info("myriad: a new process goes on", "pid", o.To, "connections", o.Moved, "left", o.Left, "pause",
+		o.Pause.Round(10*time.Microsecond).String())
 }
 
-// take receives everything from the process that has started this one; nil: none has. Nothing of it
-// runs until GoOn.
-func (r *running) take(from *net.UnixConn, certificates *keeper) (*handover.Taken, error) {
+// endPatience is how long a new process that has failed may take to say why, and to end.
+const endPatience = 2 * time.Second
+
+// endOf waits for a child that has not taken over, and kills it if it does not end by itself. It
+// returns how the child has ended if that may be the reason.
+func endOf(cmd *exec.Cmd) error {
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			return fmt.Errorf("the new process has ended: %w", err)
+		}
+		return errors.New("the new process has ended")
+	case <-time.After(endPatience):
+	}
+	_ = cmd.Process.Kill() // it may have ended by now
+	<-ended
+	return errors.New("the new process did not end by itself, and was killed")
+}
+
+// take receives everything from the predecessor; nil: there is none. Nothing of it runs until GoOn.
+func (r *running) take(certificates *keeper) (*handover.Taken, error) {
+	from := r.predecessor
 	if from == nil {
 		return nil, nil
 	}
@@ -106,6 +270,9 @@ func (r *running) take(from *net.UnixConn, certificates *keeper) (*handover.Take
 		}
 	}
 	p, err := r.program()
+	if err == nil {
+		err = r.enter()
+	}
 	if err != nil {
 		return nil, errors.Join(err, from.Close())
 	}
@@ -114,4 +281,46 @@ func (r *running) take(from *net.UnixConn, certificates *keeper) (*handover.Take
 		return nil, fmt.Errorf("taking the place of another process: %w", err)
 	}
 	return taken, nil
+}
+
+// follow serves those who ask for an upgrade, by a signal or by --handover, until the server ends.
+func (u *upgrader) follow(signals <-chan os.Signal) {
+	go func() {
+		for {
+			select {
+			case <-u.ctx.Done():
+				return
+			case <-signals:
+				go u.start("SIGUSR2", func(outcome, error) {})
+			}
+		}
+	}()
+	if u.socket != nil {
+		go u.socket.serve(u.hand, u.startFor)
+	}
+}
+
+// startFor is start for myriad upgrade.
+func (u *upgrader) startFor(nc *net.UnixConn) {
+	defer nc.Close()
+	u.start("myriad upgrade", func(o outcome, err error) {
+		a := answer{Outcome: &o}
+		if err != nil {
+			a = answer{Refused: err.Error()}
+		}
+		if err := a.write(nc, nil); err != nil {
+			u.log.Warn("myriad: myriad upgrade did not wait for the answer", "error", err)
+		}
+	})
+}
+
+// stay waits for the signal to end if another process has found this one by --handover, and
+// --handover-stay is set.
+func (u *upgrader) stay(ctx context.Context) {
+	if !u.byPath || !u.handoverStay {
+		return
+	}
+	debug.FreeOSMemory()
+	u.log.Info("myriad: another process serves; this one waits for the signal to end (--handover-stay)")
+	<-ctx.Done()
 }
