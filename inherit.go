@@ -90,6 +90,17 @@ func (ln *Listener) leave() {
 	}
 }
 
+// peersInHand is how many listeners of the loop have not given all peers to loops that they have
+// accepted before Moved. On the loop.
+func (l *Loop) peersInHand() (n int) {
+	for _, ln := range l.listeners {
+		if ln.leaves {
+			n++
+		}
+	}
+	return n
+}
+
 // An inheritance is what Inherit has got of one process, and what has been made of it. All but
 // engine is guarded by engine.mu.
 type inheritance struct {

@@ -88,8 +88,11 @@ type world struct {
 	rng       *rand.Rand
 	old, new  *process
 	peers     []*peer
-	refusesAt int  // Thaw fails the so manieth time
-	leaving   bool // peers leave meanwhile
+	refusesAt int           // Thaw fails the so manieth time
+	leaving   bool          // peers leave meanwhile
+	wait      time.Duration // of MoveRest
+	whole     bool          // frames are whole before the wait is over
+	happened  bool          // a fault
 	complaint string
 }
 
@@ -108,7 +111,9 @@ type process struct {
 	state   *note
 	channel *simChannel
 	err     error
-	result  Result
+	restErr error  // of MoveRest
+	first   Result // of give
+	result  Result // of MoveRest
 	done    bool
 	dead    bool // killed
 	said    bool // of the new one: have has been sent
@@ -234,6 +239,7 @@ var errFault = errors.New("a fault")
 
 func (f *fault) call(do func() error) error {
 	now := f.calls == f.at
+	f.p.happened = f.p.happened || now
 	f.calls++
 	if now && f.how == diesBefore {
 		panic(death{})
@@ -264,13 +270,14 @@ func (f *fault) send(m message) error {
 
 func (f *fault) receive() (m message, err error) {
 	var got message
+	said := f.p.said
 	returned := false
 	defer func() {
 		if !returned { // it dies with them in its hands
 			closeAll(got.sockets)
 		}
 	}()
-	f.sure = false
+	f.sure = said // nor a receive that has worked: what the old process has decided would be lost
 	err = f.call(func() (err error) { got, err = f.channel.receive(); return err })
 	returned = true
 	if err != nil { // a process that fails closes what it has received
@@ -306,9 +313,17 @@ func (p *process) die() {
 	_ = p.engine.Shutdown(over)
 }
 
-func (p *process) give(ch channel) (err error) {
-	p.result, err = give(ch, p.program())
-	return err
+func (p *process) give(ch channel) error {
+	given, err := give(ch, p.program())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p.AfterFunc(p.wait, cancel)
+	p.first, p.result = given.Result, given.Result
+	p.result, p.restErr = given.MoveRest(ctx)
+	return nil
 }
 
 func (p *process) take(ch channel) error {
@@ -316,7 +331,10 @@ func (p *process) take(ch channel) error {
 	if err != nil {
 		return err
 	}
-	return t.GoOn()
+	if err = t.goOn(); err == nil {
+		t.follow()
+	}
+	return err
 }
 
 // traffic has the peers write meanwhile.
@@ -340,14 +358,21 @@ func (w *world) handOver(oldAt int, oldHow faultKind, newAt int, newHow faultKin
 	w.new.run(w.new.take, newAt, newHow)
 	w.old.run(w.old.give, oldAt, oldHow)
 	w.traffic(w.rng.IntN(40))
+	if w.whole {
+		w.wholeFrames()
+	}
 	w.RunUntil(func() bool { return w.old.done && w.new.done })
 	w.traffic(20)
-	for _, p := range w.peers { // whole frames in the end
+	w.wholeFrames()
+	w.RunFor(time.Minute)
+}
+
+func (w *world) wholeFrames() {
+	for _, p := range w.peers {
 		if !p.left {
 			p.write(int(frameSize - p.sent%frameSize))
 		}
 	}
-	w.RunFor(time.Minute)
 }
 
 // settle checks what has come of it. survive says whether the connections must have lived.
@@ -356,7 +381,7 @@ func (w *world) settle() {
 	survive := true
 	newGoesOn := w.new.said && !w.new.dead && w.new.err == nil
 	switch {
-	case w.old.dead && !newGoesOn, w.new.dead && w.new.said:
+	case w.old.dead && !newGoesOn, w.new.dead && w.new.said && w.old.err == nil:
 		survive = false // those that only a dead process had, end
 	}
 	if w.old.dead && w.new.dead {
@@ -420,20 +445,31 @@ func (w *world) settle() {
 	}
 }
 
-// Without a fault all connections move, whatever comes for them meanwhile.
+// Without a fault all connections move, whatever comes for them meanwhile. Those that are not at
+// rest follow if they come to rest within the wait.
 func TestConnectionsMove(t *testing.T) {
+	followed := 0
 	for seed := range soak.Size(t, uint64(100), 2000) {
 		w := newWorld(t, seed, sim.Lossless(), 1+int(seed%20), 40)
+		w.whole, w.wait = seed%2 == 0, time.Duration(seed%3)*time.Second
 		w.handOver(-1, 0, -1, 0)
-		if w.old.err != nil || w.new.err != nil || w.old.result.Moved+w.old.result.Left != len(w.peers) {
-			w.wrong("%+v", w.old.result)
+		if w.old.err != nil || w.new.err != nil || w.old.restErr != nil ||
+			w.old.result.Moved+w.old.result.Left != len(w.peers) {
+			w.wrong("%+v, %v", w.old.result, w.old.restErr)
 		}
+		if w.whole && w.wait > 0 && w.old.result.Left > 0 {
+			w.wrong("%+v, although all came to rest", w.old.result)
+		}
+		followed += w.old.result.Moved - w.old.first.Moved
 		if w.old.result.Moved != w.new.engine.Stats().Conns {
 			w.wrong("%+v, and %d are in the new engine", w.old.result, w.new.engine.Stats().Conns)
 		}
 		if w.settle(); t.Failed() {
 			return
 		}
+	}
+	if followed == 0 {
+		t.Error("no connection has moved behind the first ones")
 	}
 }
 
@@ -445,16 +481,16 @@ func TestEveryStepMayFail(t *testing.T) {
 			for how := range faultKinds {
 				for at := 0; ; at++ {
 					w := newWorld(t, seed, sim.Lossless(), 1+int(seed%5), 20)
+					w.whole, w.wait = true, 100*time.Millisecond
 					oldAt, newAt := -1, at
 					if old {
 						oldAt, newAt = at, -1
 					}
 					w.handOver(oldAt, how, newAt, how)
-					happened := w.old.err != nil || w.new.err != nil || w.old.dead || w.new.dead
 					if w.settle(); t.Failed() {
 						t.Fatalf("seed %d, old %v, fault %d at call %d", seed, old, how, at)
 					}
-					if !happened {
+					if !w.happened {
 						break
 					}
 				}
@@ -478,6 +514,7 @@ func TestHandOverWorlds(t *testing.T) {
 		}
 		w := newWorld(t, seed, o, peers, room)
 		w.leaving = rng.IntN(2) == 0
+		w.whole, w.wait = rng.IntN(2) == 0, time.Duration(rng.Int64N(int64(200*time.Millisecond)))
 		if rng.IntN(5) == 0 {
 			w.refusesAt = 1 + rng.IntN(peers)
 		}

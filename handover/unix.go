@@ -144,7 +144,7 @@ func (c *unixChannel) receive() (m message, err error) {
 			unix.EMFILE)
 	}
 	if _, err = io.ReadFull(c.nc, header[n:]); err != nil {
-		return m, noEOF(err)
+		return m, cutOff(err)
 	}
 	m.kind = kind(header[4])
 	size, count := binary.BigEndian.Uint32(header[:]), int(binary.BigEndian.Uint16(header[5:]))
@@ -153,10 +153,19 @@ func (c *unixChannel) receive() (m message, err error) {
 	}
 	var body bytes.Buffer // grows with what comes, whatever the header says
 	if _, err = io.CopyN(&body, c.nc, int64(size)); err != nil {
-		return m, noEOF(err)
+		return m, cutOff(err)
 	}
 	m.body = body.Bytes()
 	return m, nil
+}
+
+// cutOff is an error in the middle of a message. A deadline there is not one before a message:
+// what comes next could not be understood.
+func cutOff(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: the rest of a message does not come", ErrProtocol)
+	}
+	return noEOF(err)
 }
 
 // descriptors are those of a message's ancillary data.
