@@ -344,3 +344,61 @@ func TestHandoverStay(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A connection on which half a request has come follows when that is answered, if this is within
+// --handover-wait. Otherwise it ends with the old server.
+func TestHandoverWait(t *testing.T) {
+	t.Parallel()
+	for _, follows := range []bool{true, false} {
+		t.Run(fmt.Sprint("follows ", follows), func(t *testing.T) {
+			t.Parallel()
+			path, wait := filepath.Join(shortFolder(t), "h"), patience.String()
+			if !follows {
+				wait = "10ms"
+			}
+			s := serveAt(t, path, "--handover-wait", wait, "--shutdown-timeout", "1s")
+			nc, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			nc.SetDeadline(time.Now().Add(patience))
+			r := bufio.NewReader(nc)
+			answer := func() (*http.Response, error) {
+				a, err := http.ReadResponse(r, nil)
+				if err == nil {
+					_, err = io.ReadAll(a.Body)
+				}
+				return a, err
+			}
+			// The second request is known to have come when the first one is answered.
+			io.WriteString(nc, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\n")
+			if a, err := answer(); err != nil || a.StatusCode != http.StatusOK {
+				t.Fatal(a, err)
+			}
+			next := serveAt(t, path)
+			s.want(`a new process goes on" pid=\d+ connections=0 left=1`)
+			if !follows {
+				if a, err := answer(); err == nil {
+					t.Errorf("half a request is answered with %v", a)
+				}
+				return
+			}
+			io.WriteString(nc, "Host: localhost\r\n\r\n")
+			if a, err := answer(); err != nil || a.Close {
+				t.Fatal(a, err)
+			}
+			s.want(`connections that came to rest have followed" connections=1 left=0`)
+			if err := s.wait(); err != nil {
+				t.Error(err)
+			}
+			publication := `{"channel":"kept:a","data":1}`
+			fmt.Fprintf(nc, "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+				"Content-Length: %d\r\n\r\n%s", len(publication), publication)
+			if a, err := answer(); err != nil || a.StatusCode != http.StatusOK {
+				t.Errorf("the new server: %v, %v", a, err)
+			}
+			publishAt(t, next.addr, 2)
+		})
+	}
+}

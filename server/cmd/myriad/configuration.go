@@ -31,6 +31,7 @@ type settings struct {
 	shutdownTimeout time.Duration
 	handover        string // path of a unix socket; empty: none
 	handoverStay    bool
+	handoverWait    time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level
 	engine          myriad.Config

@@ -366,7 +366,7 @@ func TestHandlersOfTwoAddresses(t *testing.T) {
 		if r.handlers()[1].ServeHTTP(w, request); w.Code != want {
 			t.Errorf("with the key %q: %d, want %d", key, w.Code, want)
 		}
-		if err := r.shutdown(); err != nil {
+		if err := r.shutdown(nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -193,10 +193,10 @@ func serve(ctx context.Context, s settings) error {
 		return err
 	}
 	u, err := r.run(ctx, caught, certificates)
-	err = errors.Join(err, r.shutdown())
+	err = errors.Join(err, r.shutdown(u))
 	if u != nil {
 		u.socket.wait()
-		u.stay(ctx)
+		u.stay()
 	}
 	return err
 }
@@ -286,6 +286,7 @@ func (r *running) handlers() []http.Handler {
 
 // run listens and serves. It returns when ctx has ended, or when another process has taken over.
 func (r *running) run(ctx context.Context, caught *signals, certificates *keeper) (*upgrader, error) {
+	told := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	manager, err := newNotifier(os.Getenv)
@@ -305,7 +306,7 @@ func (r *running) run(ctx context.Context, caught *signals, certificates *keeper
 	if redis != nil {
 		r.log.Info("myriad: serving clients of Redis", "redis", redis.String())
 	}
-	u := newUpgrader(ctx, r, manager, socket)
+	u := newUpgrader(ctx, told, r, manager, socket)
 	defer u.stop()
 	u.follow(caught.upgrades)
 	if err := manager.say("READY=1\nSTATUS=serving " + r.urlOf(r.public, bound[0])); err != nil {
@@ -469,11 +470,15 @@ func (s settings) risks() (list []string) {
 }
 
 // shutdown ends everything in the order of dependencies. It first delivers what has been accepted.
-// It resets the connections that do not end in time, which is no error.
-func (r *running) shutdown() error {
+// It resets the connections that do not end in time, which is no error. If another process goes on,
+// some may follow to it: see upgrader.settle. u may be nil.
+func (r *running) shutdown(u *upgrader) error {
 	timeout := r.shutdownTimeout
-	if !r.served {
+	switch {
+	case !r.served:
 		timeout = 0 // what it has got of a predecessor goes on there
+	case u != nil && u.given != nil:
+		timeout += r.handoverWait
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -481,9 +486,12 @@ func (r *running) shutdown() error {
 	late := r.closeRedis(ctx)
 	r.pusher.Drain()
 	stopped := make(chan error, len(r.servers))
-	for _, h := range r.servers {
-		go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for running requests
-	}
+	go func() {
+		u.settle(ctx) // while clients end below that miss what the other process publishes
+		for _, h := range r.servers {
+			go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for running requests
+		}
+	}()
 	err := errors.Join(late, r.pusher.Shutdown(ctx))
 	for range r.servers {
 		err = errors.Join(err, <-stopped)

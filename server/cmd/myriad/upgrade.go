@@ -53,11 +53,17 @@ type outcome struct {
 // found this one by --handover. One attempt runs at a time, and none after one that has succeeded.
 type upgrader struct {
 	*running
-	ctx     context.Context // ends when the server is told to shut down
+	ctx     context.Context // of run: ends when the server is told to shut down, or ends
+	told    context.Context // ends when the server is told to shut down
 	manager *notifier
 	socket  *handoverSocket // nil: there is none
-	moved   chan struct{}   // closed when another process goes on
-	byPath  bool            // it has found this one by --handover; set before moved is closed
+
+	// These are set when moved is closed: another process goes on.
+	moved   chan struct{}
+	byPath  bool // it has found this one by --handover
+	given   *handover.Given
+	outcome outcome       // final when settled is closed
+	settled chan struct{} // what was not at rest has followed, or ends here
 
 	mu    sync.Mutex
 	phase upgradePhase
@@ -80,8 +86,9 @@ var (
 	errShutsDown = errors.New("the server shuts down")
 )
 
-func newUpgrader(ctx context.Context, r *running, manager *notifier, socket *handoverSocket) *upgrader {
-	u := &upgrader{running: r, ctx: ctx, manager: manager, socket: socket, moved: make(chan struct{})}
+func newUpgrader(ctx, told context.Context, r *running, manager *notifier, socket *handoverSocket) *upgrader {
+	u := &upgrader{running: r, ctx: ctx, told: told, manager: manager, socket: socket, moved: make(chan struct{}),
+		settled: make(chan struct{})}
 	u.idle.L = &u.mu
 	return u
 }
@@ -133,55 +140,50 @@ func (u *upgrader) stop() {
 
 // start hands over to a new process of the program's own path, where a newer binary may be by now.
 // If the server is told to shut down meanwhile, so is the new process: an operator may know only
-// the old one's pid. asked names who asks in the log. answer is called with the outcome before the
-// server ends.
-func (u *upgrader) start(asked string, answer func(outcome, error)) {
+// the old one's pid. asked names who asks in the log.
+func (u *upgrader) start(asked string) error {
 	p, err := u.begin()
 	if err == nil {
-		var o outcome
-		if o, err = u.startProcess(p); err == nil {
-			answer(o, nil)
+		if err = u.startProcess(p); err == nil {
 			u.end(hasMoved)
-			return
+			return nil
 		}
 		u.end(mayBegin)
 	}
 	u.log.Error("myriad: "+asked+": no new process took over, and this one goes on", "error", oneLine(err))
-	answer(outcome{}, err)
+	return err
 }
 
-func (u *upgrader) startProcess(p *handover.Program) (o outcome, err error) {
+func (u *upgrader) startProcess(p *handover.Program) error {
 	if os.Getpid() == 1 {
-		return o, errors.New("this is process 1, with whose end the container ends: start the new server beside it, " +
+		return errors.New("this is process 1, with whose end the container ends: start the new server beside it, " +
 			"with --handover")
 	}
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {
-		return o, err
+		return err
 	}
 	keepDescriptors()
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdout, os.Stderr, u.recipient.successorEnviron(os.Environ())
 	nc, err := handover.Start(cmd)
 	if err != nil {
-		return o, err
+		return err
 	}
-	if o, err = u.give(nc, p); err != nil {
-		return o, errors.Join(err, endOf(cmd))
+	if err := u.give(nc, p, cmd.Process.Pid); err != nil {
+		return errors.Join(err, endOf(cmd))
 	}
-	o.To = cmd.Process.Pid
-	if err := u.manager.handOver(o.To); err != nil {
-		u.log.Error("myriad: the service manager was not told of the new process", "pid", o.To, "error", err)
+	if err := u.manager.handOver(cmd.Process.Pid); err != nil {
+		u.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
 	}
-	u.say(o)
 	if u.ctx.Err() == nil {
-		return o, nil
+		return nil
 	}
-	u.log.Info("myriad: passing on the signal to shut down", "pid", o.To)
+	u.log.Info("myriad: passing on the signal to shut down", "pid", cmd.Process.Pid)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		u.log.Error("myriad: the new process was not told to shut down", "pid", o.To, "error", err)
+		u.log.Error("myriad: the new process was not told to shut down", "pid", cmd.Process.Pid, "error", err)
 	}
-	return o, nil
+	return nil
 }
 
 // hand hands over to a process that has found this one by --handover.
@@ -194,21 +196,19 @@ func (u *upgrader) hand(nc *net.UnixConn) {
 		_ = nc.Close()
 		return
 	}
-	o, err := u.give(nc, p)
-	if err != nil {
+	if err := u.give(nc, p, pid); err != nil {
 		u.log.Error("myriad: --handover: no new process took over, and this one goes on", "pid", pid, "error",
 			oneLine(err))
 		u.end(mayBegin)
 		return
 	}
-	o.To, u.byPath = pid, true
-	u.say(o)
+	u.byPath = true
 	u.end(hasMoved)
 }
 
-// give hands everything over to the process at the other end of nc, which it closes. If it fails,
-// everything goes on here.
-func (u *upgrader) give(nc *net.UnixConn, p *handover.Program) (outcome, error) {
+// give hands everything over to the process at the other end of nc, which it closes in the end. If
+// it fails, everything goes on here.
+func (u *upgrader) give(nc *net.UnixConn, p *handover.Program, pid int) error {
 	file, path, err := u.socket.file()
 	if err == nil {
 		err = answer{Go: true, Path: path}.write(nc, file)
@@ -217,21 +217,42 @@ func (u *upgrader) give(nc *net.UnixConn, p *handover.Program) (outcome, error) 
 		}
 	}
 	if err != nil {
-		return outcome{}, errors.Join(err, nc.Close())
+		return errors.Join(err, nc.Close())
 	}
 	u.pusher.PrepareMove(true)
 	given, err := handover.Give(nc, p)
 	if err != nil {
 		u.pusher.PrepareMove(false)
-		return outcome{}, err
+		return err
 	}
 	u.socket.leave()
-	return outcome{From: os.Getpid(), Moved: given.Moved, Left: u.engine.Stats().Conns, Pause: given.Pause}, nil
+	u.given = given
+	u.outcome = outcome{From: os.Getpid(), To: pid, Moved: given.Moved, Left: u.engine.Stats().Conns,
+		Pause: given.Pause}
+	u.log.Info("myriad: a new process goes on", "pid", pid, "connections", given.Moved, "left", u.outcome.Left, "pause",
+		given.Pause.Round(10*time.Microsecond).String())
+	return nil
 }
 
-func (u *upgrader) say(o outcome) {
-	u.log.Info("myriad: a new process goes on", "pid", o.To, "connections", o.Moved, "left", o.Left, "pause",
-		o.Pause.Round(10*time.Microsecond).String())
+// settle has connections follow that were not at rest, for the time of --handover-wait. It is a part
+// of the shutdown, and does nothing if no other process goes on.
+func (u *upgrader) settle(ctx context.Context) {
+	if u == nil || u.given == nil {
+		return
+	}
+	defer close(u.settled)
+	ctx, cancel := context.WithTimeout(ctx, u.handoverWait)
+	defer cancel()
+	defer context.AfterFunc(u.told, cancel)()
+	all, err := u.given.MoveRest(ctx)
+	followed := all.Moved - u.outcome.Moved
+	u.outcome.Moved, u.outcome.Left = all.Moved, max(0, u.outcome.Left-followed)
+	if err != nil {
+		u.log.Warn("myriad: further connections cannot follow, and end here", "error", oneLine(err))
+	}
+	if followed > 0 {
+		u.log.Info("myriad: connections that came to rest have followed", "connections", followed, "left", u.outcome.Left)
+	}
 }
 
 // endPatience is how long a new process that has failed may take to say why, and to end.
@@ -291,7 +312,7 @@ func (u *upgrader) follow(signals <-chan os.Signal) {
 			case <-u.ctx.Done():
 				return
 			case <-signals:
-				go u.start("SIGUSR2", func(outcome, error) {})
+				go func() { _ = u.start("SIGUSR2") }() // it has logged the error
 			}
 		}
 	}()
@@ -303,24 +324,24 @@ func (u *upgrader) follow(signals <-chan os.Signal) {
 // startFor is start for myriad upgrade.
 func (u *upgrader) startFor(nc *net.UnixConn) {
 	defer nc.Close()
-	u.start("myriad upgrade", func(o outcome, err error) {
-		a := answer{Outcome: &o}
-		if err != nil {
-			a = answer{Refused: err.Error()}
-		}
-		if err := a.write(nc, nil); err != nil {
-			u.log.Warn("myriad: myriad upgrade did not wait for the answer", "error", err)
-		}
-	})
+	a := answer{Outcome: &u.outcome}
+	if err := u.start("myriad upgrade"); err != nil {
+		a = answer{Refused: err.Error()}
+	} else {
+		<-u.settled
+	}
+	if err := a.write(nc, nil); err != nil {
+		u.log.Warn("myriad: myriad upgrade did not wait for the answer", "error", err)
+	}
 }
 
 // stay waits for the signal to end if another process has found this one by --handover, and
 // --handover-stay is set.
-func (u *upgrader) stay(ctx context.Context) {
+func (u *upgrader) stay() {
 	if !u.byPath || !u.handoverStay {
 		return
 	}
 	debug.FreeOSMemory()
 	u.log.Info("myriad: another process serves; this one waits for the signal to end (--handover-stay)")
-	<-ctx.Done()
+	<-u.told.Done()
 }
