@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -345,9 +344,7 @@ func TestUpgradeKeepsSurroundings(t *testing.T) {
 // process takes over from it.
 func TestUpgradeOfProcessOne(t *testing.T) {
 	t.Parallel()
-	if err := exec.Command("unshare", "-pf", "--mount-proc", "true").Run(); err != nil {
-		t.Skip("this user may not make a namespace of processes: unshare -pf --mount-proc:", err)
-	}
+	canMakeNamespaces(t)
 	path := filepath.Join(shortFolder(t), "h")
 	p := start(t, nil, "unshare", "-pf", "--mount-proc", "--kill-child", binary, "serve", "--listen", "127.0.0.1:0",
 		"--namespace", kept, "--handover", path)

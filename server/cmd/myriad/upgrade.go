@@ -156,8 +156,8 @@ func (u *upgrader) start(asked string) error {
 
 func (u *upgrader) startProcess(p *handover.Program) error {
 	if os.Getpid() == 1 {
-		return errors.New("this is process 1, with whose end the container ends: start the new server beside it, " +
-			"with --handover")
+		return errors.New("this is process 1, with whose end the container ends: let myriad init serve be " +
+			"process 1, or start the new server beside this one with --handover")
 	}
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -84,11 +83,21 @@ func successorOf(pid int) int {
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
 		for child := range strings.FieldsSeq(string(text)) {
-			environ, _ := os.ReadFile("/proc/" + child + "/environ")
-			if slices.Contains(strings.Split(string(environ), "\x00"), fmt.Sprintf("%s=%d", predecessorVariable, pid)) {
-				found, _ := strconv.Atoi(child)
-				return found
+			if child, _ := strconv.Atoi(child); predecessorOf(child) == pid && isRunning(child) {
+				return child
 			}
+		}
+	}
+	return 0
+}
+
+// predecessorOf returns the pid of the server that has started the process in its place; 0: none.
+func predecessorOf(pid int) int {
+	environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	for one := range strings.SplitSeq(string(environ), "\x00") {
+		if value, is := strings.CutPrefix(one, predecessorVariable+"="); is {
+			predecessor, _ := strconv.Atoi(value)
+			return predecessor
 		}
 	}
 	return 0
