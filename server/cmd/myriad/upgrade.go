@@ -217,7 +217,7 @@ func (u *upgrader) give(nc *net.UnixConn, p *handover.Program, pid int) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(err, nc.Close())
+		return errors.Join(fmt.Errorf("the new process did not wait: %w", err), nc.Close())
 	}
 	u.pusher.PrepareMove(true)
 	given, err := handover.Give(nc, p)
