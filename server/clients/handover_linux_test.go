@@ -266,6 +266,12 @@ func TestOneUpgradeAtATime(t *testing.T) {
 	upgradeNow(t, "--handover", path)
 	awaitEnd(t, pid)
 	publishAt(t, s.addr, 1)
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.never("xx")
+			t.Log(strings.Join(s.seen, "\n"))
+		}
+	})
 	c.want(1)
 }
 
@@ -286,7 +292,8 @@ func TestHandoverFails(t *testing.T) {
 		want string
 	}{
 		"a namespace is missing": {[]string{"--listen", "127.0.0.1:0"}, `namespace .*kept`},
-		"a port is in use":       {[]string{"--listen", taken.Addr().String(), "--namespace", kept}, "address already in use"},
+		"a port is in use": {[]string{"--listen", taken.Addr().String(), "--namespace", kept},
+			"address already in use"},
 		"pings change": {[]string{"--listen", "127.0.0.1:0", "--namespace", kept, "--ping-interval", "30s"},
 			"ping"},
 		"an option is wrong": {[]string{"--listen", "127.0.0.1:0", "--namespace", kept, "--loops", "300"}, "--loops"},
@@ -295,13 +302,13 @@ func TestHandoverFails(t *testing.T) {
 		if !regexp.MustCompile(tt.want).MatchString(out) {
 			t.Errorf("%s: %s", name, out)
 		}
-		if name != "an option is wrong" { // else the old one hears nothing of it
+		if name != "an option is wrong" { // else the new one does not even ask
 			s.want("no new process took over, and this one goes on.*" + tt.want)
 		}
 	}
 	publishAt(t, s.addr, 1)
 	c.want(1)
-	// A process that connects and says nothing, or nonsense, is in nobody's way.
+	// A process that connects and says nothing, or nonsense, delays no other one.
 	for _, says := range []string{"", "take", "nonsense\n", strings.Repeat("x", 1000)} {
 		nc, err := net.Dial("unix", path)
 		if err != nil {

@@ -65,8 +65,8 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// awaitChildren waits until the process has only so many children, zombies among them, and each is a
-// successor that has none.
+// awaitChildren waits until the process has only so many children, zombies among them, and each is
+// a successor that has none.
 func awaitChildren(t *testing.T, pid, want int) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {

@@ -47,7 +47,7 @@ type settings struct {
 	level        *slog.LevelVar // of log
 
 	predecessor *net.UnixConn // to the process whose place this one takes; nil: there is none
-	mustAsk     bool          // the predecessor was found by --handover: it waits for a request
+	byPath      bool          // the predecessor was found by --handover
 	recipient   recipient     // as which the service manager knows this process
 
 	again func() (settings, error) // reads the configuration again

@@ -15,15 +15,15 @@ import (
 	"github.com/myriad-go/myriad/handover"
 )
 
-// This file is --handover: a unix socket by which others find the running server. A connection is
-// for one request, and its answer is one line of JSON:
+// This file is --handover: a unix socket by which processes find the running server. A connection
+// is for one request, and its answer is one line of JSON:
 //
-//	take     A new process wants to take over. Behind the answer, with which the listening socket
+//	take     A new process is ready to take over. Behind the answer, with which the listening socket
 //	         itself goes, comes what package handover sends.
 //	upgrade  myriad upgrade wants the server to start a new process. The answer is the outcome.
 //
 // The socket moves to the process that takes over. So its path leads to exactly one process at any
-// time: those who connect while it moves wait in the kernel.
+// time: connections that are made while it moves wait in the kernel.
 
 const (
 	takeRequest    = "take"
@@ -42,8 +42,8 @@ const (
 	maxRequest  = 64       // bytes
 	maxAnswer   = 16 << 10 // bytes
 	maxRequests = 16       // connections at a time; further ones wait
-	// requestWait is how long a process that has connected may take to make its request: a new server
-	// prepares itself meanwhile.
+	// requestWait is how long a process that has connected may take to make its request: a new
+	// server prepares itself meanwhile.
 	requestWait = time.Minute
 	// answerWait is how long an answer may take that needs no work.
 	answerWait = 10 * time.Second

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is the first process of a container, or what a supervisor runs in the place of a server.
-// A server that is upgraded ends, and a new one goes on: the container would end, and the supervisor
-// would start another one. This process stays, and ends when the last server has ended.
+// This file is the first process of a container, or what a supervisor runs in the place of a
+// server. A server that is upgraded ends, and a new one goes on: the container would end, and the
+// supervisor would start another one. This process stays, and ends when the last server has ended.
 
 func initCommand() *cli.Command {
 	return &cli.Command{

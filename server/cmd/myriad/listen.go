@@ -35,8 +35,8 @@ func (s settings) open(a *address, h *web.Server, certificates *keeper) (net.Add
 
 // openInherited serves a socket that another process has made: the one that the predecessor has
 // under the same name, or else what this process has inherited. It moves to a successor like the
-// server's own, by the name. The service manager has a duplicate and lends it for the next start, so
-// the server never ends the address.
+// server's own, by the name. The service manager has a duplicate and lends it for the next start,
+// so the server never ends the address.
 func openInherited(a *address, h *web.Server, secure bool) (net.Addr, error) {
 	var network string
 	switch e := h.Engine; {

@@ -54,7 +54,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		Writer:    stdout,
 		ErrWriter: stderr,
 		Commands: []*cli.Command{serveCommand(stdout, stderr), clusterCommand(stdout, stderr),
-			loadCommand(stdout, stderr), upgradeCommand(stdout), initCommand(), tokenCommand(stdout, stderr), versionCommand(stdout),
+			loadCommand(stdout, stderr), upgradeCommand(stdout), initCommand(), tokenCommand(stdout, stderr),
+			versionCommand(stdout),
 			completionCommand(stdout)},
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
 		Action: func(_ context.Context, c *cli.Command) error {

@@ -25,7 +25,7 @@ func (s *settings) findPredecessor() error {
 	nc, err := handover.Dial(s.handover)
 	switch {
 	case err == nil:
-		s.predecessor, s.mustAsk = nc, true
+		s.predecessor, s.byPath = nc, true
 		return nil
 	case isNobody(err):
 		return nil
@@ -38,30 +38,24 @@ func (s *settings) findPredecessor() error {
 // enter asks the predecessor to hand over. The messages of package handover come next.
 func (r *running) enter() (err error) {
 	var a answer
-	// A predecessor that has started this process speaks at once. One that was found by its path may
-	// refuse.
 	_ = r.predecessor.SetReadDeadline(time.Now().Add(answerWait)) // if it fails, reading does
-	if r.mustAsk {
-		a, r.inherited, err = ask(r.predecessor, takeRequest)
-	} else {
-		a, r.inherited, err = readAnswer(r.predecessor)
-	}
+	a, r.inherited, err = ask(r.predecessor, takeRequest)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("the predecessor: %w", err)
 	case a.Refused != "":
 		err = fmt.Errorf("the predecessor refuses to hand over: %s", a.Refused)
 	}
-	if err != nil && r.mustAsk {
+	if err != nil && r.byPath {
 		err = fmt.Errorf("--handover %q: %w", r.handover, err)
 	}
-	if r.former = a.Path; r.mustAsk {
-		r.former = r.handover // by which this process has found it, whatever the path is there
+	if r.former = a.Path; r.byPath {
+		r.former = r.handover // the predecessor may know it by another path
 	}
 	return err
 }
 
-// openHandovers listens for others who want to take over, or ask for an upgrade. It does nothing
+// openHandovers listens for new servers, and for myriad upgrade. It does nothing
 // without --handover.
 func (r *running) openHandovers() (*handoverSocket, error) {
 	from := r.inherited
@@ -77,8 +71,8 @@ func (r *running) openHandovers() (*handoverSocket, error) {
 	return listenForHandovers(r.handover)
 }
 
-// leaveFormerPath removes the socket of the predecessor if this server listens elsewhere: nobody
-// serves it any more.
+// leaveFormerPath removes the socket of the predecessor if this server listens elsewhere: no
+// process serves it any more.
 func (r *running) leaveFormerPath() {
 	if r.former != "" && r.former != r.handover {
 		if err := os.Remove(r.former); err != nil && !errors.Is(err, fs.ErrNotExist) {

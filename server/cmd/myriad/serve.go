@@ -208,7 +208,7 @@ func (s settings) inherit(a *address) error {
 	case s.predecessor == nil:
 		return a.inherit(os.Getenv)
 	case a.kind != inheritedAddress:
-	case s.mustAsk:
+	case s.byPath:
 		a.absent = a.inherit(os.Getenv)
 	default:
 		a.absent = a.wrong("the process whose place this one takes has no socket of this name: restart the server")

@@ -37,8 +37,8 @@ func (r recipient) means(pid string) bool {
 }
 
 // successorEnviron returns the environment for a child that takes the place of r. The child sends
-// the keep-alives that are expected of r (WATCHDOG_PID). Sockets that were passed to r move with the
-// others: the child has not been passed any.
+// the keep-alives that are expected of r (WATCHDOG_PID). Sockets that were passed to r move with
+// the others: the child has not been passed any.
 func (r recipient) successorEnviron(environ []string) []string {
 	var next []string
 	for _, one := range environ {

@@ -139,9 +139,9 @@ func startSuccessor(t *testing.T, mode string) *exec.Cmd {
 	return c
 }
 
-// A process that takes the place of another one sends the keep-alives that systemd expects, and looks
-// for no passed sockets: they come with the others. The old one says which process it is, and then nothing more. The successor's
-// successor is no other.
+// A process that takes the place of another one sends the keep-alives that systemd expects, and
+// looks for no passed sockets: they come with the others. The old one says which process it is, and
+// then nothing more. The successor's successor is no other.
 func TestSuccessorSpeaksForTheService(t *testing.T) {
 	for _, mode := range []string{"last", "middle"} {
 		t.Run(mode, func(t *testing.T) {

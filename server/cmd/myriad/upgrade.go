@@ -17,9 +17,8 @@ import (
 )
 
 // This file is an upgrade that clients do not notice. At SIGUSR2, or asked by myriad upgrade, the
-// server starts its own program anew, which by then is a newer one. Or a newer server that somebody
-// has started finds this one by --handover. In each case this one hands its listeners, connections
-// and state over.
+// server starts its own program anew, which by then is a newer one. Or a newer server finds this
+// one by --handover. In each case this one hands its listeners, connections and state over.
 
 // program returns what of the server moves. The names are the same in all versions.
 func (r *running) program() (*handover.Program, error) {
@@ -139,8 +138,8 @@ func (u *upgrader) stop() {
 }
 
 // start hands over to a new process of the program's own path, where a newer binary may be by now.
-// If the server is told to shut down meanwhile, so is the new process: an operator may know only
-// the old one's pid. asked names who asks in the log.
+// If the server is told to shut down meanwhile, so is the new process, because an operator may know
+// only the old one's pid. The log names what has asked.
 func (u *upgrader) start(asked string) error {
 	p, err := u.begin()
 	if err == nil {
@@ -170,7 +169,10 @@ func (u *upgrader) startProcess(p *handover.Program) error {
 	if err != nil {
 		return err
 	}
-	if err := u.give(nc, p, cmd.Process.Pid); err != nil {
+	if err = awaitStart(nc); err == nil {
+		err = u.give(nc, p, cmd.Process.Pid)
+	}
+	if err != nil {
 		return errors.Join(err, endOf(cmd))
 	}
 	if err := u.manager.handOver(cmd.Process.Pid); err != nil {
@@ -184,6 +186,28 @@ func (u *upgrader) startProcess(p *handover.Program) error {
 		u.log.Error("myriad: the new process was not told to shut down", "pid", cmd.Process.Pid, "error", err)
 	}
 	return nil
+}
+
+// startWait is how long a new process may take until it asks for everything.
+const startWait = 30 * time.Second
+
+// awaitStart returns when the new process is ready to take over. Until then nothing is prepared for
+// the move: clients that come meanwhile move with the others. If it fails, it closes nc.
+func awaitStart(nc *net.UnixConn) error {
+	err := nc.SetReadDeadline(time.Now().Add(startWait))
+	var request string
+	if err == nil {
+		request, err = readLine(nc, maxRequest)
+	}
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the new process does not ask to take over: %w", err)
+	case request != takeRequest:
+		err = fmt.Errorf("the new process says %q", request)
+	default:
+		return nil
+	}
+	return errors.Join(err, nc.Close())
 }
 
 // hand hands over to a process that has found this one by --handover.
@@ -234,8 +258,8 @@ func (u *upgrader) give(nc *net.UnixConn, p *handover.Program, pid int) error {
 	return nil
 }
 
-// settle has connections follow that were not at rest, for the time of --handover-wait. It is a part
-// of the shutdown, and does nothing if no other process goes on.
+// settle has connections follow that were not at rest, for the time of --handover-wait. It is a
+// part of the shutdown, and does nothing if no other process goes on.
 func (u *upgrader) settle(ctx context.Context) {
 	if u == nil || u.given == nil {
 		return
@@ -251,7 +275,8 @@ func (u *upgrader) settle(ctx context.Context) {
 		u.log.Warn("myriad: further connections cannot follow, and end here", "error", oneLine(err))
 	}
 	if followed > 0 {
-		u.log.Info("myriad: connections that came to rest have followed", "connections", followed, "left", u.outcome.Left)
+		u.log.Info("myriad: connections that came to rest have followed", "connections", followed, "left",
+			u.outcome.Left)
 	}
 }
 
@@ -304,7 +329,7 @@ func (r *running) take(certificates *keeper) (*handover.Taken, error) {
 	return taken, nil
 }
 
-// follow serves those who ask for an upgrade, by a signal or by --handover, until the server ends.
+// follow serves requests for an upgrade, by a signal or by --handover, until the server ends.
 func (u *upgrader) follow(signals <-chan os.Signal) {
 	go func() {
 		for {

@@ -118,7 +118,8 @@ func upgradeByPath(ctx context.Context, path string, stdout io.Writer) error {
 
 // String says what has happened.
 func (o outcome) String() string {
-	return fmt.Sprintf("process %d goes on: %s moved, with a pause of %v; %s stayed with process %d, which ends them", o.To,
+	return fmt.Sprintf("process %d goes on: %s moved, with a pause of %v; %s stayed with process %d, which ends them",
+		o.To,
 		connections(o.Moved), o.Pause.Round(100*time.Microsecond), connections(o.Left), o.From)
 }
 

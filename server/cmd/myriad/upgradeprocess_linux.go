@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// This file asks a process without --handover for an upgrade, and watches what becomes of it.
+// This file asks a process without --handover for an upgrade, and watches which process ends.
 
 // upgradeProcess sends SIGUSR2 to the process, and waits until it ends or its new process does.
 func upgradeProcess(ctx context.Context, pid int, stdout io.Writer) error {
@@ -37,7 +37,8 @@ func upgradeProcess(ctx context.Context, pid int, stdout io.Writer) error {
 		}
 		switch old := isRunning(pid); {
 		case child != 0 && !isRunning(child):
-			return fmt.Errorf("no upgrade: process %d has started process %d, which has ended: the log says why", pid, child)
+			return fmt.Errorf("no upgrade: process %d has started process %d, which has ended: the log says why", pid,
+				child)
 		case !old && child == 0:
 			return fmt.Errorf("process %d has ended, and no new one was seen: the log says why", pid)
 		case !old:
