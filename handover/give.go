@@ -176,8 +176,10 @@ func (g *giver) agree() error {
 func (g *giver) send(m message) error {
 	g.ch.setDeadline(g.within())
 	if err := g.ch.send(m); err != nil {
-		if refusal := g.refusal(); refusal != nil {
-			return refusal
+		if !g.said || hasEnded(err) { // else what comes may be have
+			if refusal := g.refusal(); refusal != nil {
+				return refusal
+			}
 		}
 		return fmt.Errorf("handover: send %v: %w", m.kind, err)
 	}
@@ -187,9 +189,6 @@ func (g *giver) send(m message) error {
 // refusal is why the new process has closed the channel, if it has said so, or nil. It may have
 // refused while much was still to come.
 func (g *giver) refusal() error {
-	if g.said {
-		return nil // what comes may be have
-	}
 	m, err := g.ch.receive()
 	if err != nil {
 		return nil

@@ -72,29 +72,88 @@ func keepServing(args []string) error {
 	if err != nil {
 		return err
 	}
-	server := p.Pid
+	f := first{server: p.Pid}
 	_ = p.Release() // reap waits for it
 	for s := range signals {
+		if status, over := f.adopt(); over {
+			return endAs(status)
+		}
 		if s != syscall.SIGCHLD {
-			passOn(server, s.(syscall.Signal))
-			continue
+			f.passOn(s.(syscall.Signal))
 		}
-		status, ended := reap(server)
-		if !ended {
-			continue
-		}
-		if server = adopted(); server != 0 {
-			continue
-		}
-		if status.Signaled() {
-			return exitStatus(128 + int(status.Signal()))
-		}
-		if status.ExitStatus() != 0 {
-			return exitStatus(status.ExitStatus())
-		}
-		return nil
 	}
 	return nil
+}
+
+// endAs returns the error with which main ends as a process with that status. nil: it was 0.
+func endAs(status syscall.WaitStatus) error {
+	switch {
+	case status.Signaled():
+		return exitStatus(128 + int(status.Signal()))
+	case status.ExitStatus() != 0:
+		return exitStatus(status.ExitStatus())
+	}
+	return nil
+}
+
+// A first is the first process of a container: what it knows of the server.
+type first struct {
+	server int            // the latest that is known to have taken over
+	ending syscall.Signal // the signal to end that came last; 0: none
+	told   []int          // processes that have got it
+	missed []syscall.Signal
+}
+
+// adopt waits for processes that have ended. If the server is among them, its successor is the
+// server from then on. If it has none, all is over.
+func (f *first) adopt() (status syscall.WaitStatus, over bool) {
+	status, ended := reap(f.server)
+	if !ended {
+		return status, false
+	}
+	if f.server = adopted(); f.server == 0 {
+		return status, true
+	}
+	if f.ending != 0 {
+		f.tell(f.server) // it may have been no child of the old one any more when the signal came
+	}
+	missed := f.missed
+	f.missed = nil
+	for _, s := range missed {
+		f.passOn(s)
+	}
+	return status, false
+}
+
+// passOn sends the signal to the server. While a new one takes its place there are two. That to end
+// is for both. Others are for the one that serves, or will soon.
+func (f *first) passOn(s syscall.Signal) {
+	all := []int{f.server}
+	for next := successorOf(f.server); next != 0 && !slices.Contains(all, next); next = successorOf(next) {
+		all = append(all, next)
+	}
+	if s != syscall.SIGHUP && s != syscall.SIGUSR2 {
+		f.ending, f.told = s, nil
+		for _, pid := range all {
+			f.tell(pid)
+		}
+		return
+	}
+	for len(all) > 1 && catchesUpgrades(all[len(all)-1]) != nil {
+		all = all[:len(all)-1]
+	}
+	pid := all[len(all)-1]
+	if _ = syscall.Kill(pid, s); !isRunning(pid) {
+		f.missed = append(f.missed, s)
+	}
+}
+
+// tell sends the signal to end to the process, once.
+func (f *first) tell(pid int) {
+	if !slices.Contains(f.told, pid) {
+		f.told = append(f.told, pid)
+		_ = syscall.Kill(pid, f.ending) // if it has ended, SIGCHLD comes
+	}
 }
 
 // reap waits for all processes that have ended. It reports whether the server is one of them.
@@ -109,24 +168,6 @@ func reap(server int) (status syscall.WaitStatus, ended bool) {
 		case pid == server:
 			status, ended = one, true
 		}
-	}
-}
-
-// passOn sends the signal to the server. While a new one takes its place there are two. That to end
-// is for both. Others are for the one that serves, or will soon.
-func passOn(server int, s syscall.Signal) {
-	all := []int{server}
-	for next := successorOf(server); next != 0 && !slices.Contains(all, next); next = successorOf(next) {
-		all = append(all, next)
-	}
-	if s == syscall.SIGHUP || s == syscall.SIGUSR2 {
-		for len(all) > 1 && catchesUpgrades(all[len(all)-1]) != nil {
-			all = all[:len(all)-1]
-		}
-		all = all[len(all)-1:]
-	}
-	for _, pid := range all {
-		_ = syscall.Kill(pid, s) // if it has ended, SIGCHLD comes
 	}
 }
 

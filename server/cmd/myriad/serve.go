@@ -195,7 +195,7 @@ func serve(ctx context.Context, s settings) error {
 	u, err := r.run(ctx, caught, certificates)
 	err = errors.Join(err, r.shutdown(u))
 	if u != nil {
-		u.socket.wait()
+		u.finish()
 		u.stay()
 	}
 	return err
@@ -318,6 +318,9 @@ func (r *running) run(ctx context.Context, caught *signals, certificates *keeper
 	case <-ctx.Done():
 	}
 	u.stop()
+	if u.passOn != nil && told.Err() != nil {
+		u.passOn() // before this process can end
+	}
 	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	_ = manager.say("STOPPING=1") // the server ends in any case
 	return u, nil

@@ -58,11 +58,14 @@ type upgrader struct {
 	socket  *handoverSocket // nil: there is none
 
 	// These are set when moved is closed: another process goes on.
-	moved   chan struct{}
-	byPath  bool // it has found this one by --handover
-	given   *handover.Given
-	outcome outcome       // final when settled is closed
-	settled chan struct{} // what was not at rest has followed, or ends here
+	moved  chan struct{}
+	byPath bool // it has found this one by --handover
+	given  *handover.Given
+	passOn func() // tells the new process to shut down, too; nil: it is not this one's child
+	// stopPassing is called before the process ends, because told ends with it.
+	stopPassing func() bool
+	outcome     outcome       // final when settled is closed
+	settled     chan struct{} // what was not at rest has followed, or ends here
 
 	mu    sync.Mutex
 	phase upgradePhase
@@ -178,14 +181,22 @@ func (u *upgrader) startProcess(p *handover.Program) error {
 	if err := u.manager.handOver(cmd.Process.Pid); err != nil {
 		u.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
 	}
-	if u.ctx.Err() == nil {
-		return nil
-	}
-	u.log.Info("myriad: passing on the signal to shut down", "pid", cmd.Process.Pid)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		u.log.Error("myriad: the new process was not told to shut down", "pid", cmd.Process.Pid, "error", err)
-	}
+	u.passOn = sync.OnceFunc(func() { u.tellToEnd(cmd.Process) })
+	u.stopPassing = context.AfterFunc(u.told, u.passOn)
+	time.AfterFunc(passOnWithin, func() { u.stopPassing() })
 	return nil
+}
+
+// passOnWithin is how long after the move a signal to shut down is still passed on. The new process
+// expects it to come twice for doubledWithin, which is longer.
+const passOnWithin = doubledWithin / 2
+
+// tellToEnd has the new process shut down, too: the signal has come while everything moved.
+func (u *upgrader) tellToEnd(p *os.Process) {
+	u.log.Info("myriad: passing on the signal to shut down", "pid", p.Pid)
+	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		u.log.Error("myriad: the new process was not told to shut down", "pid", p.Pid, "error", err)
+	}
 }
 
 // startWait is how long a new process may take until it asks for everything.
@@ -357,6 +368,15 @@ func (u *upgrader) startFor(nc *net.UnixConn) {
 	}
 	if err := a.write(nc, nil); err != nil {
 		u.log.Warn("myriad: myriad upgrade did not wait for the answer", "error", err)
+	}
+}
+
+// finish waits for those who have asked for an upgrade to get their answer. It is called at the end
+// of the shutdown.
+func (u *upgrader) finish() {
+	u.socket.wait()
+	if u.stopPassing != nil {
+		u.stopPassing()
 	}
 }
 
