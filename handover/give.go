@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,7 +47,7 @@ type giver struct {
 // give hands p's connections over. If it fails, everything goes on here, and nothing has moved.
 func give(ch channel, p *Program) (*Given, error) {
 	g := &giver{Program: p, ch: ch, number: map[myriad.Thawer]uint64{}}
-	result, err := g.giveFirst()
+	result, err := g.giveOnce()
 	if err != nil {
 		ch.close()
 		return nil, err
@@ -54,10 +55,38 @@ func give(ch channel, p *Program) (*Given, error) {
 	return &Given{result, g}, nil
 }
 
-func (g *giver) giveFirst() (Result, error) {
+// A standing says how far the hand-over of an engine is.
+type standing atomic.Uint32
+
+const (
+	notGiven uint32 = iota
+	beingGiven
+	allGiven
+)
+
+// standingKey is the engine's key for it.
+type standingKey struct{}
+
+// giveOnce is giveFirst, unless another one runs or has moved everything.
+func (g *giver) giveOnce() (Result, error) {
 	if err := g.check(); err != nil {
 		return Result{}, err
 	}
+	at := (*atomic.Uint32)(g.Engine.Shared(standingKey{}, func() any { return new(standing) }).(*standing))
+	if !at.CompareAndSwap(notGiven, beingGiven) {
+		err := fmt.Errorf("handover: the engine is handed over already: %w", myriad.ErrBusy)
+		return Result{}, g.tell(err)
+	}
+	result, err := g.giveFirst()
+	if err != nil {
+		at.Store(notGiven)
+		return Result{}, err
+	}
+	at.Store(allGiven)
+	return result, nil
+}
+
+func (g *giver) giveFirst() (Result, error) {
 	if err := g.agree(); err != nil {
 		return Result{}, g.tell(err)
 	}
@@ -100,7 +129,7 @@ const (
 // MoveRest moves the connections that Give has left, each when it comes to rest: when its request
 // is answered, or its message complete. It returns when none is left or ctx ends, with what has
 // moved in all. The other process has gone on by then: its Thawers are called while it runs. If
-// that process refuses or ends, MoveRest fails, and what is left goes on here.
+// that process refuses or ends, MoveRest fails, and the other connections go on here.
 //
 // It ends the hand-over, and is called once, also if nothing is to follow: with a context that has
 // ended. Until then the other process waits for more. Not from a loop.
@@ -176,28 +205,23 @@ func (g *giver) agree() error {
 func (g *giver) send(m message) error {
 	g.ch.setDeadline(g.within())
 	if err := g.ch.send(m); err != nil {
-		if !g.said || hasEnded(err) { // else what comes may be have
-			if refusal := g.refusal(); refusal != nil {
-				return refusal
-			}
-		}
-		return fmt.Errorf("handover: send %v: %w", m.kind, err)
+		return fmt.Errorf("handover: send %v: %w", m.kind, whyEnded(g.ch, err))
 	}
 	return nil
 }
 
-// refusal is why the new process has closed the channel, if it has said so, or nil. It may have
-// refused while much was still to come.
-func (g *giver) refusal() error {
-	m, err := g.ch.receive()
-	if err != nil {
-		return nil
+// whyEnded is what the other process has said last, if it has refused, after a send has failed with
+// err because that process had closed its end.
+func whyEnded(ch channel, err error) error {
+	if !hasEnded(err) {
+		return err
 	}
-	m.drop()
-	if m.kind != refuse {
-		return nil
+	if m, failed := ch.receive(); failed == nil {
+		if refused := m.expect(goOn); errors.Is(refused, ErrRefused) {
+			return refused
+		}
 	}
-	return m.expect(accept)
+	return err
 }
 
 // await receives a message of that kind.
@@ -269,8 +293,9 @@ func (g *giver) offer(records []myriad.Record) error {
 // lookTime is how long a process that is to decide looks for a have that may have come.
 const lookTime = 10 * time.Millisecond
 
-// moves decides who goes on, after have or an error that came in its place, and tells the new
-// process. It returns true if that goes on. *err is what else there is to say, or nil.
+// moves decides which process goes on, and tells the new one. It returns true if the new one goes
+// on. *err is nil after have, or the error that came in place of it; in the end it is the error to
+// report, or nil.
 //
 // The new process waits for the word, and goes on without it only at the end of the channel. So
 // this one may go on if it has said so. It may as well if the new one has closed its end, which it
@@ -332,17 +357,17 @@ func (g *giver) hasCome(wait time.Duration) bool {
 // sendListeners lends the listeners of the engine, and sends a duplicate of each: peers wait in the
 // kernel until one of the processes accepts again.
 func (g *giver) sendListeners() error {
-	if m := g.Engine.Sockets(); m == nil || m.Listener == nil {
+	if m := g.Engine.Sockets(); m == nil || m.ShareListener == nil {
 		return nil
 	}
 	for _, ln := range g.Engine.Listeners() {
-		f, paused, err := ln.Lend()
+		share, paused, err := ln.Lend()
 		if err != nil {
 			return fmt.Errorf("handover: listener on %v: %w", ln.Addr(), err)
 		}
 		g.lent = append(g.lent, ln)
-		err = g.send(message{kind: listener, body: appendListener(ln, paused), file: f})
-		if err = errors.Join(err, f.Close()); err != nil {
+		err = g.send(message{kind: listener, body: appendListener(ln, paused), listener: share})
+		if err = errors.Join(err, share.Close()); err != nil {
 			return err
 		}
 	}
@@ -358,26 +383,19 @@ func appendListener(ln *myriad.Listener, paused bool) []byte {
 	return append(body, 0)
 }
 
-// freezeState sends one of the program's states, in pieces. An empty piece is the last one.
+// freezeState sends one of the program's states while it is written.
 func (g *giver) freezeState(number uint64, name string) error {
 	s := g.States[name]
-	p, err := s.Freeze()
-	if err != nil {
-		return fmt.Errorf("handover: freeze the state %q: %w", name, err)
+	w := g.stateWriter(number)
+	err := s.Freeze(w)
+	if err == nil {
+		g.states = append(g.states, s)
+		return w.end()
 	}
-	g.states = append(g.states, s)
-	if len(p) > MaxState {
-		return fmt.Errorf("handover: the state %q has %d bytes, at most %d can move", name, len(p), MaxState)
+	if w.err != nil {
+		return w.err // it is the cause, and names it
 	}
-	for {
-		n := min(len(p), statePiece)
-		if err := g.send(message{kind: state, body: append(binary.AppendUvarint(nil, number), p[:n]...)}); err != nil {
-			return err
-		}
-		if p = p[n:]; n == 0 {
-			return nil
-		}
-	}
+	return fmt.Errorf("handover: freeze the state %q: %w", name, err)
 }
 
 // sendRecords sends the connections in batches.

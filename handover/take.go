@@ -18,7 +18,6 @@ type Taken struct {
 	conns   int
 	states  []State  // those that are thawed
 	formats []string // of all states, in their order
-	partial []byte   // of the state that is coming
 	over    bool
 
 	inherited bool // listeners have come
@@ -111,7 +110,7 @@ func (t *Taken) thawNext(m *message) (over bool, err error) {
 		return false, t.inherit(m)
 	case state:
 		if err = m.expect(state); err == nil {
-			err = t.thawState(m.body)
+			err = t.thawState(m)
 		}
 		return false, err
 	}
@@ -123,18 +122,19 @@ func (t *Taken) thawNext(m *message) (over bool, err error) {
 
 // inherit keeps a listener for the Listen that asks for its address.
 func (t *Taken) inherit(m *message) error {
-	defer m.drop()
 	r := &reader{p: m.body}
 	network, addr := string(r.bytes(maxName)), string(r.bytes(maxAddr))
 	paused := r.uint(1) == 1
-	if r.err == nil && (t.over || m.file == nil || len(m.sockets) > 0) {
-		r.err = fmt.Errorf("%d sockets, file %v", len(m.sockets), m.file != nil)
+	if r.err == nil && (t.over || m.listener == nil || len(m.sockets) > 0) {
+		r.err = fmt.Errorf("%d sockets, listener %v", len(m.sockets), m.listener != nil)
 	}
 	if err := r.end(listener); err != nil {
+		m.drop()
 		return err
 	}
 	t.inherited = true
-	return t.Engine.Inherit(network, addr, paused, m.file)
+	t.Engine.Inherit(network, addr, paused, m.listener)
+	return nil
 }
 
 // checkAll compares what has come with what was sent.
@@ -151,33 +151,28 @@ func (t *Taken) checkAll(body []byte) error {
 	return nil
 }
 
-func (t *Taken) thawState(body []byte) error {
-	names := t.stateNames()
-	r := &reader{p: body}
-	number := r.uint(maxNames)
-	piece := r.p
-	switch {
-	case r.err != nil || number != uint64(len(t.states)) || int(number) >= len(names) || t.conns > 0:
-		return fmt.Errorf("handover: state: %w: state %d, and not %d", ErrProtocol, number, len(t.states))
-	case len(t.partial)+len(piece) > MaxState:
-		return fmt.Errorf("handover: state: %w: %q has more than %d bytes", ErrProtocol, names[number], MaxState)
-	case len(piece) > 0:
-		t.partial = append(t.partial, piece...)
-		return nil
+// thawState reads one of the program's states, of which first is the first piece.
+func (t *Taken) thawState(first *message) error {
+	names, number := t.stateNames(), len(t.states)
+	if number >= len(names) || t.conns > 0 {
+		return fmt.Errorf("handover: state: %w: %d states and %d connections have come", ErrProtocol, number, t.conns)
 	}
-	s := t.States[names[number]]
-	p := t.partial
-	t.partial = nil
-	if err := s.Thaw(t.formats[number], p); err != nil {
-		return fmt.Errorf("handover: thaw the state %q: %w", names[number], err)
+	s, r := t.States[names[number]], &stateReader{t: t, number: uint64(number)}
+	r.piece, r.err = r.parse(first)
+	err := s.Thaw(t.formats[number], r)
+	if err == nil {
+		t.states = append(t.states, s)
+		return r.skip()
 	}
-	t.states = append(t.states, s)
-	return nil
+	if failed := r.failure(); failed != nil {
+		return failed // it is the cause, and names it
+	}
+	return fmt.Errorf("handover: thaw the state %q: %w", names[number], err)
 }
 
 func (t *Taken) thawConns(m *message) error {
 	records, err := t.parseRecords(m)
-	if err != nil || m.file != nil {
+	if err != nil || m.listener != nil {
 		m.drop()
 		return errors.Join(err, m.expect(conns))
 	}
@@ -193,7 +188,7 @@ func (t *Taken) parseRecords(m *message) ([]myriad.Record, error) {
 	r := &reader{p: m.body}
 	records := make([]myriad.Record, 0, len(m.sockets))
 	for _, s := range m.sockets {
-		number, format, p := r.uint(maxNames), string(r.bytes(maxName)), r.bytes(maxBody)
+		number, format, p := r.uint(maxNames), string(r.bytes(maxName)), r.bytes(maxConns)
 		if r.err == nil && number >= uint64(len(names)) {
 			r.err = fmt.Errorf("server %d of %d", number, len(names))
 		}
@@ -253,7 +248,7 @@ func (t *Taken) goOn() error {
 func (t *Taken) accept() error {
 	t.ch.setDeadline(t.within())
 	if err := t.ch.send(message{kind: have}); err != nil {
-		return fmt.Errorf("handover: tell the other process: %w", err)
+		return fmt.Errorf("handover: tell the other process: %w", whyEnded(t.ch, err))
 	}
 	for {
 		t.ch.setDeadline(t.within())
@@ -277,6 +272,10 @@ func (t *Taken) follow() {
 	for {
 		round := &Taken{Program: t.Program, ch: t.ch, states: t.states, over: true}
 		if err := round.await(); err != nil {
+			if err != io.EOF {
+				t.Engine.Logger().Warn("handover: connections that come to rest later stay in the other process",
+					"error", err)
+			}
 			return
 		}
 		round.frozen.GoOn()

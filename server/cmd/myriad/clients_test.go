@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -136,6 +139,33 @@ func TestServeCutsOffAtTheEnd(t *testing.T) {
 	if strings.Count(behind, "level=WARN") != 1 || strings.Contains(behind, "level=ERROR") ||
 		strings.Contains(behind, "deadline") {
 		t.Errorf("the log has unexpected lines:\n%s", behind)
+	}
+}
+
+// For --drain-delay the server waits before it shuts down, and says so by /health alone.
+func TestServeWaitsForBalancers(t *testing.T) {
+	t.Parallel()
+	_, log, stop := startWith(t, settings{drainDelay: 10 * time.Millisecond, shutdownTimeout: 10 * time.Second})
+	if err := stop(); err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+	text := log.String()
+	if wait, end := strings.Index(text, "/health answers 503"), strings.Index(text, "shutting down"); wait < 0 ||
+		end < wait {
+		t.Errorf("the server did not wait before it shut down:\n%s", text)
+	}
+
+	server, err := push.New(push.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown(t.Context())
+	r := &running{settings: settings{drainDelay: time.Millisecond, log: slog.New(slog.DiscardHandler)}, pusher: server}
+	r.awaitBalancers()
+	w := httptest.NewRecorder()
+	server.ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("/health answered %d after the wait", w.Code)
 	}
 }
 

@@ -26,8 +26,8 @@ func initCommand() *cli.Command {
 		Name:      "init",
 		Usage:     "run a server, and stay while upgrades replace it: for containers and supervisors",
 		ArgsUsage: "serve [options of serve]",
-		Description: "It passes signals on to the server that serves at the time, waits for processes that others have " +
-			"left,\nand ends as the last server does.",
+		Description: "It passes signals on to the server that serves at the time, waits for processes that have " +
+			"lost their parent,\nand ends as the last server does.",
 		SkipFlagParsing: true,
 		HideHelp:        true,
 		Flags:           []cli.Flag{&cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help"}},

@@ -48,7 +48,7 @@ func openInherited(a *address, h *web.Server, secure bool) (net.Addr, error) {
 		return nil, a.absent
 	default:
 		network = a.addr.Network()
-		if err := e.Inherit(network, a.text, false, a.socket); err != nil {
+		if err := inheritFile(e, network, a.text, a.socket); err != nil {
 			return nil, fmt.Errorf("%s %q: %w", a.option, a.text, err)
 		}
 	}
@@ -64,6 +64,19 @@ func openInherited(a *address, h *web.Server, secure bool) (net.Addr, error) {
 		return nil, fmt.Errorf("%s %q: %w", a.option, a.text, cause(err))
 	}
 	return a.addr, nil
+}
+
+// inheritFile keeps a duplicate of the socket for the Listen that asks for the name.
+func inheritFile(e *myriad.Engine, network, name string, file *os.File) error {
+	sockets := e.Sockets()
+	if sockets == nil || sockets.Listener == nil {
+		return fmt.Errorf("the driver cannot take sockets over: %w", myriad.ErrUnsupported)
+	}
+	twin, err := sockets.Listener(file)
+	if err == nil {
+		e.Inherit(network, name, false, twin)
+	}
+	return err
 }
 
 // share tells the engine that another process has a duplicate of the listener, for good.

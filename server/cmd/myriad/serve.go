@@ -160,7 +160,7 @@ type running struct {
 	pusher      *push.Server
 	servers     []*web.Server // one per address
 	clusterNode *clusterNode  // nil: the server is on its own
-	door        *resp.Server  // for clients of Redis; nil: there is none
+	door        *resp.Server  // for clients of Redis; without --redis-listen, for those of another process
 	served      bool          // there may be clients
 
 	inherited *os.File // the predecessor's socket of --handover; nil: it has none
@@ -249,9 +249,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 		})
 	}
 	r.servers[0].ProxyProtocol = s.balancers
-	if r.redis != nil {
-		r.door = redis.Listener(r.pusher, r.engine)
-	}
+	r.door = redis.Listener(r.pusher, r.engine)
 	return r, nil
 }
 
@@ -321,8 +319,13 @@ func (r *running) run(ctx context.Context, caught *signals, certificates *keeper
 	if u.passOn != nil && told.Err() != nil {
 		u.passOn() // before this process can end
 	}
-	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	_ = manager.say("STOPPING=1") // the server ends in any case
+	select {
+	case <-u.moved: // no balancer has to know
+	default:
+		r.awaitBalancers()
+	}
+	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	return u, nil
 }
 
@@ -362,6 +365,15 @@ func (r *running) begin(caught *signals, certificates *keeper) (socket *handover
 		r.leaveFormerPath()
 	}
 	return socket, bound, redis, nil
+}
+
+// awaitBalancers gives load balancers the time to see that the server is to end.
+func (r *running) awaitBalancers() {
+	if r.drainDelay > 0 {
+		r.log.Info("myriad: /health answers 503 before the server ends", "delay", r.drainDelay.String())
+		r.pusher.Unready()
+		time.Sleep(r.drainDelay)
+	}
 }
 
 // openAll listens on all addresses. It returns those of the web servers, and that of Redis or nil.

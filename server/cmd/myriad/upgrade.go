@@ -16,9 +16,10 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// This file is an upgrade that clients do not notice. At SIGUSR2, or asked by myriad upgrade, the
-// server starts its own program anew, which by then is a newer one. Or a newer server finds this
-// one by --handover. In each case this one hands its listeners, connections and state over.
+// This file upgrades the server while its clients stay connected. At SIGUSR2, or asked by myriad
+// upgrade, the process starts its own program again, which the operator has replaced by a newer
+// one. Or a newer server finds this one by --handover. Either way this one hands its listeners,
+// connections and state over to the new process.
 
 // program returns what of the server moves. The names are the same in all versions.
 func (r *running) program() (*handover.Program, error) {
@@ -28,6 +29,11 @@ func (r *running) program() (*handover.Program, error) {
 			return nil, err
 		}
 	}
+	t, err := r.door.Thawer()
+	if err != nil {
+		return nil, err
+	}
+	p.Servers["redis"] = t
 	return p, nil
 }
 
