@@ -38,7 +38,7 @@ func (s *settings) findPredecessor() error {
 // enter asks the predecessor to hand over. The messages of package handover come next.
 func (r *running) enter() (err error) {
 	var a answer
-	_ = r.predecessor.SetReadDeadline(time.Now().Add(answerWait)) // if it fails, reading does
+	_ = r.predecessor.SetReadDeadline(time.Now().Add(requestWait)) // if it fails, reading does
 	a, r.inherited, err = ask(r.predecessor, takeRequest)
 	switch {
 	case err != nil:

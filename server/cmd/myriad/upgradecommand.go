@@ -22,8 +22,8 @@ func upgradeCommand(stdout io.Writer) *cli.Command {
 		Name:  "upgrade",
 		Usage: "have the running server start its program anew, and hand its clients over to it",
 		Description: "Put the new binary in the place of the old one first. With --handover the command prints what " +
-			"has moved, or why the\nserver has refused. With --pid it sends SIGUSR2, and waits until the old process has " +
-			"ended: the log of the server says more.",
+			"has moved, or why the\nserver has refused. With --pid it sends SIGUSR2, and waits until the old process " +
+			"has ended: the log of the server says more.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "handover", Usage: "`PATH` of the server's --handover",
 				Sources: cli.EnvVars("MYRIAD_HANDOVER")},
