@@ -235,6 +235,35 @@ func (i *streamInfo) heardMost(within time.Duration) bool {
 	return i.Cluster.Leader != "" && heard > (len(i.Cluster.Replicas)+1)/2
 }
 
+// ready returns the replicas besides the leader that have everything, without those that are away.
+func (i *streamInfo) ready(away map[string]bool) (names []string) {
+	for _, r := range i.Cluster.Replicas {
+		if r.Current && !r.Offline && r.Active < leadsAlone && !away[r.Name] {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// missesWithout returns why the log would take no publications without that node, or nil. A log
+// that one node stores would not, and is not meant.
+func (i *streamInfo) missesWithout(node string) error {
+	if i.Cluster == nil || i.Config.Replicas < 3 {
+		return nil
+	}
+	if i.Cluster.Leader == "" {
+		return errors.New("it has no leader")
+	}
+	left := len(i.ready(map[string]bool{node: true}))
+	if i.Cluster.Leader != node {
+		left++
+	}
+	if left <= i.Config.Replicas/2 {
+		return fmt.Errorf("only %d of its %d replicas would be left", left, i.Config.Replicas)
+	}
+	return nil
+}
+
 // info asks the log's leader.
 func (j *jetStream) info(ctx context.Context, stream string) (i streamInfo, err error) {
 	err = j.call(ctx, "STREAM.INFO."+stream, struct{}{}, &i)

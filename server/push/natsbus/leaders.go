@@ -2,6 +2,8 @@ package natsbus
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -25,12 +27,91 @@ func (l *leaders) stepDownAll(ctx context.Context) {
 			if err != nil || i.Cluster == nil || i.Cluster.Leader != l.node || i.Config.Replicas < 3 {
 				break
 			}
-			if err := l.stepDown(ctx, f.stream, ""); err != nil {
+			if err := l.stepDown(ctx, f.stream, l.successor(&i)); err != nil {
 				l.log.Warn("natsbus: a log could not get another leader yet", "log", f.stream, "error", err)
 			}
 			f.pause(50 * time.Millisecond)
 		}
 	}
+}
+
+// successor returns the node that is to lead a log after this one: of those that have all of it, the
+// one that leads the fewest. One that is behind would lose the election, and the log would take no
+// publications for seconds. It returns "" if there is none.
+func (l *leaders) successor(i *streamInfo) (name string) {
+	ready, leads := i.ready(l.nodes.away()), make(map[string]int)
+	for _, f := range l.logs.all() {
+		if c := f.progress.lastInfo().Cluster; c != nil {
+			leads[c.Leader]++
+		}
+	}
+	for _, other := range ready {
+		if name == "" || leads[other] < leads[name] {
+			name = other
+		}
+	}
+	return name
+}
+
+// stepDownPoll is how often a node that steps down looks whether it leads no more.
+const stepDownPoll = 10 * time.Millisecond
+
+// giveAway has other nodes lead all logs, and the cluster, before this one is silent for a moment.
+// It returns an error if ctx ends while a log would take no publications then.
+func (l *leaders) giveAway(ctx context.Context) error {
+	l.stepping.Store(true) // from now on, balance moves no leader
+	for _, f := range l.logs.all() {
+		if err := l.giveLog(ctx, f); err != nil {
+			return fmt.Errorf("natsbus: the log %s would take no publications: %w: wait until /health of all nodes "+
+				"answers 200", f.stream, err)
+		}
+	}
+	if s := l.config.Server; s != nil {
+		return s.stepDownMeta(ctx, l.nodes.away())
+	}
+	return nil
+}
+
+func (l *leaders) giveLog(ctx context.Context, f *follower) error {
+	for {
+		i, err := l.info(ctx, f.stream)
+		if err == nil {
+			if err = i.missesWithout(l.node); err == nil && (i.Cluster == nil || i.Config.Replicas < 3) {
+				return nil // only one node has it: it waits while that is silent
+			}
+		}
+		switch {
+		case err != nil:
+		case i.Cluster.Leader != l.node:
+			f.progress.saw(i) // for successor
+			return nil
+		default:
+			if err = l.stepDown(ctx, f.stream, l.successor(&i)); err == nil {
+				err = errLeadsItself
+			}
+		}
+		if !f.pause(stepDownPoll) || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+var errLeadsItself = errors.New("this node leads it")
+
+// leaveNone is stepDownAll for logs that this node leads again since giveAway.
+func (l *leaders) leaveNone(ctx context.Context) error {
+	s := l.config.Server
+	if s == nil {
+		return nil
+	}
+	started, _, _ := s.running()
+	for _, f := range l.logs.all() {
+		if started.JetStreamIsStreamLeader(clientAccount, f.stream) {
+			l.stepDownAll(ctx)
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // balance gives one log that this node leads to the node that leads the fewest, if that has at
@@ -54,8 +135,12 @@ func (l *leaders) balance(ctx context.Context) {
 			mine = f
 		}
 	}
+	away := l.nodes.away()
 	fewest := l.node
 	for name, n := range leads {
+		if away[name] {
+			continue
+		}
 		if n < leads[fewest] || n == leads[fewest] && name < fewest {
 			fewest = name
 		}

@@ -1,7 +1,9 @@
 package natsbus
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -12,22 +14,49 @@ const (
 	beatEvery = time.Second
 	// goneAfter is how long a node is expected to answer after its last sign of life.
 	goneAfter = 4 * time.Second
+	// awayFor is the same for a node that moves to another process.
+	awayFor = 15 * time.Second
 	// forgottenAfter is how long a node that is gone is shown.
 	forgottenAfter = 10 * time.Minute
 	maxNodes       = 256
 )
 
+// A sign is what a node says of itself.
+type sign uint32
+
+const (
+	signAlive   sign = iota
+	signLeaving      // it ends
+	signAway         // it lets others lead, and may be silent for a moment: it moves to another process
+)
+
 // nodes are the other nodes: this node hears their signs of life.
 type nodes struct {
 	*conn
+	say atomic.Uint32 // the sign that this node gives
 
-	mu    sync.Mutex
-	seen  map[string]time.Time // the last sign of life, by name
-	greet chan struct{}        // has room for one: this node has heard one that it did not know
+	mu       sync.Mutex
+	seen     map[string]seenNode
+	greet    chan struct{}     // has room for one: this node has heard one that it did not know
+	returned func(name string) // is called when one is back that was away; nil: nobody asks
+}
+
+// A seenNode is a node that was heard.
+type seenNode struct {
+	at   time.Time // its last sign of life
+	away bool      // that was signAway
+}
+
+// isAlive reports whether it is expected to answer.
+func (s *seenNode) isAlive(now time.Time) bool {
+	if s.away {
+		return now.Sub(s.at) < awayFor
+	}
+	return now.Sub(s.at) < goneAfter
 }
 
 func newNodes(c *conn) *nodes {
-	return &nodes{conn: c, seen: make(map[string]time.Time), greet: make(chan struct{}, 1)}
+	return &nodes{conn: c, seen: make(map[string]seenNode), greet: make(chan struct{}, 1)}
 }
 
 // open subscribes to the signs of life.
@@ -38,41 +67,51 @@ func (n *nodes) open() error {
 
 func (n *nodes) receive(m *nats.Msg) {
 	r := reader{rest: m.Data}
-	if kind, name, leaving := form(r.byte()), r.text(), r.byte() == 1; kind == formBeat && name != "" && !r.wrong {
-		n.hear(name, leaving)
+	if kind, name, said := form(r.byte()), r.text(), sign(r.byte()); kind == formBeat && name != "" && !r.wrong {
+		n.hear(name, said)
 	}
 }
 
-func (n *nodes) hear(name string, leaving bool) {
+func (n *nodes) hear(name string, said sign) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, known := n.seen[name]; leaving {
+	before, known := n.seen[name]
+	if said == signLeaving {
 		delete(n.seen, name)
 	} else if known || len(n.seen) < maxNodes {
-		n.seen[name] = time.Now()
+		n.seen[name] = seenNode{time.Now(), said == signAway}
 		if !known { // it may have just started, and not know this one
-			select {
-			case n.greet <- struct{}{}:
-			default:
-			}
+			n.sayAgain()
 		}
+	}
+	returned := n.returned
+	n.mu.Unlock()
+	if returned != nil && before.away && said == signAlive {
+		returned(name)
 	}
 }
 
-// beat gives signs of life until the bus closes.
+// sayAgain has beat give a sign of life now.
+func (n *nodes) sayAgain() {
+	select {
+	case n.greet <- struct{}{}:
+	default:
+	}
+}
+
+// beat gives signs of life until the session ends.
 func (n *nodes) beat() {
-	say := func(leaving byte) {
-		_ = n.nc.Publish(n.prefix+".b", append(appendText([]byte{byte(formBeat)}, n.node), leaving))
+	say := func() {
+		_ = n.nc.Publish(n.prefix+".b", append(appendText([]byte{byte(formBeat)}, n.node), byte(n.say.Load())))
 	}
 	timer := time.NewTicker(beatEvery)
 	defer timer.Stop()
 	for {
-		say(0)
+		say()
 		select {
 		case <-timer.C:
 		case <-n.greet:
 		case <-n.closing:
-			say(1)
+			say()
 			return
 		}
 	}
@@ -82,16 +121,42 @@ func (n *nodes) beat() {
 func (n *nodes) alive() map[string]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	list := make(map[string]bool)
-	for name, at := range n.seen {
-		switch age := time.Since(at); {
-		case age < goneAfter:
+	list, now := make(map[string]bool), time.Now()
+	for name, s := range n.seen {
+		if s.isAlive(now) {
 			list[name] = true
-		case age > forgottenAfter:
+		} else if now.Sub(s.at) > forgottenAfter {
 			delete(n.seen, name)
 		}
 	}
 	return list
+}
+
+// away returns the nodes that are not to lead now.
+func (n *nodes) away() map[string]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := make(map[string]bool)
+	for name, s := range n.seen {
+		if s.away {
+			list[name] = true
+		}
+	}
+	return list
+}
+
+// all returns the nodes that were heard.
+func (n *nodes) all() map[string]seenNode {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.seen)
+}
+
+// expect adds nodes that were heard before this one was made.
+func (n *nodes) expect(list map[string]seenNode) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.Copy(n.seen, list)
 }
 
 // states returns this node and the others, those that are gone included.
@@ -99,8 +164,8 @@ func (n *nodes) states() []bus.NodeState {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	list := []bus.NodeState{{Name: n.node, Self: true}}
-	for name, at := range n.seen {
-		list = append(list, bus.NodeState{Name: name, Seen: time.Since(at)})
+	for name, s := range n.seen {
+		list = append(list, bus.NodeState{Name: name, Seen: time.Since(s.at)})
 	}
 	return list
 }
