@@ -51,10 +51,10 @@ func (s *Server) AddTo(p *handover.Program, front *web.Server, name string) erro
 // checkSize fails if more than `most` bytes of histories would move. Otherwise clients would wait
 // for the end of an attempt that must fail.
 func (s *Server) checkSize(most int) error {
-	if s.own == nil {
+	if s.bus == nil {
 		return nil // Freeze says that it cannot move
 	}
-	if n := s.own.StateBytes(); n > most {
+	if n := s.bus.StateBytes(); n > most {
 		return fmt.Errorf("push: the histories have %d MiB, and at most %d MiB can move: replace the server without "+
 			"an upgrade, or keep less history", n>>20, most>>20)
 	}
@@ -82,7 +82,7 @@ func (h handoverState) Freeze() ([]byte, error) {
 		return nil, err
 	}
 	var state bytes.Buffer
-	state.Grow(h.s.own.StateBytes()) // to copy it less often while clients wait
+	state.Grow(h.s.bus.StateBytes()) // to copy it less often while clients wait
 	if err := h.s.WriteState(&state); err != nil {
 		h.s.Thaw()
 		return nil, err
