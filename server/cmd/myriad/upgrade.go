@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/myriad-go/myriad/handover"
-	"github.com/myriad-go/myriad/server/push"
 )
 
 // This file is an upgrade that clients do not notice: at SIGUSR2 the server starts its own program
@@ -29,9 +28,6 @@ func (r *running) program() (*handover.Program, error) {
 
 // mayUpgrade returns why another process cannot take the place of this one.
 func (r *running) mayUpgrade() error {
-	if r.clusterNode != nil {
-		return push.ErrCannotMove
-	}
 	for _, a := range r.list() {
 		if a.kind == inheritedAddress {
 			return a.wrong("sockets of the service manager do not move yet: restart the server, or let it listen " +
@@ -61,10 +57,8 @@ func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 	if err != nil {
 		return err
 	}
-	r.pusher.PrepareMove(true)
-	given, err := handover.Give(nc, p)
+	given, err := r.give(ctx, nc, p)
 	if err != nil {
-		r.pusher.PrepareMove(false)
 		_ = cmd.Process.Kill() // it may have ended already
 		return errors.Join(err, ended(cmd.Wait()))
 	}
@@ -81,6 +75,20 @@ func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 		r.log.Error("myriad: the new process was not told to shut down", "pid", cmd.Process.Pid, "error", err)
 	}
 	return nil
+}
+
+// give hands over to the process at the other end of nc. If it fails, everything goes on here.
+func (r *running) give(ctx context.Context, nc *net.UnixConn, p *handover.Program) (handover.Result, error) {
+	if err := r.clusterNode.prepareMove(ctx); err != nil {
+		return handover.Result{}, errors.Join(err, nc.Close())
+	}
+	r.pusher.PrepareMove(true)
+	given, err := handover.Give(nc, p)
+	if err != nil {
+		r.pusher.PrepareMove(false)
+		r.clusterNode.cancelMove()
+	}
+	return given, err
 }
 
 // ended returns err unless it says how the process has ended.
