@@ -53,7 +53,7 @@ func (b *Bus) PrepareMove(ctx context.Context) error {
 func (b *Bus) CancelMove() {
 	s := b.now()
 	s.leaders.stepping.Store(false)
-	s.nodes.say.Store(uint32(signAlive))
+	s.nodes.say.CompareAndSwap(uint32(signAway), uint32(signAlive))
 	s.nodes.sayAgain()
 }
 
@@ -100,7 +100,7 @@ func (b *Bus) pause() error {
 	places, err := former.logs.places()
 	next := newSession(b)
 	next.logs.goOnFrom(places)
-	next.nodes.expect(former.nodes.all())
+	next.nodes.goOn(former.nodes.all())
 	b.current.Lock()
 	defer b.current.Unlock()
 	b.session = next

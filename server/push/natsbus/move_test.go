@@ -2,9 +2,11 @@ package natsbus
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +55,10 @@ func movables(t testing.TB) (list []*movable) {
 	}
 	for _, m := range list {
 		b := m.bus.Load()
-		eventually(t, "three nodes store the logs", func() bool {
+		eventually(t, "three nodes store the logs, and it follows them", func() bool {
+			if _, err := b.logs.places(); err != nil {
+				return false
+			}
 			for part := range 2 {
 				i, err := b.logs.streams.info(within(t), logID{news.Keep, part, 2}.stream(prefix))
 				if err != nil || i.missesWithout("none") != nil || i.Config.Replicas < 3 {
@@ -112,6 +117,12 @@ func restoreFrom(b *Bus, state []byte) error {
 		return err
 	}
 	return into.Done()
+}
+
+// publish publishes to a channel on this node, as one that waits for a node that moves.
+func (m *movable) publish(t testing.TB, data string) {
+	t.Helper()
+	publish(t, m.bus.Load(), data)
 }
 
 // move moves the node.
@@ -268,3 +279,341 @@ func TestNodesMoveUnderLoad(t *testing.T) {
 	}
 }
 
+// If the new process cannot take the node's place, the old one goes on: with what was published
+// meanwhile, and in the same epoch.
+func TestNodeStaysWhenMoveFails(t *testing.T) {
+	t.Parallel()
+	nodes := movables(t)
+	m := nodes[0]
+	b := m.bus.Load()
+	var all []*witness
+	for _, one := range nodes {
+		w := newWitness()
+		all = append(all, w)
+		if err := one.bus.Load().Subscribe(within(t), news, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	publishOn := func(one *movable) {
+		t.Helper()
+		one.publish(t, fmt.Sprint(n))
+		n++
+	}
+	for _, tt := range []struct {
+		name, want string
+		// fail returns the error of the new process, and what lets the old one have NATS back
+		fail func(state []byte) (error, func())
+	}{
+		{"its port is taken", "address already in use", func(state []byte) (error, func()) {
+			ln, err := net.Listen("tcp", m.server.Listen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := m.restored(t, state)
+			next.Close()
+			return err, func() { ln.Close() }
+		}},
+		{"its folder is in use", "another process uses it", func(state []byte) (error, func()) {
+			lock, err := lockFolder(m.server.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := m.restored(t, state)
+			next.Close()
+			return err, lock.release
+		}},
+		{"it is another node", "the same node", func(state []byte) (error, func()) {
+			other := &movable{server: m.server, config: m.config}
+			other.server.Dir = t.TempDir()
+			next, err := other.restored(t, state)
+			next.Close()
+			return err, func() {}
+		}},
+		{"it gives up when it has all", "", func(state []byte) (error, func()) {
+			next, err := m.restored(t, state)
+			return err, func() { next.Close() }
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := b.PrepareMove(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			state := stateOf(t, b)
+			err, release := tt.fail(state)
+			if got := fmt.Sprint(err); (err == nil) != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("the new process says %v, want %q", err, tt.want)
+			}
+			publishOn(nodes[1])
+			b.Thaw()
+			b.CancelMove()
+			if s := b.State(); s.Problem == "" {
+				t.Error("the node is well without NATS")
+			}
+			publishOn(nodes[2])
+			release()
+			publishOn(m)
+			publishOn(nodes[1])
+		})
+	}
+	for i, w := range all {
+		eventually(t, "all have come", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.data) == n
+		})
+		w.mu.Lock()
+		for data, times := range w.data {
+			if times != 1 {
+				t.Errorf("%s: %s came %d times", nodes[i].server.Name, data, times)
+			}
+		}
+		if len(w.wrong) > 0 {
+			t.Errorf("%s: %s", nodes[i].server.Name, strings.Join(w.wrong, "; "))
+		}
+		w.mu.Unlock()
+	}
+	eventually(t, "the node is well", func() bool { return b.State().Problem == "" })
+}
+
+// A freeze that cannot end in time changes nothing, and neither does one while a log is not
+// followed.
+func TestFreezeThatFails(t *testing.T) {
+	t.Parallel()
+	b := opened(t, Config{Server: alone(t)})
+	r := new(collector)
+	if err := b.Subscribe(within(t), news, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.gate.enter(within(t)); err != nil { // a call runs
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(within(t))
+	cancel()
+	if err := b.Freeze(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("while a call runs: %v", err)
+	}
+	b.gate.leave()
+	publish(t, b, "1")
+	unknown := bus.Topic{Name: "news", Keep: bus.Retention{Size: 1, Age: time.Hour}}
+	if _, err := b.logs.of(unknown); err != nil { // which is not followed at once
+		t.Fatal(err)
+	}
+	if err := b.Freeze(within(t)); err == nil || !strings.Contains(err.Error(), "is not followed") {
+		t.Errorf("while a log is not followed: %v", err)
+	}
+	publish(t, b, "2")
+	if n, lost := r.state(); n != 2 || lost > 0 {
+		t.Errorf("%d publications, lost %d times", n, lost)
+	}
+	eventually(t, "it can freeze", func() bool { return b.Freeze(within(t)) == nil })
+	if err := b.Freeze(within(t)); !errors.Is(err, errIsFrozen) {
+		t.Errorf("twice: %v", err)
+	}
+	done, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	if _, err := b.Publish(done, news, bus.Publication{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a publication while it is frozen: %v", err)
+	}
+	b.Thaw()
+	publish(t, b, "3")
+}
+
+// A call that waits for a bus that moves is refused when that has moved.
+func TestMovedBusRefuses(t *testing.T) {
+	t.Parallel()
+	b := opened(t, Config{Server: alone(t)})
+	if err := b.Freeze(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error)
+	go func() {
+		_, err := b.Publish(within(t), bus.Topic{Name: "a"}, bus.Publication{})
+		refused <- err
+	}()
+	b.Close()
+	if err := <-refused; !errors.Is(err, bus.ErrClosed) {
+		t.Error(err)
+	}
+	b.StepDown(within(t)) // it leads nothing
+}
+
+// Two nodes use an external NATS, and one of them moves.
+func TestMoveOverExternal(t *testing.T) {
+	t.Parallel()
+	_, url := external(t, t.TempDir())
+	config := Config{URL: url, Node: "one", Parts: 1, LogBytes: 16 << 20, Synced: true, Logger: quiet(t)}
+	config.Prefix = fmt.Sprintf("t%d", prefixes.Add(1))
+	one := opened(t, config)
+	two := opened(t, Config{URL: url, Node: "two", Prefix: config.Prefix, Synced: true})
+	w := newWitness()
+	if err := one.Subscribe(within(t), news, w); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		publish(t, two, fmt.Sprint("before ", i))
+		publish(t, one, fmt.Sprint("too, before ", i))
+		state := stateOf(t, one)
+		publish(t, two, fmt.Sprint("meanwhile ", i))
+		next, err := Await(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { next.Close() })
+		if err := errors.Join(next.Freeze(within(t)), restoreFrom(next, state)); err != nil {
+			t.Fatal(err)
+		}
+		if err := next.Subscribe(within(t), news, w); err != nil {
+			t.Fatal(err)
+		}
+		next.Thaw()
+		one.Close()
+		one = next
+		publish(t, one, fmt.Sprint("after ", i))
+		eventually(t, "all have come", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.data) == 4*(i+1)
+		})
+	}
+	if len(w.wrong) > 0 {
+		t.Error(strings.Join(w.wrong, "; "))
+	}
+}
+
+// A log that loses its end while a node moves begins a new epoch: the receivers are told.
+func TestLogLosesEndWhileNodeMoves(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, url := external(t, dir)
+	config := Config{URL: url, Node: "one", Parts: 1, LogBytes: 16 << 20, Synced: true, Logger: quiet(t)}
+	config.Prefix = fmt.Sprintf("t%d", prefixes.Add(1))
+	b := opened(t, config)
+	var last bus.Position
+	for i := range 500 {
+		last = publish(t, b, fmt.Sprint(i))
+	}
+	state := stateOf(t, b)
+	at := s.Addr().String()
+	s.Shutdown()
+	s.WaitForShutdown()
+	cutFiles(t, dir)
+	restartAt(t, dir, at)
+	next, err := Await(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { next.Close() })
+	if err := errors.Join(next.Freeze(within(t)), restoreFrom(next, state)); err != nil {
+		t.Fatal(err)
+	}
+	r := new(collector)
+	if err := next.Subscribe(within(t), news, r); err != nil {
+		t.Fatal(err)
+	}
+	next.Thaw()
+	b.Close()
+	eventually(t, "the receivers are told", func() bool {
+		_, lost := r.state()
+		return lost > 0
+	})
+	if h := after(t, next, last); h.Complete || h.Top.Epoch == last.Epoch {
+		t.Errorf("after the loss: complete %v up to %v, before it %v", h.Complete, h.Top, last)
+	}
+	publish(t, next, "new")
+}
+
+// Those who ask for the clients of a channel while a node moves get those of that node, too. The
+// node itself knows the others at once.
+func TestPresenceWhileNodeMoves(t *testing.T) {
+	t.Parallel()
+	nodes := movables(t)
+	m, asking := nodes[0], nodes[1].bus.Load()
+	for _, one := range nodes {
+		b := one.bus.Load()
+		if err := b.Subscribe(within(t), news, newWitness()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it knows the others", func() bool { return len(b.nodes.alive()) == 2 })
+	}
+	old := m.bus.Load()
+	if err := old.PrepareMove(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the others know that it moves", func() bool { return asking.nodes.away()[m.server.Name] })
+	state := stateOf(t, old)
+	type answer struct {
+		bus.Presence
+		err error
+	}
+	answers := make(chan answer)
+	go func() {
+		p, err := asking.Present(within(t), news.Name, 10)
+		answers <- answer{p, err}
+	}()
+	eventually(t, "the question is asked", func() bool {
+		asking.questions.mu.Lock()
+		defer asking.questions.mu.Unlock()
+		return len(asking.questions.waiting) > 0
+	})
+	next, err := m.restored(t, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Subscribe(within(t), news, newWitness()); err != nil {
+		t.Fatal(err)
+	}
+	next.Thaw()
+	m.bus.Store(next)
+	old.Close()
+	if a := <-answers; a.err != nil || a.Count != 3 || len(a.Missing) > 0 {
+		t.Errorf("%+v, %v", a.Presence, a.err)
+	}
+	if p, err := next.Present(within(t), news.Name, 10); err != nil || p.Count != 3 || len(p.Missing) > 0 {
+		t.Errorf("asked by the node itself: %+v, %v", p, err)
+	}
+}
+
+// A state that no version writes is refused.
+func TestWrongRecordsAreRefused(t *testing.T) {
+	t.Parallel()
+	config := Config{URL: "nats://127.0.0.1:1", Node: "one", Logger: quiet(t)}
+	id := logID{news.Keep, 0, 3}
+	good := place{known: true, epoch: "e", last: 1}.append(id.append(nil))
+	receipt := strings.Repeat("k", 16) + "\x00\x00\x00"
+	for name, records := range map[string][][2]string{
+		"an unknown part":        {{"nats.log.9", ""}},
+		"a log that goes on":     {{logPart, string(good) + "x"}},
+		"a log twice":            {{logPart, string(good)}, {logPart, string(good)}},
+		"a log without an epoch": {{logPart, string(place{last: 1}.append(id.append(nil)))}},
+		"a part that is not":     {{logPart, string(place{epoch: "e"}.append(logID{news.Keep, 3, 3}.append(nil)))}},
+		"a receipt twice":        {{receiptPart, receipt}, {receiptPart, receipt}},
+		"a cut receipt":          {{receiptPart, "k"}},
+		"a cut node":             {{otherPart, "\x09"}},
+		"no node":                {},
+	} {
+		b, err := Await(config)
+		if err == nil {
+			err = b.Freeze(within(t))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		into, err := b.Restore()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range records {
+			if err = into.Record(r[0], []byte(r[1])); err != nil && i < len(records)-1 {
+				t.Fatalf("%s: record %d: %v", name, i, err)
+			}
+		}
+		if err == nil {
+			err = into.Done()
+		}
+		if !snapshot.IsMalformed(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.Close()
+	}
+}

@@ -28,6 +28,7 @@ const (
 	signAlive   sign = iota
 	signLeaving      // it ends
 	signAway         // it lets others lead, and may be silent for a moment: it moves to another process
+	signBack         // it has moved, and wants to hear the others
 )
 
 // nodes are the other nodes: this node hears their signs of life.
@@ -79,13 +80,13 @@ func (n *nodes) hear(name string, said sign) {
 		delete(n.seen, name)
 	} else if known || len(n.seen) < maxNodes {
 		n.seen[name] = seenNode{time.Now(), said == signAway}
-		if !known { // it may have just started, and not know this one
+		if !known || said == signBack { // it may have just started, and not know this one
 			n.sayAgain()
 		}
 	}
 	returned := n.returned
 	n.mu.Unlock()
-	if returned != nil && before.away && said == signAlive {
+	if returned != nil && before.away && said != signAway {
 		returned(name)
 	}
 }
@@ -98,23 +99,37 @@ func (n *nodes) sayAgain() {
 	}
 }
 
+// backAgain is how soon a node that is back says so again at first: the others may not hear it yet.
+const backAgain = 5 * time.Millisecond
+
 // beat gives signs of life until the session ends.
 func (n *nodes) beat() {
-	say := func() {
-		_ = n.nc.Publish(n.prefix+".b", append(appendText([]byte{byte(formBeat)}, n.node), byte(n.say.Load())))
+	pause := beatEvery
+	if sign(n.say.Load()) == signBack {
+		pause = backAgain
 	}
-	timer := time.NewTicker(beatEvery)
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
-		say()
+		n.sayOnce()
 		select {
 		case <-timer.C:
+			pause = min(2*pause, beatEvery)
+			timer.Reset(pause)
 		case <-n.greet:
 		case <-n.closing:
-			say()
+			n.sayOnce()
 			return
 		}
+		if pause == beatEvery || len(n.away()) == 0 { // the others have been heard, as far as they are there
+			n.say.CompareAndSwap(uint32(signBack), uint32(signAlive))
+			pause = beatEvery
+		}
 	}
+}
+
+func (n *nodes) sayOnce() {
+	_ = n.nc.Publish(n.prefix+".b", append(appendText([]byte{byte(formBeat)}, n.node), byte(n.say.Load())))
 }
 
 // alive returns the nodes that are expected to answer.
@@ -152,11 +167,17 @@ func (n *nodes) all() map[string]seenNode {
 	return maps.Clone(n.seen)
 }
 
-// expect adds nodes that were heard before this one was made.
-func (n *nodes) expect(list map[string]seenNode) {
+// goOn has a node that is back expect those that an earlier session has heard. Until it hears them
+// itself, they are away: questions may not reach them.
+func (n *nodes) goOn(list map[string]seenNode) {
+	n.say.Store(uint32(signBack))
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.Copy(n.seen, list)
+	now := time.Now()
+	for name, s := range list {
+		s.away = s.isAlive(now)
+		n.seen[name] = s
+	}
 }
 
 // states returns this node and the others, those that are gone included.

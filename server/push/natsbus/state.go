@@ -179,7 +179,7 @@ func (r *restore) Done() error {
 	}
 	b := r.bus
 	b.session.logs.goOnFrom(r.places)
-	b.session.nodes.expect(r.nodes)
+	b.session.nodes.goOn(r.nodes)
 	if err := b.connectFrozen(); err != nil {
 		return err
 	}
