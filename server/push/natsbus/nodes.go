@@ -39,7 +39,7 @@ type nodes struct {
 	mu       sync.Mutex
 	seen     map[string]seenNode
 	greet    chan struct{}     // has room for one: this node has heard one that it did not know
-	returned func(name string) // is called when one is back that was away; nil: nobody asks
+	returned func(name string) // is called when one that was away is so no more; nil: nobody asks
 }
 
 // A seenNode is a node that was heard.
@@ -168,7 +168,7 @@ func (n *nodes) all() map[string]seenNode {
 }
 
 // goOn has a node that is back expect those that an earlier session has heard. Until it hears them
-// itself, they are away: questions may not reach them.
+// itself, they are away: what it sends may not reach them.
 func (n *nodes) goOn(list map[string]seenNode) {
 	n.say.Store(uint32(signBack))
 	n.mu.Lock()

@@ -52,7 +52,7 @@ func (u *publisher) publish(ctx context.Context, t bus.Topic, p bus.Publication)
 		if t.Keep.Size > 0 {
 			return u.publishKept(ctx, t, token, &p, data)
 		}
-		return bus.Position{}, u.passing.publish(t.Name, token, p, data)
+		return bus.Position{}, u.passing.publish(ctx, t.Name, token, p, data)
 	}
 	if p.ID == "" {
 		return publish()

@@ -44,9 +44,7 @@ type service struct{ answer func(body []byte) []byte }
 func newServices() *services { return &services{served: make(map[string]*service)} }
 
 func newQuestions(i *inbox, n *nodes, s *services) *questions {
-	q := &questions{conn: i.conn, inbox: i, nodes: n, services: s, waiting: make(map[chan string]struct{})}
-	n.returned = q.tellReturned
-	return q
+	return &questions{conn: i.conn, inbox: i, nodes: n, services: s, waiting: make(map[chan string]struct{})}
 }
 
 // open subscribes to the questions of other nodes: those for all, and those for this one.

@@ -36,7 +36,8 @@ func newSession(b *Bus) *session {
 	streams := &streams{jetStream: j, config: b.config, nodes: s.nodes}
 	s.logs = newLogs(streams, s.questions, b.registry, b.config.Parts)
 	s.leaders = &leaders{streams: streams, logs: s.logs}
-	s.passing = &passing{conn: n, registry: b.registry}
+	s.passing = &passing{conn: n, registry: b.registry, holds: newHolds()}
+	s.nodes.returned = s.nodeReturned
 	s.publisher = newPublisher(j, s.logs, s.passing, b.receipts)
 	return s
 }
@@ -66,11 +67,15 @@ func (s *session) begin(ctx context.Context) error {
 	}
 	s.questions.services.serve(questionPresent, s.presence.answer)
 	s.questions.services.serve(questionFollows, s.logs.vouch)
+	s.questions.services.serve(questionHold, s.hold)
 	if err := s.passing.open(); err != nil {
 		return err
 	}
 	if err := s.flush(ctx); err != nil {
 		return err
+	}
+	for name := range s.nodes.away() {
+		s.passing.holds.begin(name) // until this node hears it, it may not hear this node
 	}
 	s.logs.begin()
 	s.background.Go(s.nodes.beat)
