@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -39,7 +40,7 @@ func (l *leaders) stepDownAll(ctx context.Context) {
 // one that leads the fewest. One that is behind would lose the election, and the log would take no
 // publications for seconds. It returns "" if there is none.
 func (l *leaders) successor(i *streamInfo) (name string) {
-	ready, leads := i.ready(l.nodes.away()), make(map[string]int)
+	ready, leads := i.ready(l.nodes.unfit()), make(map[string]int)
 	for _, f := range l.logs.all() {
 		if c := f.progress.lastInfo().Cluster; c != nil {
 			leads[c.Leader]++
@@ -67,7 +68,7 @@ func (l *leaders) giveAway(ctx context.Context) error {
 		}
 	}
 	if s := l.config.Server; s != nil {
-		return s.stepDownMeta(ctx, l.nodes.away())
+		return s.stepDownMeta(ctx, l.nodes.unfit())
 	}
 	return nil
 }
@@ -76,7 +77,7 @@ func (l *leaders) giveLog(ctx context.Context, f *follower) error {
 	for {
 		i, err := l.info(ctx, f.stream)
 		if err == nil {
-			if err = i.missesWithout(l.node); err == nil && (i.Cluster == nil || i.Config.Replicas < 3) {
+			if err = i.missesWithout(l.node, l.nodes.unfit()); err == nil && (i.Cluster == nil || i.Config.Replicas < 3) {
 				return nil // only one node has it: it waits while that is silent
 			}
 		}
@@ -114,6 +115,31 @@ func (l *leaders) leaveNone(ctx context.Context) error {
 	return nil
 }
 
+// currentPoll is how often a node that has begun looks whether its part of the logs is current.
+const currentPoll = 50 * time.Millisecond
+
+// awaitCurrent returns when this node stores all that the logs have which it stores, or with ctx's
+// error. Until then it would win no election, or could not lead when it has.
+func (l *leaders) awaitCurrent(ctx context.Context) error {
+	if l.config.Server == nil {
+		return nil
+	}
+	for _, f := range l.logs.all() {
+		for {
+			i, err := l.info(ctx, f.stream)
+			if err == nil && (!i.isStoredBy(l.node) || l.config.Server.lastOf(f.stream) >= i.State.Last) {
+				break
+			}
+			select {
+			case <-time.After(currentPoll):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
 // balance gives one log that this node leads to the node that leads the fewest, if that has at
 // least two less.
 func (l *leaders) balance(ctx context.Context) {
@@ -135,10 +161,10 @@ func (l *leaders) balance(ctx context.Context) {
 			mine = f
 		}
 	}
-	away := l.nodes.away()
+	unfit := l.nodes.unfit()
 	fewest := l.node
 	for name, n := range leads {
-		if away[name] {
+		if unfit[name] {
 			continue
 		}
 		if n < leads[fewest] || n == leads[fewest] && name < fewest {
@@ -147,6 +173,9 @@ func (l *leaders) balance(ctx context.Context) {
 	}
 	if mine == nil || leads[l.node]-leads[fewest] < 2 {
 		return
+	}
+	if i := mine.progress.lastInfo(); !slices.Contains(i.ready(unfit), fewest) {
+		return // it would lose the election
 	}
 	err := l.stepDown(ctx, mine.stream, fewest)
 	l.log.Info("natsbus: another node is to lead a log", "log", mine.stream, "node", fewest, "error", err)

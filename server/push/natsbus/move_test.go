@@ -62,7 +62,7 @@ func movables(t testing.TB) (list []*movable) {
 			}
 			for part := range 2 {
 				i, err := b.logs.streams.info(within(t), logID{news.Keep, part, 2}.stream(prefix))
-				if err != nil || i.missesWithout("none") != nil || i.Config.Replicas < 3 {
+				if err != nil || i.missesWithout("none", b.nodes.unfit()) != nil || i.Config.Replicas < 3 {
 					return false
 				}
 			}
@@ -559,7 +559,7 @@ func TestPresenceWhileNodeMoves(t *testing.T) {
 	if err := old.PrepareMove(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the others know that it moves", func() bool { return asking.nodes.away()[m.server.Name] })
+	eventually(t, "the others know that it moves", func() bool { return asking.nodes.unheard()[m.server.Name] })
 	state := stateOf(t, old)
 	type answer struct {
 		bus.Presence

@@ -28,13 +28,15 @@ const (
 	signAlive   sign = iota
 	signLeaving      // it ends
 	signAway         // it lets others lead, and may be silent for a moment: it moves to another process
-	signBack         // it has moved, and wants to hear the others
+	signBack         // it has begun, and wants to hear the others; it is signBehind, too
+	signBehind       // its part of the logs has not caught up: it is not to lead
 )
 
 // nodes are the other nodes: this node hears their signs of life.
 type nodes struct {
 	*conn
-	say atomic.Uint32 // the sign that this node gives
+	say     atomic.Uint32 // the sign that this node gives
+	current atomic.Bool   // it may lead
 
 	mu       sync.Mutex
 	seen     map[string]seenNode
@@ -44,8 +46,9 @@ type nodes struct {
 
 // A seenNode is a node that was heard.
 type seenNode struct {
-	at   time.Time // its last sign of life
-	away bool      // that was signAway
+	at     time.Time // its last sign of life
+	away   bool      // that was signAway
+	behind bool      // that was signBack or signBehind
 }
 
 // isAlive reports whether it is expected to answer.
@@ -79,7 +82,7 @@ func (n *nodes) hear(name string, said sign) {
 	if said == signLeaving {
 		delete(n.seen, name)
 	} else if known || len(n.seen) < maxNodes {
-		n.seen[name] = seenNode{time.Now(), said == signAway}
+		n.seen[name] = seenNode{time.Now(), said == signAway, said == signBack || said == signBehind}
 		if !known || said == signBack { // it may have just started, and not know this one
 			n.sayAgain()
 		}
@@ -121,10 +124,20 @@ func (n *nodes) beat() {
 			n.sayOnce()
 			return
 		}
-		if pause == beatEvery || len(n.away()) == 0 { // the others have been heard, as far as they are there
-			n.say.CompareAndSwap(uint32(signBack), uint32(signAlive))
+		if pause == beatEvery || len(n.unheard()) == 0 { // the others have been heard, as far as they are there
 			pause = beatEvery
+			if n.say.CompareAndSwap(uint32(signBack), uint32(signBehind)) && n.current.Load() {
+				n.setCurrent()
+			}
 		}
+	}
+}
+
+// setCurrent says that this node may lead.
+func (n *nodes) setCurrent() {
+	n.current.Store(true)
+	if n.say.CompareAndSwap(uint32(signBehind), uint32(signAlive)) {
+		n.sayAgain()
 	}
 }
 
@@ -147,13 +160,22 @@ func (n *nodes) alive() map[string]bool {
 	return list
 }
 
-// away returns the nodes that are not to lead now.
-func (n *nodes) away() map[string]bool {
+// unheard returns the nodes that may not hear this one now.
+func (n *nodes) unheard() map[string]bool {
+	return n.those(func(s *seenNode) bool { return s.away })
+}
+
+// unfit returns the nodes that are not to lead now.
+func (n *nodes) unfit() map[string]bool {
+	return n.those(func(s *seenNode) bool { return s.away || s.behind })
+}
+
+func (n *nodes) those(are func(s *seenNode) bool) map[string]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	list := make(map[string]bool)
 	for name, s := range n.seen {
-		if s.away {
+		if are(&s) {
 			list[name] = true
 		}
 	}

@@ -156,9 +156,9 @@ func (s *Server) connectSystem() (*nats.Conn, error) {
 	return nats.Connect("", nats.InProcessServer(started), nats.UserInfo(systemUser, system), nats.Timeout(readyTime))
 }
 
-// stepDownMeta has another node lead the cluster if this one does, and not one that is away. It
+// stepDownMeta has another node lead the cluster if this one does, and not one that is unfit. It
 // returns when one does, or with an error when ctx ends. Of two nodes no other one can lead alone.
-func (s *Server) stepDownMeta(ctx context.Context, away map[string]bool) error {
+func (s *Server) stepDownMeta(ctx context.Context, unfit map[string]bool) error {
 	started, _, _ := s.running()
 	if started == nil || !started.JetStreamIsLeader() || s.clusterSize() < 3 {
 		return nil
@@ -169,7 +169,7 @@ func (s *Server) stepDownMeta(ctx context.Context, away map[string]bool) error {
 	}
 	defer nc.Close()
 	for started.JetStreamIsLeader() {
-		if to := metaSuccessor(started, away); to == "" {
+		if to := metaSuccessor(started, unfit); to == "" {
 			err = errNoSuccessor
 		} else {
 			err = askToLead(ctx, nc, to)
@@ -186,13 +186,13 @@ func (s *Server) stepDownMeta(ctx context.Context, away map[string]bool) error {
 var errNoSuccessor = errors.New("none has all that the leader has")
 
 // metaSuccessor returns a node that can lead the cluster, or "".
-func metaSuccessor(leader *server.Server, away map[string]bool) string {
+func metaSuccessor(leader *server.Server, unfit map[string]bool) string {
 	info, err := leader.Jsz(nil)
 	if err != nil || info.Meta == nil {
 		return ""
 	}
 	for _, r := range info.Meta.Replicas {
-		if r.Current && !r.Offline && r.Active < leadsAlone && !away[r.Name] {
+		if r.Current && !r.Offline && r.Active < leadsAlone && !unfit[r.Name] {
 			return r.Name
 		}
 	}
@@ -212,6 +212,26 @@ func askToLead(ctx context.Context, nc *nats.Conn, to string) error {
 		return err
 	}
 	return decode(m, nil)
+}
+
+// lastOf returns the number of the last message of a log that is stored here; 0: there is none.
+func (s *Server) lastOf(stream string) uint64 {
+	started, _, _ := s.running()
+	if started == nil {
+		return 0
+	}
+	info, err := started.Jsz(&server.JSzOptions{Account: clientAccount, Streams: true})
+	if err != nil {
+		return 0
+	}
+	for _, account := range info.AccountDetails {
+		for i := range account.Streams {
+			if account.Streams[i].Name == stream {
+				return account.Streams[i].State.LastSeq
+			}
+		}
+	}
+	return 0
 }
 
 var errNotRunning = errors.New("natsbus: the NATS server is not running")

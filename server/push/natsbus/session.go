@@ -38,6 +38,9 @@ func newSession(b *Bus) *session {
 	s.leaders = &leaders{streams: streams, logs: s.logs}
 	s.passing = &passing{conn: n, registry: b.registry, holds: newHolds()}
 	s.nodes.returned = s.nodeReturned
+	if b.config.Server != nil {
+		s.nodes.say.Store(uint32(signBehind)) // until catchUp
+	}
 	s.publisher = newPublisher(j, s.logs, s.passing, b.receipts)
 	return s
 }
@@ -74,12 +77,13 @@ func (s *session) begin(ctx context.Context) error {
 	if err := s.flush(ctx); err != nil {
 		return err
 	}
-	for name := range s.nodes.away() {
+	for name := range s.nodes.unheard() {
 		s.passing.holds.begin(name) // until this node hears it, it may not hear this node
 	}
 	s.logs.begin()
 	s.background.Go(s.nodes.beat)
 	s.background.Go(s.lookAround)
+	s.background.Go(s.catchUp)
 	return nil
 }
 
@@ -102,6 +106,20 @@ func (s *session) lookAround() {
 			return
 		}
 	}
+}
+
+// catchUp says that this node may lead, when its part of the logs has caught up.
+func (s *session) catchUp() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.background.Go(func() {
+		<-s.closing
+		cancel()
+	})
+	if s.leaders.awaitCurrent(ctx) != nil {
+		return
+	}
+	s.nodes.setCurrent()
 }
 
 // handled returns when the receivers have what NATS had sent when it was called, or ctx ends.

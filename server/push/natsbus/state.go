@@ -130,7 +130,7 @@ func (r *restore) Record(part string, body []byte) (err error) {
 	case otherPart:
 		name, age, away := f.Text(), time.Duration(f.Int()), f.Bool()
 		if len(r.nodes) < maxNodes {
-			r.nodes[name] = seenNode{time.Now().Add(-max(age, 0)), away}
+			r.nodes[name] = seenNode{at: time.Now().Add(-max(age, 0)), away: away}
 		}
 	case logPart:
 		r.log(f)
