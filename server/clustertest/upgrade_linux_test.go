@@ -143,7 +143,9 @@ func TestUpgradeThatFails(t *testing.T) {
 // The nodes are upgraded one right after another while all of them take publications. No client
 // connects again, and none misses anything.
 func TestRollingUpgrade(t *testing.T) {
-	nodes, l := begun(t)
+	nodes := cluster(t, history, "--ping-interval", pings)
+	l := start(t, nodes, soak.Size(t, 4, 100), soak.Size(t, 60, 3000), soak.Size(t, 100, 200))
+	time.Sleep(soak.Size(t, time.Second, 5*time.Second)) // of load before the first one
 	for range soak.Size(t, 1, 3) {
 		for _, n := range nodes {
 			n.upgrade()

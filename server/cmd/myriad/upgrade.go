@@ -47,6 +47,15 @@ func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 	if err != nil {
 		return err
 	}
+	if err := r.clusterNode.prepareMove(ctx); err != nil {
+		return err
+	}
+	moved := false
+	defer func() {
+		if !moved {
+			r.clusterNode.cancelMove()
+		}
+	}()
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {
 		return err
@@ -57,11 +66,14 @@ func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 	if err != nil {
 		return err
 	}
-	given, err := r.give(ctx, nc, p)
+	r.pusher.PrepareMove(true)
+	given, err := handover.Give(nc, p)
 	if err != nil {
+		r.pusher.PrepareMove(false)
 		_ = cmd.Process.Kill() // it may have ended already
 		return errors.Join(err, ended(cmd.Wait()))
 	}
+	moved = true
 	if err := manager.handOver(cmd.Process.Pid); err != nil {
 		r.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
 	}
@@ -75,20 +87,6 @@ func (r *running) upgrade(ctx context.Context, manager *notifier) error {
 		r.log.Error("myriad: the new process was not told to shut down", "pid", cmd.Process.Pid, "error", err)
 	}
 	return nil
-}
-
-// give hands over to the process at the other end of nc. If it fails, everything goes on here.
-func (r *running) give(ctx context.Context, nc *net.UnixConn, p *handover.Program) (handover.Result, error) {
-	if err := r.clusterNode.prepareMove(ctx); err != nil {
-		return handover.Result{}, errors.Join(err, nc.Close())
-	}
-	r.pusher.PrepareMove(true)
-	given, err := handover.Give(nc, p)
-	if err != nil {
-		r.pusher.PrepareMove(false)
-		r.clusterNode.cancelMove()
-	}
-	return given, err
 }
 
 // ended returns err unless it says how the process has ended.

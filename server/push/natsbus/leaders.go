@@ -73,26 +73,56 @@ func (l *leaders) giveAway(ctx context.Context) error {
 	return nil
 }
 
+// giveLog has another node lead a log. It returns when one does, and the log has a majority without
+// this node.
 func (l *leaders) giveLog(ctx context.Context, f *follower) error {
 	for {
-		i, err := l.info(ctx, f.stream)
-		if err == nil {
-			if err = i.missesWithout(l.node, l.nodes.unfit()); err == nil && (i.Cluster == nil || i.Config.Replicas < 3) {
-				return nil // only one node has it: it waits while that is silent
-			}
-		}
+		i, err := l.infoSoon(ctx, f.stream)
 		switch {
 		case err != nil:
+		case i.Cluster == nil || i.Config.Replicas < 3:
+			return nil // only one node has it: it waits while that is silent
 		case i.Cluster.Leader != l.node:
-			f.progress.saw(i) // for successor
-			return nil
+			if err = i.missesWithout(l.node, l.nodes.unfit()); err == nil {
+				f.progress.saw(i) // for successor
+				return nil
+			}
 		default:
+			if err = i.missesWithout(l.node, l.nodes.unfit()); err != nil {
+				break
+			}
 			if err = l.stepDown(ctx, f.stream, l.successor(&i)); err == nil {
 				err = errLeadsItself
+				l.awaitOther(ctx, f)
 			}
 		}
 		if !f.pause(stepDownPoll) || ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+const (
+	// leaderSoon is how long a log that elects a leader is waited for, before it is asked again.
+	leaderSoon = 200 * time.Millisecond
+	// electionTime is more than an election takes that a leader has asked for.
+	electionTime = time.Second
+)
+
+// infoSoon is info for a log that may have no leader at this moment: its question would be lost.
+func (l *leaders) infoSoon(ctx context.Context, stream string) (streamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderSoon)
+	defer cancel()
+	return l.info(ctx, stream)
+}
+
+// awaitOther returns when another node leads the log, or after electionTime. A second step down
+// would disturb the election of the first one.
+func (l *leaders) awaitOther(ctx context.Context, f *follower) {
+	for end := time.Now().Add(electionTime); time.Now().Before(end) && f.pause(stepDownPoll) && ctx.Err() == nil; {
+		if i, err := l.infoSoon(ctx, f.stream); err == nil && i.Cluster != nil && i.Cluster.Leader != "" &&
+			i.Cluster.Leader != l.node {
+			return
 		}
 	}
 }

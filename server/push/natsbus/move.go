@@ -32,7 +32,7 @@ func Await(c Config) (*Bus, error) {
 }
 
 // prepareTime bounds how long PrepareMove waits for other nodes to lead, and to be up to date.
-const prepareTime = 10 * time.Second
+const prepareTime = 20 * time.Second
 
 // PrepareMove has other nodes lead the logs and the cluster, right before Freeze. It returns an
 // error if a log would take no publications while this node is silent: then the node should not

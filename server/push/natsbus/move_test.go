@@ -559,7 +559,7 @@ func TestPresenceWhileNodeMoves(t *testing.T) {
 	if err := old.PrepareMove(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the others know that it moves", func() bool { return asking.nodes.unheard()[m.server.Name] })
+	eventually(t, "the others know that it moves", func() bool { return asking.nodes.all()[m.server.Name].away })
 	state := stateOf(t, old)
 	type answer struct {
 		bus.Presence

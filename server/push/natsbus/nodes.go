@@ -49,11 +49,24 @@ type seenNode struct {
 	at     time.Time // its last sign of life
 	away   bool      // that was signAway
 	behind bool      // that was signBack or signBehind
+	since  time.Time // since when it is neither away nor behind
+	// unheard says that an earlier session has heard it, and this one has not: what this node sends
+	// may not reach it.
+	unheard bool
+}
+
+// settleTime is how long a node has to be back before it may lead, and before another one may move:
+// it has to be known to the elections of all logs.
+const settleTime = 3 * time.Second
+
+// isFit reports whether it may lead.
+func (s *seenNode) isFit(now time.Time) bool {
+	return !s.away && !s.behind && now.Sub(s.since) >= settleTime
 }
 
 // isAlive reports whether it is expected to answer.
 func (s *seenNode) isAlive(now time.Time) bool {
-	if s.away {
+	if s.away || s.unheard {
 		return now.Sub(s.at) < awayFor
 	}
 	return now.Sub(s.at) < goneAfter
@@ -82,14 +95,19 @@ func (n *nodes) hear(name string, said sign) {
 	if said == signLeaving {
 		delete(n.seen, name)
 	} else if known || len(n.seen) < maxNodes {
-		n.seen[name] = seenNode{time.Now(), said == signAway, said == signBack || said == signBehind}
+		now := time.Now()
+		s := seenNode{at: now, away: said == signAway, behind: said == signBack || said == signBehind, since: now}
+		if known && !before.away && !before.behind {
+			s.since = before.since
+		}
+		n.seen[name] = s
 		if !known || said == signBack { // it may have just started, and not know this one
 			n.sayAgain()
 		}
 	}
 	returned := n.returned
 	n.mu.Unlock()
-	if returned != nil && before.away && said != signAway {
+	if returned != nil && (before.away || before.unheard) && said != signAway {
 		returned(name)
 	}
 }
@@ -160,14 +178,15 @@ func (n *nodes) alive() map[string]bool {
 	return list
 }
 
-// unheard returns the nodes that may not hear this one now.
+// unheard returns the nodes that this session has yet to hear.
 func (n *nodes) unheard() map[string]bool {
-	return n.those(func(s *seenNode) bool { return s.away })
+	return n.those(func(s *seenNode) bool { return s.unheard })
 }
 
 // unfit returns the nodes that are not to lead now.
 func (n *nodes) unfit() map[string]bool {
-	return n.those(func(s *seenNode) bool { return s.away || s.behind })
+	now := time.Now()
+	return n.those(func(s *seenNode) bool { return !s.isFit(now) })
 }
 
 func (n *nodes) those(are func(s *seenNode) bool) map[string]bool {
@@ -189,15 +208,14 @@ func (n *nodes) all() map[string]seenNode {
 	return maps.Clone(n.seen)
 }
 
-// goOn has a node that is back expect those that an earlier session has heard. Until it hears them
-// itself, they are away: what it sends may not reach them.
+// goOn has a node that is back expect those that an earlier session has heard.
 func (n *nodes) goOn(list map[string]seenNode) {
 	n.say.Store(uint32(signBack))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
 	for name, s := range list {
-		s.away = s.isAlive(now)
+		s.unheard = s.isAlive(now)
 		n.seen[name] = s
 	}
 }

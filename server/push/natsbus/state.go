@@ -64,7 +64,8 @@ func (b *Bus) WriteState(w *snapshot.Writer) error {
 	var record []byte
 	for name, s := range b.session.nodes.all() {
 		record = snapshot.AppendInt(snapshot.AppendText(record[:0], name), int64(now.Sub(s.at)))
-		if err := w.Record(otherPart, snapshot.AppendBool(record, s.away)); err != nil {
+		record = snapshot.AppendInt(record, int64(now.Sub(s.since)))
+		if err := w.Record(otherPart, snapshot.AppendBool(record, !s.away && !s.behind)); err != nil {
 			return err
 		}
 	}
@@ -128,9 +129,9 @@ func (r *restore) Record(part string, body []byte) (err error) {
 		}
 		r.node = true
 	case otherPart:
-		name, age, away := f.Text(), time.Duration(f.Int()), f.Bool()
-		if len(r.nodes) < maxNodes {
-			r.nodes[name] = seenNode{at: time.Now().Add(-max(age, 0)), away: away}
+		name, age, fit, is := f.Text(), time.Duration(f.Int()), time.Duration(f.Int()), f.Bool()
+		if now := time.Now(); len(r.nodes) < maxNodes {
+			r.nodes[name] = seenNode{at: now.Add(-max(age, 0)), since: now.Add(-max(fit, 0)), behind: !is}
 		}
 	case logPart:
 		r.log(f)
