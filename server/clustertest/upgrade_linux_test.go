@@ -16,7 +16,8 @@ import (
 
 const tookOver, goesOn = `a new process goes on" pid=(\d+)`, `no new process took over, and this one (goes on)`
 
-// upgrade has the node start its program anew, and returns when the new process has taken its place.
+// upgrade has the node start its program anew, and returns when the new process has taken its
+// place.
 func (n *node) upgrade() {
 	n.t.Helper()
 	from := n.logged()

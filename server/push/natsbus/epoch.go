@@ -136,8 +136,8 @@ func (e *epochKeeper) doubt(ctx context.Context, epoch string) (why string, err 
 	return "no node has followed it without a break", nil
 }
 
-// differs returns why the log is not the one of which this node has had everything up to last, whose
-// time was at. probe is a message that was stored just now.
+// differs returns why the log is not the one of which this node has had everything up to last,
+// whose time was at. probe is a message that was stored just now.
 func (e *epochKeeper) differs(ctx context.Context, probe, last uint64, at int64) (string, error) {
 	if probe <= last {
 		return fmt.Sprintf("it ends with %d, and this node has had %d", probe-1, last), nil

@@ -187,9 +187,9 @@ func (f *follower) begin(renew bool) error {
 // goOnAgain is how long a follower that goes on waits before it tries again.
 const goOnAgain = 20 * time.Millisecond
 
-// goOn makes the follower go on from its place. It reads what the log has stored since, and then
-// what it hears. What was delivered before is not delivered again, and nothing between is missed.
-// If the log is not the one that the place is of, it is to begin a new epoch.
+// goOn makes the follower go on from its place. It reads what the log has stored since, and goes on
+// with what its subscription brings. What was delivered before is not delivered again, and nothing
+// between is missed. If the log is not the one that the place is of, it is to begin a new epoch.
 func (f *follower) goOn() (live, renew bool) {
 	for f.ctx.Err() == nil {
 		why, err := f.tryGoOn()
@@ -198,7 +198,8 @@ func (f *follower) goOn() (live, renew bool) {
 			f.setProblem("it goes on: " + err.Error())
 			f.pause(goOnAgain)
 		case why != "":
-			f.log.Error("natsbus: a log has lost its end; its channels begin a new epoch", "log", f.stream, "because", why)
+			f.log.Error("natsbus: a log has lost its end; its channels begin a new epoch", "log", f.stream, "because",
+				why)
 			f.progress.losePlace()
 			return false, true
 		default:

@@ -8,13 +8,15 @@ import (
 
 // This file holds publications that no log keeps while a node moves to another process: it could
 // not read them later. The node that moves asks the others for that right before it is silent, and
-// they go on when it says that it is back. When it is back, it holds its own until it hears them.
+// they go on when it says that it is back. That node holds its own publications until the others
+// have given a sign.
 
 const (
 	questionHold = "hold"
 	// holdFor bounds how long publications are held: the node may have died.
 	holdFor = 2 * time.Second
-	// holdAsked bounds how long the node that moves waits for the others' word; its clients wait, too.
+	// holdAsked bounds how long the node that moves waits for the others' word; its clients wait,
+	// too.
 	holdAsked = 200 * time.Millisecond
 )
 

@@ -236,7 +236,8 @@ func (i *streamInfo) heardMost(within time.Duration) bool {
 	return i.Cluster.Leader != "" && heard > (len(i.Cluster.Replicas)+1)/2
 }
 
-// ready returns the replicas besides the leader that have everything, without those that are unfit to lead.
+// ready returns the replicas besides the leader that have everything, without those that are unfit
+// to lead.
 func (i *streamInfo) ready(unfit map[string]bool) (names []string) {
 	for _, r := range i.Cluster.Replicas {
 		if r.Current && !r.Offline && r.Active < leadsAlone && !unfit[r.Name] {

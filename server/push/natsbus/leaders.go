@@ -36,9 +36,9 @@ func (l *leaders) stepDownAll(ctx context.Context) {
 	}
 }
 
-// successor returns the node that is to lead a log after this one: of those that have all of it, the
-// one that leads the fewest. One that is behind would lose the election, and the log would take no
-// publications for seconds. It returns "" if there is none.
+// successor returns the node that is to lead a log after this one: of those that have all of it,
+// the one that leads the fewest. One that is behind would lose the election, and the log would take
+// no publications for seconds. It returns "" if there is none.
 func (l *leaders) successor(i *streamInfo) (name string) {
 	ready, leads := i.ready(l.nodes.unfit()), make(map[string]int)
 	for _, f := range l.logs.all() {

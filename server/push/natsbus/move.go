@@ -8,11 +8,11 @@ import (
 
 // This file moves a node to another process. NATS cannot move: it stops in the old process, and
 // starts in the new one with the same name and folder. In between this node is silent, the others
-// expect it, and its clients wait. What the logs have stored meanwhile is read from them: every
-// log goes on from the place up to which the old process has delivered it.
+// expect it, and its clients wait. What the logs have stored meanwhile is read from them: every log
+// goes on from the place up to which the old process has delivered it.
 //
-// In the old process: PrepareMove, Freeze, WriteState; then Close, or Thaw if the new process fails.
-// In the new one: Await, Freeze, Restore with its records and Done, and Thaw. Until Done has
+// In the old process: PrepareMove, Freeze, WriteState; then Close, or Thaw if the new process
+// fails. In the new one: Await, Freeze, Restore with its records and Done, and Thaw. Until Done has
 // started NATS there, the old process can have it back: the folder has a lock.
 
 var (

@@ -320,38 +320,38 @@ func TestNodeStaysWhenMoveFails(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, want string
-		// fail returns the error of the new process, and what lets the old one have NATS back
-		fail func(state []byte) (error, func())
+		// fail returns what lets the old process have NATS back, and the error of the new one
+		fail func(state []byte) (func(), error)
 	}{
-		{"its port is taken", "address already in use", func(state []byte) (error, func()) {
+		{"its port is taken", "address already in use", func(state []byte) (func(), error) {
 			ln, err := net.Listen("tcp", m.server.Listen)
 			if err != nil {
 				t.Fatal(err)
 			}
 			next, err := m.restored(t, state)
 			next.Close()
-			return err, func() { ln.Close() }
+			return func() { ln.Close() }, err
 		}},
-		{"its folder is in use", "another process uses it", func(state []byte) (error, func()) {
+		{"its folder is in use", "another process uses it", func(state []byte) (func(), error) {
 			lock, err := lockFolder(m.server.Dir)
 			if err != nil {
 				t.Fatal(err)
 			}
 			next, err := m.restored(t, state)
 			next.Close()
-			return err, lock.release
+			return lock.release, err
 		}},
-		{"it is another node", "the same node", func(state []byte) (error, func()) {
+		{"it is another node", "the same node", func(state []byte) (func(), error) {
 			other := &movable{server: m.server, config: m.config}
 			other.server.Dir = t.TempDir()
 			next, err := other.restored(t, state)
 			next.Close()
-			return err, func() {}
+			return func() {}, err
 		}},
-		{"it gives up when it has all", "", func(state []byte) (error, func()) {
+		{"it gives up when it has all", "", func(state []byte) (func(), error) {
 			next, err := m.restored(t, state)
 			awaitStores(t, next)
-			return err, func() { next.Close() }
+			return func() { next.Close() }, err
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestNodeStaysWhenMoveFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			state := stateOf(t, b)
-			err, release := tt.fail(state)
+			release, err := tt.fail(state)
 			if got := fmt.Sprint(err); (err == nil) != (tt.want == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("the new process says %v, want %q", err, tt.want)
 			}
@@ -542,8 +542,8 @@ func TestLogLosesEndWhileNodeMoves(t *testing.T) {
 	publish(t, next, "new")
 }
 
-// Those who ask for the clients of a channel while a node moves get those of that node, too. The
-// node itself knows the others at once.
+// A question for the clients of a channel that is asked while a node moves is answered by that
+// node, too. The node itself knows the others at once.
 func TestPresenceWhileNodeMoves(t *testing.T) {
 	t.Parallel()
 	nodes := movables(t)

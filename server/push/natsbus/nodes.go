@@ -28,7 +28,7 @@ const (
 	signAlive   sign = iota
 	signLeaving      // it ends
 	signAway         // it lets others lead, and may be silent for a moment: it moves to another process
-	signBack         // it has begun, and wants to hear the others; it is signBehind, too
+	signBack         // it has begun, and asks the others for a sign; it is signBehind, too
 	signBehind       // its part of the logs has not caught up: it is not to lead
 )
 
@@ -41,7 +41,7 @@ type nodes struct {
 	mu       sync.Mutex
 	seen     map[string]seenNode
 	greet    chan struct{}     // has room for one: this node has heard one that it did not know
-	returned func(name string) // is called when one that was away is so no more; nil: nobody asks
+	returned func(name string) // is called for one that was away or unheard, when it is so no more; or nil
 }
 
 // A seenNode is a node that was heard.
@@ -120,7 +120,8 @@ func (n *nodes) sayAgain() {
 	}
 }
 
-// backAgain is how soon a node that is back says so again at first: the others may not hear it yet.
+// backAgain is how soon a node that is back says so again at first: its routes may not be there
+// yet.
 const backAgain = 5 * time.Millisecond
 
 // beat gives signs of life until the session ends.
@@ -178,7 +179,7 @@ func (n *nodes) alive() map[string]bool {
 	return list
 }
 
-// unheard returns the nodes that this session has yet to hear.
+// unheard returns the nodes that an earlier session has heard, and this one has not.
 func (n *nodes) unheard() map[string]bool {
 	return n.those(func(s *seenNode) bool { return s.unheard })
 }

@@ -78,7 +78,7 @@ func (s *session) begin(ctx context.Context) error {
 		return err
 	}
 	for name := range s.nodes.unheard() {
-		s.passing.holds.begin(name) // until this node hears it, it may not hear this node
+		s.passing.holds.begin(name) // until it has given a sign, publications may not reach it
 	}
 	s.logs.begin()
 	s.background.Go(s.nodes.beat)

@@ -173,7 +173,8 @@ func (r *restore) log(f *snapshot.Fields) {
 }
 
 // Done starts NATS with the folder of the other process, and connects to it. If that fails, the
-// other process can go on. When it returns nil, receivers can subscribe; Thaw goes on with the logs.
+// other process can go on. When it returns nil, receivers can subscribe; Thaw goes on with the
+// logs.
 func (r *restore) Done() error {
 	if !r.node {
 		return fmt.Errorf("natsbus: %w: the node is missing", snapshot.ErrMalformed)
