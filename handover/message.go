@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -16,10 +15,11 @@ import (
 // A channel takes messages to the other process, in order. Its methods are for one goroutine at a
 // time.
 type channel interface {
-	// send sends m, all or nothing. Its sockets stay the caller's.
+	// send sends m, all or nothing. Its sockets and its listener stay the caller's.
 	send(m message) error
-	// receive waits for a message, whose sockets are the caller's. It fails with io.EOF when the
-	// other process has closed its end, or has died, and all that it has sent was received.
+	// receive waits for a message, whose sockets and listener are the caller's. It fails with
+	// io.EOF when the other process has closed its end, or has died, and all that it has sent was
+	// received.
 	receive() (message, error)
 	// stopReceiving has further sends of the other process fail. What it has sent before is
 	// received still, and then io.EOF. So afterwards it is decided whether a message has come. The
@@ -32,10 +32,10 @@ type channel interface {
 
 // A message is one step of the protocol in doc.go.
 type message struct {
-	kind    kind
-	body    []byte
-	sockets []driver.Socket
-	file    *os.File // of a listener
+	kind     kind
+	body     []byte
+	sockets  []driver.Socket
+	listener driver.Listener
 }
 
 // drop closes what a received message has.
@@ -43,8 +43,8 @@ func (m *message) drop() {
 	for _, s := range m.sockets {
 		_ = s.Close()
 	}
-	if m.file != nil {
-		_ = m.file.Close()
+	if m.listener != nil {
+		_ = m.listener.Close()
 	}
 }
 
@@ -72,7 +72,9 @@ func (k kind) String() string {
 
 // Limits of messages.
 const (
-	maxBody    = 80 << 20 // bytes: a record of 64 MiB, and more
+	maxConns   = 80 << 20 // bytes of conns: a record of 64 MiB, and more
+	maxPiece   = 1 << 20  // bytes of state
+	maxOther   = 4 << 10  // bytes of other messages
 	maxName    = 64
 	maxNames   = 1024
 	maxAddr    = 1024 // bytes of a listener's address
@@ -81,6 +83,20 @@ const (
 	maxBatch   = 4 << 20   // bytes of records, unless one alone has more
 	statePiece = 256 << 10 // bytes of a state in one message
 )
+
+// maxBody bounds the body of a message, in bytes: what a process keeps in memory of the other one.
+func (k kind) maxBody() uint32 {
+	switch k {
+	case conns:
+		return maxConns
+	case state:
+		return maxPiece
+	case hello:
+		return (maxNames + 2) * (3*maxName + 8)
+	default:
+		return maxOther
+	}
+}
 
 // version is that of this protocol, which hello begins with.
 const version = 1

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/handover"
@@ -39,15 +42,24 @@ func upgrade(p *handover.Program) error {
 	if err != nil {
 		return err
 	}
-	result, err := handover.Give(nc, p)
+	given, err := handover.Give(nc, p)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), restWait)
+	defer cancel()
+	result, err := given.MoveRest(ctx)
+	if err != nil {
+		log.Print("what is left ends here: ", err)
+	}
 	log.Printf("%d connections have moved, %d end here", result.Moved, result.Left)
 	return nil
 }
+
+// restWait is how long requests under way have to be answered, so that their connections move, too.
+const restWait = 10 * time.Second
 
 // A frozenGuest is a guest on its way.
 type frozenGuest struct{ Name, Room string }
@@ -81,7 +93,7 @@ func (h *house) Formats() []string { return []string{"house/1"} }
 
 // Freeze writes down what was said last in each room. No guest says anything while all connections
 // are frozen.
-func (h *house) Freeze() ([]byte, error) {
+func (h *house) Freeze(w io.Writer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	said := map[string][]string{}
@@ -90,13 +102,13 @@ func (h *house) Freeze() ([]byte, error) {
 		said[name] = r.lines
 		r.mu.Unlock()
 	}
-	return json.Marshal(said)
+	return json.NewEncoder(w).Encode(said)
 }
 
 // Thaw opens the rooms anew. The guests come after that.
-func (h *house) Thaw(_ string, state []byte) error {
+func (h *house) Thaw(_ string, r io.Reader) error {
 	var said map[string][]string
-	if err := json.Unmarshal(state, &said); err != nil {
+	if err := json.NewDecoder(r).Decode(&said); err != nil {
 		return err
 	}
 	if len(said) > maxRooms {
@@ -126,5 +138,12 @@ func (h *house) GoOn() {
 	}
 }
 
-// Moved is called where the house does not go on.
-func (h *house) Moved() {}
+// Moved has guests that have not moved come back to the new process. Here they would miss what is
+// said there.
+func (h *house) Moved() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.rooms {
+		_ = r.group.Close(websocket.StatusServiceRestart, "come back")
+	}
+}

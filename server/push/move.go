@@ -32,7 +32,6 @@ type mover interface {
 	Thaw()
 	Close() error
 	StateParts() []string
-	StateBytes() int
 	WriteState(w *snapshot.Writer) error
 	Restore() (snapshot.Taker, error)
 }
@@ -88,7 +87,8 @@ const timingPart = "push.timing.1" // what clients were told of pings
 // ReadState understands. A part that changes its form gets another name. A server can move to one
 // that understands all of its parts.
 func (s *Server) StateParts() []string {
-	return slices.Concat([]string{timingPart, policy.RulesPart}, s.busParts(), hub.StateParts(), s.hub.StateNames())
+	return slices.Concat([]string{timingPart, policy.RulesPart, sampleFieldsPart, samplePart}, s.busParts(),
+		hub.StateParts(), s.hub.StateNames())
 }
 
 func (s *Server) busParts() []string {
@@ -99,15 +99,15 @@ func (s *Server) busParts() []string {
 }
 
 // WriteState writes what the server holds besides its connections: histories of channels with their
-// positions, remembered IDs of publications, what is used of rates, and counters. The server is
-// frozen. It needs no memory in proportion to that.
+// positions, remembered IDs of publications, what is used of rates, counters, and what the console
+// shows of the last minutes. The server is frozen. It needs no memory in proportion to that.
 func (s *Server) WriteState(to io.Writer) error {
 	w := snapshot.NewWriter(to, s.StateParts())
 	timing := s.hub.Timing()
 	record := snapshot.AppendInt(nil, int64(timing.Ping))
 	rules := s.hub.Table().Namespaces()
 	return errors.Join(w.Record(timingPart, record), rules.WriteState(w), s.bus.WriteState(w), s.hub.WriteState(w),
-		w.Close())
+		s.sampler.writeState(w), w.Close())
 }
 
 // ReadState gives a new server what another one has written. The server is frozen, and has had no
@@ -128,7 +128,7 @@ func (s *Server) ReadState(from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	rules := policy.LastingRules{}
+	rules, samples := policy.LastingRules{}, sampleRestore{s: s.sampler}
 	for {
 		part, body, err := r.Next()
 		switch {
@@ -144,6 +144,8 @@ func (s *Server) ReadState(from io.Reader) error {
 			err = s.checkTiming(body)
 		case part == policy.RulesPart:
 			err = rules.Record(body)
+		case part == sampleFieldsPart || part == samplePart:
+			err = samples.record(part, body)
 		case slices.Contains(s.bus.StateParts(), part):
 			err = carried.Record(part, body)
 		default:

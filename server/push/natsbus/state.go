@@ -26,9 +26,6 @@ const (
 // StateParts are the parts of what WriteState writes and Restore takes.
 func (*Bus) StateParts() []string { return []string{nodePart, otherPart, logPart, receiptPart} }
 
-// StateBytes returns 0: the logs do not move, and the rest is small.
-func (*Bus) StateBytes() int { return 0 }
-
 // appendNode appends what has to be the same in the process that takes this one's place: otherwise
 // it would go on in other logs, or with the store of another node.
 func (c *Config) appendNode(dst []byte) []byte {
