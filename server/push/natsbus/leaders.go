@@ -60,6 +60,9 @@ const stepDownPoll = 10 * time.Millisecond
 // giveAway has other nodes lead all logs, and the cluster, before this one is silent for a moment.
 // It returns an error if ctx ends while a log would take no publications then.
 func (l *leaders) giveAway(ctx context.Context) error {
+	if err := l.awaitCurrent(ctx); err != nil { // it would also be shut down while it opens its stores
+		return fmt.Errorf("natsbus: this node has not caught up with the logs: %w", err)
+	}
 	l.stepping.Store(true) // from now on, balance moves no leader
 	for _, f := range l.logs.all() {
 		if err := l.giveLog(ctx, f); err != nil {

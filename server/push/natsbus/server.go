@@ -103,11 +103,28 @@ func (s *Server) Start() error {
 		return fmt.Errorf("natsbus: starting NATS: %w", err)
 	}
 	s.lock = lock
-	if err := s.start(); err != nil {
+	err = s.checkAddress()
+	if err == nil {
+		err = s.start()
+	}
+	if err != nil {
 		s.shutdown()
 		return err
 	}
 	return nil
+}
+
+// checkAddress fails if another process listens there. NATS would find out when it has opened its
+// stores, and a process that waits for the address tries often.
+func (s *Server) checkAddress() error {
+	if s.config.Listen == "" {
+		return nil
+	}
+	ln, err := net.Listen("tcp", s.config.Listen)
+	if err != nil {
+		return fmt.Errorf("natsbus: starting NATS: %w", err)
+	}
+	return ln.Close()
 }
 
 // start starts NATS. The caller has locked the folder.
@@ -214,7 +231,8 @@ func askToLead(ctx context.Context, nc *nats.Conn, to string) error {
 	return decode(m, nil)
 }
 
-// lastOf returns the number of the last message of a log that is stored here; 0: there is none.
+// lastOf returns the number of the last message of a log that is stored here; 0: there is none, or
+// this node does not take part in the log's elections yet.
 func (s *Server) lastOf(stream string) uint64 {
 	started, _, _ := s.running()
 	if started == nil {
@@ -226,8 +244,8 @@ func (s *Server) lastOf(stream string) uint64 {
 	}
 	for _, account := range info.AccountDetails {
 		for i := range account.Streams {
-			if account.Streams[i].Name == stream {
-				return account.Streams[i].State.LastSeq
+			if s := &account.Streams[i]; s.Name == stream && s.Cluster != nil && s.Cluster.Leader != "" {
+				return s.State.LastSeq
 			}
 		}
 	}
