@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/handover"
-	"github.com/myriad-go/myriad/server/push"
 )
 
 // This file upgrades the server while its clients stay connected. At SIGUSR2, or asked by myriad
@@ -35,14 +34,6 @@ func (r *running) program() (*handover.Program, error) {
 	}
 	p.Servers["redis"] = t
 	return p, nil
-}
-
-// mayUpgrade returns why another process cannot take the place of this one.
-func (r *running) mayUpgrade() error {
-	if r.clusterNode != nil {
-		return push.ErrCannotMove
-	}
-	return nil
 }
 
 // An outcome is what an upgrade has done.
@@ -112,12 +103,9 @@ func (u *upgrader) begin() (*handover.Program, error) {
 	if phase != mayBegin {
 		return nil, [...]error{underWay: errUnderWay, hasMoved: errHasMoved, shutsDown: errShutsDown}[phase]
 	}
-	err := u.mayUpgrade()
+	p, err := u.program()
 	if err == nil {
-		var p *handover.Program
-		if p, err = u.program(); err == nil {
-			return p, nil
-		}
+		return p, nil
 	}
 	u.end(mayBegin)
 	return nil, err
@@ -250,6 +238,9 @@ func (u *upgrader) hand(nc *net.UnixConn) {
 // give hands everything over to the process at the other end of nc, which it closes in the end. If
 // it fails, everything goes on here.
 func (u *upgrader) give(nc *net.UnixConn, p *handover.Program, pid int) error {
+	if err := u.clusterNode.prepareMove(u.ctx); err != nil { // it takes its time, for which the new process waits
+		return errors.Join(err, nc.Close())
+	}
 	file, path, err := u.socket.file()
 	if err == nil {
 		err = answer{Go: true, Path: path}.write(nc, file)
@@ -258,12 +249,14 @@ func (u *upgrader) give(nc *net.UnixConn, p *handover.Program, pid int) error {
 		}
 	}
 	if err != nil {
+		u.clusterNode.cancelMove()
 		return errors.Join(fmt.Errorf("the new process did not wait: %w", err), nc.Close())
 	}
 	u.pusher.PrepareMove(true)
 	given, err := handover.Give(nc, p)
 	if err != nil {
 		u.pusher.PrepareMove(false)
+		u.clusterNode.cancelMove()
 		return err
 	}
 	u.socket.leave()
@@ -323,9 +316,6 @@ func (r *running) take(certificates *keeper) (*handover.Taken, error) {
 	from := r.predecessor
 	if from == nil {
 		return nil, nil
-	}
-	if err := r.mayUpgrade(); err != nil {
-		return nil, errors.Join(err, from.Close())
 	}
 	for i, a := range r.list() {
 		if certificates != nil && !a.isUnix() {
