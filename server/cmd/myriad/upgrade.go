@@ -367,8 +367,8 @@ func (u *upgrader) startFor(nc *net.UnixConn) {
 	}
 }
 
-// finish waits for those who have asked for an upgrade to get their answer. It is called at the end
-// of the shutdown.
+// finish waits until all requests for an upgrade are answered. It is called at the end of the
+// shutdown.
 func (u *upgrader) finish() {
 	u.socket.wait()
 	if u.stopPassing != nil {
