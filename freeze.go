@@ -49,8 +49,8 @@ type Freezer interface {
 	// goes on here. If the connection was written to, or asked for something, during the call, the
 	// engine calls Freeze again. After eight such calls the connection goes on here.
 	//
-	// What the engine adds itself: the time that is left of the timer, undelivered input, output
-	// that was queued after AtRest, the ends of both sides, Pause, SetWriteLimit and SetAddrs.
+	// The engine adds what is its own: the rest of the timer, undelivered input, output that was
+	// queued after AtRest, and the ends of both sides. Pause, SetWriteLimit and SetAddrs move, too.
 	Freeze(c *Conn, dst []byte) ([]byte, error)
 	// Moved is the last call, in place of Closed, when the other engine has the connection. The
 	// peer notices nothing; the program, too, should take it that the connection goes on.

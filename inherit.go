@@ -131,9 +131,10 @@ type inherited struct {
 	inner         driver.Listener
 }
 
-// Inherit has the next Listen with this network and address accept from a listener of another
-// process, of which share is a duplicate (Listener.Lend), and takes that. Such a listener waits
-// until EndInheritance, and then for Resume if it is paused. Any goroutine.
+// Inherit keeps share for the next Listen with this network and address, which then accepts from
+// it. share is a duplicate of another process's listener (Listener.Lend), and belongs to the engine
+// now. Such a listener waits until EndInheritance, and then for Resume if it is paused. Any
+// goroutine.
 func (e *Engine) Inherit(network, addr string, paused bool, share driver.Listener) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

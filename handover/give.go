@@ -125,7 +125,7 @@ const (
 // MoveRest moves the connections that Give has left, each when it comes to rest: when its request
 // is answered, or its message complete. It returns when none is left or ctx ends, with what has
 // moved in all. The other process has gone on by then: its Thawers are called while it runs. If
-// that process refuses or ends, MoveRest fails, and what is left goes on here.
+// that process refuses or ends, MoveRest fails, and the other connections go on here.
 //
 // It ends the hand-over, and is called once, also if nothing is to follow: with a context that has
 // ended. Until then the other process waits for more. Not from a loop.
@@ -200,33 +200,24 @@ func (g *giver) agree() error {
 
 func (g *giver) send(m message) error {
 	g.ch.setDeadline(g.within())
-	err := g.ch.send(m)
-	if err == nil {
-		return nil
-	}
-	if refused := g.refusal(); refused != nil {
-		return refused
-	}
-	return fmt.Errorf("handover: send %v: %w", m.kind, err)
-}
-
-// refusalWait bounds how long the old process looks for a reason after a send has failed. The
-// reason is there by then: the new process sends it before it closes the channel.
-const refusalWait = 100 * time.Millisecond
-
-// refusal returns why the new process has refused, after a send has failed; nil if it has not said.
-// Once all has been sent, have may come instead, which taken looks for.
-func (g *giver) refusal() error {
-	if g.said {
-		return nil
-	}
-	g.ch.setDeadline(g.Engine.System().Now().Add(refusalWait))
-	if m, err := g.ch.receive(); err == nil {
-		if err = m.expect(accept); errors.Is(err, ErrRefused) {
-			return err
-		}
+	if err := g.ch.send(m); err != nil {
+		return fmt.Errorf("handover: send %v: %w", m.kind, whyEnded(g.ch, err))
 	}
 	return nil
+}
+
+// whyEnded is what the other process has said last, if it has refused, after a send has failed with
+// err because that process had closed its end.
+func whyEnded(ch channel, err error) error {
+	if !hasEnded(err) {
+		return err
+	}
+	if m, failed := ch.receive(); failed == nil {
+		if refused := m.expect(goOn); errors.Is(refused, ErrRefused) {
+			return refused
+		}
+	}
+	return err
 }
 
 // await receives a message of that kind.
@@ -297,8 +288,9 @@ func (g *giver) offer(records []myriad.Record) error {
 // lookTime is how long a process that is to decide looks for a have that may have come.
 const lookTime = 10 * time.Millisecond
 
-// moves decides who goes on, after have or an error that came in its place, and tells the new
-// process. It returns true if that goes on. *err is what else there is to say, or nil.
+// moves decides which process goes on, and tells the new one. It returns true if the new one goes
+// on. *err is nil after have, or the error that came in place of it; in the end it is the error to
+// report, or nil.
 //
 // The new process waits for the word, and goes on without it only at the end of the channel. So
 // this one may go on if it has said so. It may as well if the new one has closed its end, which it

@@ -218,7 +218,7 @@ func frame(text string) string {
 	return string([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}) + text
 }
 
-// hears reads one short frame of a server.
+// hears reads a frame of at most 125 bytes.
 func (c *client) hears(t *testing.T) (op byte, p []byte) {
 	t.Helper()
 	var head [2]byte
@@ -330,8 +330,8 @@ func TestRestFollows(t *testing.T) {
 	}
 }
 
-// When the wait is over, what is left ends as by any shutdown: the request is answered, the
-// WebSocket closed with 1001.
+// When the wait is over, Shutdown ends the other connections: the request is answered, and the
+// WebSocket gets 1001.
 func TestRestEnds(t *testing.T) {
 	old, next, _, idle, asking, talking := unrest(t, "")
 	given := old.giveTo(t, next, func() { next.listen(t, "127.0.0.1:0") })
@@ -365,7 +365,7 @@ func TestRestEnds(t *testing.T) {
 	}
 }
 
-// If the new process ends meanwhile, what is left goes on here.
+// If the new process ends meanwhile, connections that have not moved go on in the old one.
 func TestRestStaysIfTheNewProcessEnds(t *testing.T) {
 	old, next, _, _, asking, _ := unrest(t, "")
 	given := old.giveTo(t, next, func() {})
@@ -495,8 +495,8 @@ func TestUpgradeBesideAWait(t *testing.T) {
 	}
 }
 
-// Clients ask without a pause, on connections that are kept and on new ones, and talk over
-// WebSockets, while the program is upgraded again and again. Every question is answered once.
+// The program is upgraded again and again under load: clients ask on kept and on new connections,
+// and by WebSockets. Every question is answered once.
 func TestHandOversUnderLoad(t *testing.T) {
 	for _, driver := range []string{"epoll", "std"} {
 		t.Run(driver, func(t *testing.T) { handOversUnderLoad(t, driver, soak.Size(t, 10, 100)) })

@@ -18,13 +18,12 @@ import (
 // A river is a State of numbers that are made while they are written and checked while they are
 // read, so it takes no memory. Both sides count in flow how many bytes are under way.
 type river struct {
-	numbers  int
-	flow     *flow
-	breaks   func(at int) error // before that number is written, or read; nil: never
-	leaves   int                // numbers that Thaw does not read
-	wentOn   bool
-	thawed   int
-	problems []string
+	numbers int
+	flow    *flow
+	breaks  func(at int) error // before that number is written, or read; nil: never
+	leaves  int                // numbers that Thaw does not read
+	wentOn  bool
+	thawed  int
 }
 
 // A flow is what a writer is ahead of a reader, in bytes.

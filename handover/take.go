@@ -248,7 +248,7 @@ func (t *Taken) goOn() error {
 func (t *Taken) accept() error {
 	t.ch.setDeadline(t.within())
 	if err := t.ch.send(message{kind: have}); err != nil {
-		return fmt.Errorf("handover: tell the other process: %w", err)
+		return fmt.Errorf("handover: tell the other process: %w", whyEnded(t.ch, err))
 	}
 	for {
 		t.ch.setDeadline(t.within())

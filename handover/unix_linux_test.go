@@ -370,6 +370,12 @@ func child(what string) error {
 	if err != nil {
 		return err
 	}
+	if what == "has no room" {
+		few := unix.Rlimit{Cur: 32, Max: 32}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+			return err
+		}
+	}
 	server := &counterServer{name: "child"}
 	taken, err := Take(nc, &Program{Engine: e, Servers: map[string]myriad.Thawer{"lines": server},
 		States: map[string]State{"note": &note{}}, Timeout: patience})
@@ -391,12 +397,16 @@ func child(what string) error {
 
 // A process that was started takes over; one that dies on its way leaves all to the old one.
 func TestStartedProcess(t *testing.T) {
-	for _, what := range []string{"dies", "is killed", "goes on"} {
+	for _, what := range []string{"dies", "is killed", "has no room", "goes on"} {
 		t.Run(what, func(t *testing.T) {
 			old := newShop(t, "old", "")
 			ln := old.listen(t, "127.0.0.1:0")
-			c := visit(t, ln.Addr())
-			c.asks(t, "old")
+			var all []*customer
+			for range 50 {
+				c := visit(t, ln.Addr())
+				c.asks(t, "old")
+				all = append(all, c)
+			}
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), childEnv+"="+what)
 			stdin, err := cmd.StdinPipe()
@@ -412,14 +422,17 @@ func TestStartedProcess(t *testing.T) {
 			if what == "goes on" {
 				house = "child"
 			}
-			if moved := what == "goes on"; moved != (r.err == nil) || moved != (r.Moved == 1) {
+			if moved := what == "goes on"; moved != (r.err == nil) || moved != (r.Moved == len(all)) {
 				t.Errorf("%+v", r)
 			}
-			c.asks(t, house)
-			other := visit(t, ln.Addr())
-			other.asks(t, house)
-			c.Close()
-			other.Close()
+			if what == "has no room" && (!errors.Is(r.err, ErrRefused) || !strings.Contains(r.err.Error(),
+				"ulimit -n")) {
+				t.Errorf("the reason is %v", r.err)
+			}
+			for _, c := range append(all, visit(t, ln.Addr())) {
+				c.asks(t, house)
+				c.Close()
+			}
 			stdin.Close()
 			if err := cmd.Wait(); (err == nil) != (what == "goes on") {
 				t.Errorf("the child: %v", err)
@@ -608,8 +621,8 @@ func TestLateHave(t *testing.T) {
 		if r := <-done; !errors.Is(r.err, os.ErrDeadlineExceeded) {
 			t.Errorf("%+v", r)
 		}
-		if err := taken.GoOn(); err == nil {
-			t.Error("both processes go on")
+		if err := taken.GoOn(); !errors.Is(err, ErrRefused) {
+			t.Errorf("the new one: %v", err)
 		}
 		c.asks(t, "old")
 		visit(t, ln.Addr()).asks(t, "old")

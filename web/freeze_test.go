@@ -350,8 +350,8 @@ func TestBusyConnectionsStay(t *testing.T) {
 	}
 }
 
-// FuzzThaw holds any state of a connection, and of the Stream in it, against Thaw: it is refused,
-// or makes a connection that can be written down again, and serves.
+// FuzzThaw thaws any state of a connection, with that of a Stream in it. Thaw refuses it, or the
+// connection can be written down again, and serves.
 func FuzzThaw(f *testing.F) {
 	logged := new(lockedLog)
 	e, err := myriad.Start(myriad.Config{Loops: 1, Logger: slog.New(slog.NewTextHandler(logged, nil))})

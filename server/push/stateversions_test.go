@@ -26,7 +26,7 @@ const writeStates = "MYRIAD_WRITE_STATES"
 // versionConfig is that of the servers of states. It must not change, or older states are refused.
 func versionConfig() push.Config {
 	return push.Config{Namespaces: []push.Namespace{{Name: "kept", HistorySize: 10, HistoryAge: 1 << 40, Recovery: true,
-		Presence: true}}, Doors: servertest.Doors(mercure.Config{Subscriptions: true}),
+		Presence: true, JoinLeave: true}}, Doors: servertest.Doors(mercure.Config{Subscriptions: true}),
 		Rates: policy.Rates{AddressSubscriptions: policy.Rate{Count: 100, Per: 1 << 40}}}
 }
 

@@ -53,8 +53,12 @@ func (h *Hub) Freeze(ctx context.Context) error {
 // they have sent may not have been read yet.
 func (h *Hub) Thaw() {
 	h.wheel.pause(false, h.clock.Now().UnixNano())
+	restored := h.restored
 	h.restored = nil
 	h.gate.leaveFrozen(gateOpen)
+	if restored != nil && len(restored.present.all) > 0 {
+		h.clock.AfterFunc(0, func() { h.announceLeft(&restored.present) }) // the clients that have come go on first
+	}
 }
 
 // Leave ends a freeze in the process whose sessions have moved: what waits is refused with
@@ -84,7 +88,8 @@ const (
 
 // StateParts are the parts of what WriteState and Session.AppendState write.
 func StateParts() []string {
-	return append([]string{nodePart, countPart, channelPart, sessionPart, refusalPart, refusedPart, slowPart},
+	return append([]string{nodePart, countPart, channelPart, sessionPart, refusalPart, refusedPart, slowPart,
+		presentPart},
 		policy.StateParts()...)
 }
 
@@ -116,7 +121,8 @@ func (h *Hub) WriteState(w *snapshot.Writer) error {
 			return err
 		}
 	}
-	return errors.Join(h.refusals.writeState(w), h.figures.writeSlow(w), h.rates.WriteState(w, h.clock.Now()))
+	return errors.Join(h.writePresent(w), h.refusals.writeState(w), h.figures.writeSlow(w),
+		h.rates.WriteState(w, h.clock.Now()))
 }
 
 // A counter is one that goes on in another process.
@@ -175,6 +181,7 @@ type Restore struct {
 	counters map[string]counter
 	rates    *policy.Restore
 	bases    map[string]*bus.Publication // of deltas, by channel
+	present  present
 }
 
 // Restore begins to fill a hub, which is frozen and has no sessions.
@@ -212,6 +219,8 @@ func (r *Restore) Record(part string, body []byte) error {
 	case channelPart:
 		name, base := f.Text(), f.Publication()
 		r.bases[name] = &base
+	case presentPart:
+		r.present.record(f)
 	case refusalPart:
 		r.hub.refusals.restoreRefusal(f)
 	case refusedPart:
@@ -482,6 +491,9 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 	}
 	if s.timedByConn() {
 		s.await()
+	}
+	if h.restored != nil {
+		h.restored.present.come(s.id)
 	}
 	return s, nil
 }
