@@ -99,13 +99,31 @@ func (b *Bus) Publish(ctx context.Context, t bus.Topic, p bus.Publication) (bus.
 	return b.publisher.publish(ctx, t, p)
 }
 
-// Announce implements bus.Bus.
+// Announce implements bus.Bus. It does not wait: while the bus is frozen, notices wait.
 func (b *Bus) Announce(ctx context.Context, channel string, n bus.Notice) error {
-	if err := b.gate.enter(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if entered, err := b.gate.enterOr(func() { b.announceLate(channel, n) }); !entered {
 		return err
 	}
 	defer b.gate.leave()
 	return b.passing.announce(channel, n)
+}
+
+// announceLate announces what has waited, when the other nodes can hear it.
+func (b *Bus) announceLate(channel string, n bus.Notice) {
+	ctx, cancel := context.WithTimeout(context.Background(), holdFor)
+	defer cancel()
+	if b.gate.enter(ctx) != nil {
+		return
+	}
+	defer b.gate.leave()
+	if b.passing.holds.enter(ctx) != nil {
+		return
+	}
+	defer b.passing.holds.leave()
+	_ = b.passing.announce(channel, n) // it may be lost
 }
 
 // History implements bus.Bus. Top is the position to which this node has followed the log.

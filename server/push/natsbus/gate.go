@@ -17,6 +17,27 @@ type gate struct {
 	restored bool          // Subscribe does not wait
 	changed  chan struct{} // closed when the gate is frozen no more; nil unless it is frozen
 	idle     chan struct{} // closed when no call runs; nil unless freeze waits for that
+	later    []func()      // what is to be called after the freeze
+}
+
+// maxLater bounds what waits for the end of a freeze besides calls.
+const maxLater = 16 << 10
+
+// enterOr is enter for a call that may not wait. If the gate is frozen, it returns false, and f is
+// called after the freeze, unless too many wait.
+func (g *gate) enterOr(f func()) (entered bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
+		return false, bus.ErrClosed
+	case g.changed == nil:
+		g.running++
+		return true, nil
+	case len(g.later) < maxLater:
+		g.later = append(g.later, f)
+	}
+	return false, nil
 }
 
 // enter lets a call run, which ends with leave. While the gate is frozen it waits, until ctx ends.
@@ -91,8 +112,13 @@ func (g *gate) freeze(ctx context.Context) error {
 // thaw ends a freeze: what waits goes on.
 func (g *gate) thaw() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	later := g.later
+	g.later = nil
 	g.end()
+	g.mu.Unlock()
+	for _, f := range later {
+		f()
+	}
 }
 
 // end ends a freeze. The caller holds mu.

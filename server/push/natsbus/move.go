@@ -60,7 +60,7 @@ func (b *Bus) CancelMove() {
 // Freeze stops the bus until Thaw. When it returns nil, all calls have returned, everything that
 // the receivers were given is in WriteState's places, and NATS has stopped in this process. Calls
 // wait until their contexts end; Close refuses them. What other nodes publish without a history
-// waits there, for up to two seconds. Notices are lost here.
+// waits there, for up to two seconds. Notices from there are lost.
 //
 // It fails if a log is not followed, or ctx ends before. Then the bus goes on.
 func (b *Bus) Freeze(ctx context.Context) error {

@@ -445,6 +445,44 @@ func TestFreezeThatFails(t *testing.T) {
 	publish(t, b, "3")
 }
 
+// A listener is a receiver of notices.
+type listener struct {
+	collector
+	notices chan bus.Notice
+}
+
+func (l *listener) Notice(_ string, n bus.Notice) { l.notices <- n }
+
+// A notice does not wait for a bus that is frozen. It is announced when that goes on.
+func TestNoticesWaitForThaw(t *testing.T) {
+	t.Parallel()
+	b := opened(t, Config{Server: alone(t)})
+	l := &listener{notices: make(chan bus.Notice, 1)}
+	topic := bus.Topic{Name: "room"}
+	if err := b.Subscribe(within(t), topic, l); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Freeze(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	n := bus.Notice{ClientInfo: bus.ClientInfo{Client: "ann"}}
+	if err := b.Announce(within(t), topic.Name, n); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.notices) > 0 {
+		t.Error("it is announced while the bus is frozen")
+	}
+	b.Thaw()
+	select {
+	case got := <-l.notices:
+		if got.Client != n.Client {
+			t.Errorf("%+v", got)
+		}
+	case <-within(t).Done():
+		t.Error("it is not announced")
+	}
+}
+
 // A call that waits for a bus that moves is refused when that has moved.
 func TestMovedBusRefuses(t *testing.T) {
 	t.Parallel()
