@@ -150,7 +150,7 @@ var arrows = map[string][]string{
 		"server/push/internal/snapshot", "web"},
 	"server/push/bustest": {"server/push/bus"},
 	"server/push/proxy":   {"server/push", "server/push/internal/strict"},
-	"server/push/natsbus": {"server/push/bus", "server/push/internal/receipts"},
+	"server/push/natsbus": {"server/push/bus", "server/push/internal/receipts", "server/push/internal/snapshot"},
 	"server/push/guard":   {"server/push/answer"},
 	"server/push/hub": {".", "internal/outbox", "internal/retryafter", "server/push/answer",
 		"server/push/bus", "server/push/guard", "server/push/internal/centrifuge", "server/push/internal/snapshot",

@@ -3,6 +3,7 @@ package myriad
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -143,6 +144,16 @@ func (e *Engine) Inherit(network, addr string, paused bool, share driver.Listene
 	}
 	of := e.inheritance
 	of.waiting = append(of.waiting, &inherited{of, network, addr, paused, share})
+}
+
+// Inherits reports whether a Listen with this network and address accepts from a listener that was
+// inherited. Any goroutine.
+func (e *Engine) Inherits(network, addr string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.inheritance != nil && slices.ContainsFunc(e.inheritance.waiting, func(in *inherited) bool {
+		return in.network == network && in.addr == addr
+	})
 }
 
 // takeInherited is the first listener that was inherited for this address, or nil.

@@ -18,6 +18,8 @@ import (
 type Result struct {
 	Moved int // connections that go on in the new process
 	Left  int // connections of the Program's servers that are here still: they were not at rest
+	// Pause is for how long neither process read from those that Give has moved.
+	Pause time.Duration
 }
 
 // Given is a hand-over whose first connections have moved. MoveRest moves those that were not at
@@ -34,7 +36,8 @@ type giver struct {
 	thawers []myriad.Thawer // in the order of their names
 	number  map[myriad.Thawer]uint64
 	frozen  *myriad.Frozen
-	states  []State // those that are frozen
+	began   time.Time // when Give froze connections
+	states  []State   // those that are frozen
 	lent    []*myriad.Listener
 	said    bool  // all has been sent: have may come
 	told    bool  // the other process has been told that this one goes on, or has gone
@@ -100,6 +103,7 @@ func (g *giver) giveFirst() (Result, error) {
 		}
 		return Result{}, g.tell(err) // behind that, because it may take its time
 	}
+	pause := g.Engine.System().Now().Sub(g.began)
 	g.frozen.Moved() // first, so that there is room for the peers that listeners keep waiting
 	for _, ln := range g.lent {
 		_ = ln.Moved() // it fails if the program has closed it meanwhile
@@ -112,7 +116,7 @@ func (g *giver) giveFirst() (Result, error) {
 			d.Leave()
 		}
 	}
-	return Result{Moved: moved, Left: g.frozen.Left()}, nil
+	return Result{Moved: moved, Left: g.frozen.Left(), Pause: pause}, nil
 }
 
 // restPause is how often MoveRest looks for connections that have come to rest. It grows to
@@ -260,6 +264,7 @@ func (g *giver) hand() (moved int, err error) {
 	if err = g.sendListeners(); err != nil {
 		return 0, err
 	}
+	g.began = g.Engine.System().Now()
 	if g.frozen, err = g.Engine.Freeze(g.restWait(), g.thawers...); err != nil {
 		return 0, err
 	}

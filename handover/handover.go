@@ -74,6 +74,11 @@ func Listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
+// CheckPeer fails with ErrPeer if the process at the other end of nc is neither of this user nor of
+// root. Give and Take do so by themselves. On systems other than Linux it is nil: there the mode of
+// the path decides.
+func CheckPeer(nc *net.UnixConn) error { return checkPeer(nc) }
+
 // Dial finds the old process by its path. If there is none, the error is os.ErrNotExist or
 // ECONNREFUSED: then the program starts afresh.
 func Dial(path string) (*net.UnixConn, error) {

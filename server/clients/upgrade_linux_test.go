@@ -212,15 +212,23 @@ func TestUpgradeLeaves(t *testing.T) {
 
 // childOf returns a child of the process, 0: it has none.
 func childOf(pid int) int {
+	if children := childrenOf(pid); len(children) > 0 {
+		return children[0]
+	}
+	return 0
+}
+
+// childrenOf returns the children of the process, also those that it has yet to wait for.
+func childrenOf(pid int) (children []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
-		if fields := strings.Fields(string(text)); len(fields) > 0 {
-			child, _ := strconv.Atoi(fields[0])
-			return child
+		for child := range strings.FieldsSeq(string(text)) {
+			child, _ := strconv.Atoi(child)
+			children = append(children, child)
 		}
 	}
-	return 0
+	return children
 }
 
 // The signal to shut down comes while a new process starts. It ends the service, although only the

@@ -40,15 +40,15 @@ func TestMain(m *testing.M) {
 
 // A node is one process of the cluster.
 type node struct {
-	t       *testing.T
-	name    string
-	public  string // its address for clients
-	args    []string
-	dir     string
-	mu      sync.Mutex
-	command *exec.Cmd
-	ended   chan struct{}
-	log     bytes.Buffer
+	t      *testing.T
+	name   string
+	public string // its address for clients
+	args   []string
+	dir    string
+	mu     sync.Mutex
+	pid    int           // of the first process, or the last one that has taken another's place
+	ended  chan struct{} // closed when all of them have ended
+	log    bytes.Buffer
 }
 
 // cluster starts nodes that know each other, with one namespace.
@@ -111,13 +111,12 @@ func (n *node) start() {
 	n.t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.command = exec.Command(program, n.args...)
-	n.command.Stderr = (*lockedLog)(n)
-	if err := n.command.Start(); err != nil {
+	command, ended := exec.Command(program, n.args...), make(chan struct{})
+	command.Stderr = (*lockedLog)(n) // which a process that takes its place has, too
+	if err := command.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	command, ended := n.command, make(chan struct{})
-	n.ended = ended
+	n.pid, n.ended = command.Process.Pid, ended
 	go func() {
 		_ = command.Wait() // the signal that ended it is the test's own
 		close(ended)
@@ -142,7 +141,11 @@ func (n *node) tail() string {
 func (n *node) signal(s syscall.Signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_ = n.command.Process.Signal(s) // it may have ended
+	select {
+	case <-n.ended: // another process may have the pid
+	default:
+		_ = syscall.Kill(n.pid, s) // it may end at this moment
+	}
 }
 
 func (n *node) wait() { <-n.ended }

@@ -149,6 +149,8 @@ type subscriber struct {
 	lost       int           // numbers left out
 	twice      int           // numbers that had been received, or came out of order
 	gaps       int           // how often it was told that it could not recover
+	latest     time.Time     // of what it has received
+	pause      time.Duration // the longest between two publications
 }
 
 // reply is what a subscriber reads of the protocol.
@@ -281,6 +283,11 @@ func (s *subscriber) take(r *reply) bool {
 }
 
 func (s *subscriber) receive(p publication) {
+	now := time.Now()
+	if !s.latest.IsZero() {
+		s.pause = max(s.pause, now.Sub(s.latest))
+	}
+	s.latest = now
 	switch {
 	case s.last == 0 || p.Data == s.last+1:
 	case p.Data <= s.last:
@@ -320,18 +327,19 @@ func (l *load) finish() (c count) {
 	for _, o := range l.outages {
 		l.t.Log(o)
 	}
-	var away time.Duration
+	var away, pause time.Duration
 	for _, s := range l.all {
-		away = max(away, s.away)
+		away, pause = max(away, s.away), max(pause, s.pause)
 		c.reconnects += s.reconnects
 		c.lost += s.lost
 		c.twice += s.twice
 		c.gaps += s.gaps
 	}
 	l.t.Logf("acknowledged %d, retries %d, the slowest took %v; %d subscribers reconnected %d times, within %v: "+
-		"lost %d, twice or out of order %d, behind %d, not recovered %d", c.published, l.retries.Load(),
+		"lost %d, twice or out of order %d, behind %d, not recovered %d; the longest pause was %v", c.published,
+		l.retries.Load(),
 		time.Duration(l.slowest.Load()).Round(time.Millisecond), len(l.all), c.reconnects,
-		away.Round(time.Millisecond), c.lost, c.twice, c.behind, c.gaps)
+		away.Round(time.Millisecond), c.lost, c.twice, c.behind, c.gaps, pause.Round(time.Millisecond))
 	return c
 }
 

@@ -18,12 +18,30 @@ import (
 // beside it, each with the state that its door writes.
 
 var (
-	// ErrCannotMove is returned by Freeze for a server whose bus is not its own: what that holds
-	// belongs to several servers, or to a cluster.
-	ErrCannotMove = errors.New("push: the server uses a bus that is not its own, and cannot move to another process")
+	// ErrCannotMove is returned by Freeze for a server whose bus is neither its own nor a
+	// natsbus.Bus.
+	ErrCannotMove = errors.New("push: the server uses a bus that cannot move to another process")
 	errPing       = errors.New("clients were told how often they are pinged, and would take a longer silence for " +
 		"the end: do not raise it in an upgrade")
 )
+
+// A mover is a bus that can move to another process, with what it has or with this node's place in
+// a cluster. Its methods are those of membus.Bus; a natsbus.Bus is one.
+type mover interface {
+	Freeze(ctx context.Context) error
+	Thaw()
+	Close() error
+	StateParts() []string
+	WriteState(w *snapshot.Writer) error
+	Restore() (snapshot.Taker, error)
+}
+
+// A memory is a membus.Bus as a mover.
+type memory struct{ *membus.Bus }
+
+func (m memory) StateParts() []string { return membus.StateParts() }
+
+func (m memory) Restore() (snapshot.Taker, error) { return m.Bus.Restore() }
 
 // Freeze stops the server until Thaw or Leave, so that another process can go on with it. When it
 // returns nil, everything that was published is queued for its subscribers, and nothing changes any
@@ -33,13 +51,13 @@ var (
 //
 // A server freezes for WriteState, and a new one for ReadState.
 func (s *Server) Freeze(ctx context.Context) error {
-	if s.own == nil {
+	if s.bus == nil {
 		return ErrCannotMove
 	}
 	if err := s.hub.Freeze(ctx); err != nil {
 		return err
 	}
-	if err := s.own.Freeze(ctx); err != nil {
+	if err := s.bus.Freeze(ctx); err != nil {
 		s.hub.Thaw()
 		return err
 	}
@@ -50,7 +68,7 @@ func (s *Server) Freeze(ctx context.Context) error {
 // begins the work of this process.
 func (s *Server) Thaw() {
 	s.sampler.goOn(s.config.Clock.Now())
-	s.own.Thaw()
+	s.bus.Thaw()
 	s.hub.Thaw()
 }
 
@@ -59,7 +77,7 @@ func (s *Server) Thaw() {
 // Shutdown, which disconnects the clients that have not moved.
 func (s *Server) Leave() {
 	s.hub.Leave()
-	_ = s.own.Close() // it has no error
+	_ = s.bus.Close() // it has no error
 }
 
 // The parts of the state of a server, besides those of its hub and its bus.
@@ -69,8 +87,15 @@ const timingPart = "push.timing.1" // what clients were told of pings
 // ReadState understands. A part that changes its form gets another name. A server can move to one
 // that understands all of its parts.
 func (s *Server) StateParts() []string {
-	return slices.Concat([]string{timingPart, policy.RulesPart, sampleFieldsPart, samplePart}, membus.StateParts(),
+	return slices.Concat([]string{timingPart, policy.RulesPart, sampleFieldsPart, samplePart}, s.busParts(),
 		hub.StateParts(), s.hub.StateNames())
+}
+
+func (s *Server) busParts() []string {
+	if s.bus == nil {
+		return nil
+	}
+	return s.bus.StateParts()
 }
 
 // WriteState writes what the server holds besides its connections: histories of channels with their
@@ -81,7 +106,7 @@ func (s *Server) WriteState(to io.Writer) error {
 	timing := s.hub.Timing()
 	record := snapshot.AppendInt(nil, int64(timing.Ping))
 	rules := s.hub.Table().Namespaces()
-	return errors.Join(w.Record(timingPart, record), rules.WriteState(w), s.own.WriteState(w), s.hub.WriteState(w),
+	return errors.Join(w.Record(timingPart, record), rules.WriteState(w), s.bus.WriteState(w), s.hub.WriteState(w),
 		s.sampler.writeState(w), w.Close())
 }
 
@@ -95,7 +120,7 @@ func (s *Server) ReadState(from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	histories, err := s.own.Restore()
+	carried, err := s.bus.Restore()
 	if err != nil {
 		return err
 	}
@@ -109,7 +134,10 @@ func (s *Server) ReadState(from io.Reader) error {
 		switch {
 		case err == io.EOF:
 			next := s.hub.Table().Namespaces()
-			return errors.Join(histories.Done(), rules.CheckChange(&next))
+			if err := rules.CheckChange(&next); err != nil {
+				return err
+			}
+			return carried.Done() // last: a node of a cluster begins to take the other one's place
 		case err != nil:
 			return err
 		case part == timingPart:
@@ -118,8 +146,8 @@ func (s *Server) ReadState(from io.Reader) error {
 			err = rules.Record(body)
 		case part == sampleFieldsPart || part == samplePart:
 			err = samples.record(part, body)
-		case slices.Contains(membus.StateParts(), part):
-			err = histories.Record(part, body)
+		case slices.Contains(s.bus.StateParts(), part):
+			err = carried.Record(part, body)
 		default:
 			err = rest.Record(part, body)
 		}

@@ -132,7 +132,7 @@ type Config struct {
 type Server struct {
 	config         Config
 	hub            *hub.Hub
-	own            *membus.Bus // the bus that New has made; nil: it has made none
+	bus            mover // nil: it cannot move to another process
 	cluster        *cluster
 	sampler        *sampler // nil without a console
 	unready        atomic.Bool
@@ -172,7 +172,10 @@ func New(c Config) (*Server, error) {
 		})
 		c.Bus = own
 	}
-	s := &Server{config: c, own: own}
+	s := &Server{config: c}
+	if s.bus, _ = c.Bus.(mover); own != nil {
+		s.bus = memory{own}
+	}
 	s.hub, err = hub.New(hub.Config{
 		Bus: c.Bus, OwnsBus: own != nil, Rules: newTable(c, rules), Rates: c.Rates, Tokens: tokens,
 		Keys: guard.NewKeys(c.APIKey, c.ConsoleKey, c.Authenticates()), Origins: origins, Limits: c.Limits,

@@ -116,5 +116,8 @@ func receiveListener(f *os.File) (driver.Listener, error) {
 	if l.fd, err = duplicate(nl.(syscall.Conn)); err != nil {
 		return nil, fmt.Errorf("posix: receive a listener on %v: %w", nl.Addr(), err)
 	}
+	if l.addr.Network() != "unix" {
+		setTCPOptions(l.fd) // its maker may be no engine
+	}
 	return l, nil
 }

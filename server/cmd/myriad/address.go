@@ -19,8 +19,12 @@ type address struct {
 	option string // "--listen" or "--admin-listen"
 	text   string // as the user wrote it
 	kind   addressKind
-	target string       // host:port, path, number or name
-	socket net.Listener // of an inherited address, set by inherit
+	target string // host:port, path, number or name
+
+	// These are of an inherited address.
+	socket *os.File // what this process has inherited; nil: nothing
+	absent error    // why socket is nil
+	addr   net.Addr // nil: not known yet
 }
 
 type addressKind uint8
@@ -75,22 +79,22 @@ func (a *address) checkPath() error {
 func (a *address) wrong(what string) error { return fmt.Errorf("%s %q: %s", a.option, a.text, what) }
 
 // isExposed reports whether other machines can reach the address. For an inherited socket it is
-// false until inherit has been called.
+// false until inherit or open has been called.
 func (a *address) isExposed() bool {
 	switch {
-	case a.kind == unixAddress || a.kind == inheritedAddress && a.socket == nil:
+	case a.kind == unixAddress || a.kind == inheritedAddress && a.addr == nil:
 		return false
 	case a.kind == tcpAddress:
 		host, _, _ := net.SplitHostPort(a.target) // parseAddress has checked it
 		return !isLoopback(host)
 	}
-	tcp, is := a.socket.Addr().(*net.TCPAddr)
+	tcp, is := a.addr.(*net.TCPAddr)
 	return is && !tcp.IP.IsLoopback()
 }
 
 // isUnix reports whether the address is a unix socket, which has no TLS.
 func (a *address) isUnix() bool {
-	return a.kind == unixAddress || a.socket != nil && a.socket.Addr().Network() == "unix"
+	return a.kind == unixAddress || a.addr != nil && a.addr.Network() == "unix"
 }
 
 // inherit opens the socket of an inherited address. For other addresses it does nothing.
@@ -100,24 +104,36 @@ func (a *address) inherit(environ func(string) string) error {
 	}
 	n, err := strconv.Atoi(a.target)
 	if err != nil {
-		if n, err = passedDescriptor(a.target, self(environ), environ); err != nil {
+		if n, err = passedDescriptor(a.target, os.Getpid(), environ); err != nil {
 			return a.wrong(err.Error())
 		}
 	}
-	file := os.NewFile(uintptr(n), a.text)
-	if file == nil {
-		return a.wrong("there is no such descriptor")
-	}
-	ln, err := net.FileListener(file)
-	if err == nil && ln.Addr().Network() != "tcp" && ln.Addr().Network() != "unix" {
-		err = errors.Join(errors.New("the socket has the type "+ln.Addr().Network()), ln.Close())
+	file, err := passedFile(n, a.text)
+	if err == nil {
+		a.addr, err = addrOf(file)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %q: %w: descriptor %d must be a listening TCP or unix socket", a.option, a.text,
 			cause(err), n)
 	}
-	a.socket = ln
-	return file.Close() // ln has a duplicate
+	a.socket = file
+	return closePassed(n) // file is a duplicate
+}
+
+// addrOf returns the address of a listening socket. If it fails, file is closed.
+func addrOf(file *os.File) (net.Addr, error) {
+	ln, err := net.FileListener(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	addr := ln.Addr()
+	if network := addr.Network(); network != "tcp" && network != "unix" {
+		err = errors.New("the socket has the type " + network)
+	}
+	if err = errors.Join(err, ln.Close()); err != nil { // a duplicate, too
+		err = errors.Join(err, file.Close())
+	}
+	return addr, err
 }
 
 // firstPassed is the first descriptor that systemd passes (SD_LISTEN_FDS_START).
@@ -125,9 +141,9 @@ const firstPassed = 3
 
 // passedDescriptor returns the descriptor that systemd has passed to the process by that name
 // (sd_listen_fds_with_names(3)).
-func passedDescriptor(name string, to recipient, environ func(string) string) (int, error) {
+func passedDescriptor(name string, pid int, environ func(string) string) (int, error) {
 	count, _ := strconv.Atoi(environ("LISTEN_FDS"))
-	if !to.means(environ("LISTEN_PID")) || count <= 0 {
+	if environ("LISTEN_PID") != strconv.Itoa(pid) || count <= 0 {
 		return 0, errors.New("systemd has passed no socket to this process: start it by its socket unit")
 	}
 	names := strings.Split(environ("LISTEN_FDNAMES"), ":")

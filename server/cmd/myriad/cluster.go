@@ -137,7 +137,8 @@ type clusterNode struct {
 	bus    *natsbus.Bus
 }
 
-// joinCluster starts this node's NATS, if it has one, and its bus.
+// joinCluster starts this node's NATS, if it has one, and its bus. If this process takes the place
+// of another one, both start when that has stopped them.
 func (r *running) joinCluster() (*clusterNode, error) {
 	c := &r.cluster
 	if c.node == "" {
@@ -157,11 +158,8 @@ func (r *running) joinCluster() (*clusterNode, error) {
 	}
 	n := new(clusterNode)
 	if c.listen != "" {
-		n.server, err = natsbus.StartServer(natsbus.ServerConfig{Name: c.node, Dir: filepath.Join(c.data, "jetstream"),
+		n.server = natsbus.NewServer(natsbus.ServerConfig{Name: c.node, Dir: filepath.Join(c.data, "jetstream"),
 			Listen: c.listen, Routes: c.routes, Secret: c.secret, TLS: secure, SyncInterval: interval, Logger: r.log})
-		if err != nil {
-			return nil, err
-		}
 		r.push.RemoveNode = n.server.Remove
 	}
 	config := natsbus.Config{Server: n.server, URL: c.nats, Node: c.node, Synced: c.listen != "" && interval == 0,
@@ -169,12 +167,48 @@ func (r *running) joinCluster() (*clusterNode, error) {
 	if c.data != "" {
 		config.Dir = filepath.Join(c.data, "positions")
 	}
-	if n.bus, err = natsbus.Open(context.Background(), config); err != nil {
+	if r.predecessor != nil {
+		n.bus, err = natsbus.Await(config)
+	} else {
+		err = n.open(config)
+	}
+	if err != nil {
 		return nil, errors.Join(err, n.stop())
 	}
 	r.push.Bus, r.push.Node = n.bus, c.node
 	r.push.Timing.Spread = min(r.shutdownTimeout/3, maxSpread)
 	return n, nil
+}
+
+// open starts NATS, if this process has one, and the bus.
+func (n *clusterNode) open(config natsbus.Config) (err error) {
+	if n.server != nil {
+		if err := n.server.Start(); err != nil {
+			return err
+		}
+	}
+	n.bus, err = natsbus.Open(context.Background(), config)
+	return err
+}
+
+// prepareMove has other nodes lead before this one moves to another process. It does nothing for a
+// server on its own.
+func (n *clusterNode) prepareMove(ctx context.Context) error {
+	if n == nil {
+		return nil
+	}
+	err := n.bus.PrepareMove(ctx)
+	if err != nil {
+		n.bus.CancelMove()
+	}
+	return err
+}
+
+// cancelMove undoes prepareMove when the node has not moved.
+func (n *clusterNode) cancelMove() {
+	if n != nil {
+		n.bus.CancelMove()
+	}
 }
 
 // maxSpread is the longest time over which clients of a node that stops are sent to other nodes.

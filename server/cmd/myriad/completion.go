@@ -77,8 +77,11 @@ func completedFlags(c *cli.Command) (list []completed) {
 
 // wordsOf returns the words that may follow the command besides flags.
 func wordsOf(c *cli.Command) string {
-	if c.Name == "completion" {
+	switch c.Name {
+	case "completion":
 		return "bash zsh fish"
+	case "init":
+		return "serve"
 	}
 	return ""
 }

@@ -30,6 +30,9 @@ type settings struct {
 	tokenKeys       []string       // files
 	drainDelay      time.Duration  // 0: none
 	shutdownTimeout time.Duration
+	handover        string // path of a unix socket; empty: none
+	handoverStay    bool
+	handoverWait    time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level
 	engine          myriad.Config
@@ -45,6 +48,7 @@ type settings struct {
 	level        *slog.LevelVar // of log
 
 	predecessor *net.UnixConn // to the process whose place this one takes; nil: there is none
+	byPath      bool          // the predecessor was found by --handover
 	recipient   recipient     // as which the service manager knows this process
 
 	again func() (settings, error) // reads the configuration again

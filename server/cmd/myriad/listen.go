@@ -6,55 +6,104 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/web"
 )
 
-// open makes h serve the address. It calls failed at most once: if serving ends with an error other
-// than the one after h's shutdown.
-func (s settings) open(a *address, h *web.Server, certificates *keeper, failed func(error)) (net.Addr, error) {
-	secure := certificates != nil && !a.isUnix()
-	if secure {
+// open makes h serve the address.
+func (s settings) open(a *address, h *web.Server, certificates *keeper) (net.Addr, error) {
+	if certificates != nil && !a.isUnix() {
 		h.TLSConfig = certificates.config()
 	}
-	switch {
-	case a.socket != nil:
-		go func() {
-			serve := h.Serve
-			if secure {
-				serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
-			}
-			if err := serve(a.socket); !errors.Is(err, http.ErrServerClosed) {
-				failed(fmt.Errorf("%s %s: %w", a.option, a.text, cause(err)))
-			}
-		}()
-		return a.socket.Addr(), nil
-	case a.kind == unixAddress:
+	switch a.kind {
+	case inheritedAddress:
+		return openInherited(a, h, certificates != nil)
+	case unixAddress:
 		return s.openUnix(a, h)
 	}
-	ln, err := listenTCP(h, a.target, secure)
+	ln, err := listenOn(h, "tcp", a.target, certificates != nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w%s", a.option, a.text, cause(err), remedy(err))
 	}
 	return ln.Addr(), nil
 }
 
-func listenTCP(h *web.Server, hostPort string, secure bool) (*web.Listener, error) {
-	if secure {
-		return h.ListenTLS("tcp", hostPort, "", "")
+// openInherited serves a socket that another process has made: the one that the predecessor has
+// under the same name, or else what this process has inherited. It moves to a successor like the
+// server's own, by the name. The service manager has a duplicate and lends it for the next start,
+// so the server never ends the address.
+func openInherited(a *address, h *web.Server, secure bool) (net.Addr, error) {
+	var network string
+	switch e := h.Engine; {
+	case e.Inherits("tcp", a.text):
+		network = "tcp"
+	case e.Inherits("unix", a.text):
+		network = "unix"
+	case a.socket == nil:
+		return nil, a.absent
+	default:
+		network = a.addr.Network()
+		if err := inheritFile(e, network, a.text, a.socket); err != nil {
+			return nil, fmt.Errorf("%s %q: %w", a.option, a.text, err)
+		}
 	}
-	return h.Listen("tcp", hostPort)
+	if a.socket != nil {
+		_ = a.socket.Close() // the engine has a duplicate, or the predecessor's
+		a.socket = nil
+	}
+	ln, err := listenOn(h, network, a.text, secure && network == "tcp")
+	if err == nil {
+		a.addr, err = ln.Addr(), share(h.Engine, a.text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", a.option, a.text, cause(err))
+	}
+	return a.addr, nil
+}
+
+// inheritFile keeps a duplicate of the socket for the Listen that asks for the name.
+func inheritFile(e *myriad.Engine, network, name string, file *os.File) error {
+	sockets := e.Sockets()
+	if sockets == nil || sockets.Listener == nil {
+		return fmt.Errorf("the driver cannot take sockets over: %w", myriad.ErrUnsupported)
+	}
+	twin, err := sockets.Listener(file)
+	if err == nil {
+		e.Inherit(network, name, false, twin)
+	}
+	return err
+}
+
+// share tells the engine that another process has a duplicate of the listener, for good.
+func share(e *myriad.Engine, name string) error {
+	for _, ln := range e.Listeners() {
+		if _, asked := ln.Asked(); asked == name {
+			f, err := ln.File()
+			if err == nil {
+				err = f.Close() // another one counts for it
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func listenOn(h *web.Server, network, addr string, secure bool) (*web.Listener, error) {
+	if secure {
+		return h.ListenTLS(network, addr, "", "")
+	}
+	return h.Listen(network, addr)
 }
 
 // openUnix creates the socket with the permissions of --socket-mode. The socket never has more than
 // those.
 func (s settings) openUnix(a *address, h *web.Server) (addr net.Addr, err error) {
-	if s.predecessor == nil { // else that one listens
+	if !h.Engine.Inherits("unix", a.target) {
 		if err := removeStale(a.target); err != nil {
 			return nil, a.wrong(err.Error())
 		}

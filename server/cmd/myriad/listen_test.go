@@ -181,7 +181,7 @@ func TestPassedDescriptor(t *testing.T) {
 		{"7", "x", "public", "public", 0, "no socket to this process"},
 	} {
 		environ := map[string]string{"LISTEN_PID": tt.pid, "LISTEN_FDS": tt.count, "LISTEN_FDNAMES": tt.names}
-		fd, err := passedDescriptor(tt.name, recipient{pid: 7}, func(name string) string { return environ[name] })
+		fd, err := passedDescriptor(tt.name, 7, func(name string) string { return environ[name] })
 		if fd != tt.fd || (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
 			t.Errorf("%+v: %d, %v", tt, fd, err)
 		}
@@ -366,7 +366,7 @@ func TestHandlersOfTwoAddresses(t *testing.T) {
 		if r.handlers()[1].ServeHTTP(w, request); w.Code != want {
 			t.Errorf("with the key %q: %d, want %d", key, w.Code, want)
 		}
-		if err := r.shutdown(); err != nil {
+		if err := r.shutdown(nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,6 +1,8 @@
 // Command myriad pushes events to browsers and devices.
 //
 //	myriad serve [--listen 127.0.0.1:8000] [--config myriad.toml] [--check]
+//	myriad upgrade --handover /run/myriad/handover.sock
+//	myriad init serve [options of serve]
 //	myriad cluster dev [--nodes 3]
 //	myriad cluster remove NODE
 //	myriad load http|ws|push|redis URL [--connections 1000] [--rate 5000]
@@ -12,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,6 +35,9 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args, os.Stdout, os.Stderr); err != nil {
+		if status, is := errors.AsType[exitStatus](err); is {
+			os.Exit(int(status)) // what has ended has said why
+		}
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			// prefixes of the packages' errors
 			line = strings.TrimPrefix(strings.TrimPrefix(line, "myriad: "), "push: ")
@@ -49,8 +55,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		Writer:    stdout,
 		ErrWriter: stderr,
 		Commands: []*cli.Command{serveCommand(stdout, stderr), clusterCommand(stdout, stderr),
-			loadCommand(stdout, stderr), tokenCommand(stdout, stderr), healthCommand(stdout),
-			versionCommand(stdout), completionCommand(stdout)},
+			loadCommand(stdout, stderr), upgradeCommand(stdout), initCommand(), tokenCommand(stdout, stderr),
+			healthCommand(stdout), versionCommand(stdout), completionCommand(stdout)},
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
 		Action: func(_ context.Context, c *cli.Command) error {
 			if c.Bool("version") {

@@ -143,6 +143,13 @@ var options = []option{
 		func(s *settings) any { return &s.drainDelay }},
 	{"shutdown-timeout", "15s", "`TIME` for clients to receive what is queued for them when the server ends",
 		func(s *settings) any { return &s.shutdownTimeout }},
+	{"handover", "",
+		"`PATH` of a unix socket by which a new server finds this one and takes over from it, and by which " +
+			"`myriad upgrade` asks for a new one", func(s *settings) any { return &s.handover }},
+	{"handover-stay", "false", "when another server has taken over by `--handover`, stay until SIGTERM: for what " +
+		"restarts a server that ends", func(s *settings) any { return &s.handoverStay }},
+	{"handover-wait", "5s", "`TIME` for connections that are in use to follow to a process that takes over",
+		func(s *settings) any { return &s.handoverWait }},
 	{"loops", "0", "`COUNT` of event loops, at most 255; 0: half as many as processors, at least one",
 		func(s *settings) any { return &s.engine.Loops }},
 	{"driver", "", "`NAME` of the engine's driver: `epoll`, `uring`, `kqueue` or `std`; empty: the best one of the " +

@@ -48,7 +48,7 @@ func (r *running) closeRedis(ctx context.Context) error {
 
 // openRedisUnix creates the socket as openUnix does.
 func (r *running) openRedisUnix(a *address) (net.Addr, error) {
-	if r.predecessor == nil { // else that one listens
+	if !r.engine.Inherits("unix", a.target) {
 		if err := removeStale(a.target); err != nil {
 			return nil, a.wrong(err.Error())
 		}

@@ -112,6 +112,9 @@ func (s settings) prepare() (all addresses, certificates *keeper, err error) {
 		_, wrong = all.checkExposure(s.push.APIKey, s.push.Authenticates())
 	}
 	certificates, unread := s.certificates()
+	if s.handover != "" {
+		wrong = errors.Join(wrong, checkHandoverPath(s.handover))
+	}
 	return all, certificates, errors.Join(wrong, s.check(), s.cluster.check(), unread)
 }
 
@@ -158,6 +161,10 @@ type running struct {
 	servers     []*web.Server // one per address
 	clusterNode *clusterNode  // nil: the server is on its own
 	door        *resp.Server  // for clients of Redis; without --redis-listen, for those of another process
+	served      bool          // there may be clients
+
+	inherited *os.File // the predecessor's socket of --handover; nil: it has none
+	former    string   // the path of that; empty: it has none
 }
 
 // serve runs the server until ctx ends, and then shuts it down.
@@ -165,9 +172,12 @@ func serve(ctx context.Context, s settings) error {
 	caught := catchSignals(s.predecessor != nil)
 	defer caught.stop()
 	all, certificates, err := s.prepare()
+	if err == nil {
+		err = s.findPredecessor()
+	}
 	for _, a := range all.list() {
 		if err == nil {
-			err = a.inherit(os.Getenv)
+			err = s.inherit(a)
 		}
 	}
 	if err != nil {
@@ -182,7 +192,28 @@ func serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.run(ctx, caught, certificates), r.shutdown())
+	u, err := r.run(ctx, caught, certificates)
+	err = errors.Join(err, r.shutdown(u))
+	if u != nil {
+		u.finish()
+		u.stay()
+	}
+	return err
+}
+
+// inherit opens the socket of an inherited address. With a predecessor it may be missing: that one
+// may have it. A child of the predecessor has been passed none.
+func (s settings) inherit(a *address) error {
+	switch {
+	case s.predecessor == nil:
+		return a.inherit(os.Getenv)
+	case a.kind != inheritedAddress:
+	case s.byPath:
+		a.absent = a.inherit(os.Getenv)
+	default:
+		a.absent = a.wrong("the process whose place this one takes has no socket of this name: restart the server")
+	}
+	return nil
 }
 
 // setUp creates the engine and the servers, without listening.
@@ -251,95 +282,112 @@ func (r *running) handlers() []http.Handler {
 	return []http.Handler{public, admin}
 }
 
-// run listens and serves. It returns when ctx has ended or serving an address has failed.
-func (r *running) run(ctx context.Context, caught *signals, certificates *keeper) error {
+// run listens and serves. It returns when ctx has ended, or when another process has taken over.
+func (r *running) run(ctx context.Context, caught *signals, certificates *keeper) (*upgrader, error) {
+	told := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	manager, err := newNotifier(os.Getenv)
 	period, unknown := watchdogPeriod(os.Getenv)
 	if err = errors.Join(err, unknown); err != nil {
-		return err
+		return nil, err
 	}
 	defer manager.close()
-	taken, err := r.take(r.predecessor, certificates)
+	socket, bound, redis, err := r.begin(caught, certificates)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	failed := make(chan error, len(r.servers))
-	bound, redis, err := r.openAll(certificates, failed)
-	if taken != nil && err == nil {
-		if err = taken.GoOn(); err == nil {
-			caught.tookOver()
-			r.log.Info("myriad: took the place of another process", "connections", taken.Conns())
-			if closed := taken.Unclaimed(); len(closed) > 0 {
-				r.log.Warn("myriad: the other process listened on addresses that this one is not told to listen on: "+
-					"they are closed", "addresses", strings.Join(closed, ", "))
-			}
-		}
-	}
-	if err != nil {
-		if taken != nil {
-			taken.Drop(err) // which does nothing after GoOn
-		}
-		return err
-	}
+	r.served = true
+	defer socket.remove() // the path stays if another process has it by then
 	go r.followHangups(ctx, caught.hangups, certificates)
 	r.announce(bound)
 	if redis != nil {
 		r.log.Info("myriad: serving clients of Redis", "redis", redis.String())
 	}
+	u := newUpgrader(ctx, told, r, manager, socket)
+	defer u.stop()
+	u.follow(caught.upgrades)
 	if err := manager.say("READY=1\nSTATUS=serving " + r.urlOf(r.public, bound[0])); err != nil {
-		return fmt.Errorf("NOTIFY_SOCKET: %w", err)
+		return u, fmt.Errorf("NOTIFY_SOCKET: %w", err)
 	}
 	go manager.watch(ctx, period, func() bool { return r.isStuck(period / 2) })
-	for waits := true; waits; {
-		select {
-		case err = <-failed:
-			waits = false
-		case <-ctx.Done():
-			waits = false
-		case <-caught.upgrades:
-			if ctx.Err() != nil {
-				continue
-			}
-			failure := r.upgrade(ctx, manager)
-			if waits = failure != nil; waits {
-				r.log.Error("myriad: SIGUSR2: no new process took over, and this one goes on", "error",
-					oneLine(failure))
-			}
-		}
+	select {
+	case <-u.moved:
+	case <-ctx.Done():
+	}
+	u.stop()
+	if u.passOn != nil && told.Err() != nil {
+		u.passOn() // before this process can end
 	}
 	_ = manager.say("STOPPING=1") // the server ends in any case
-	if err == nil && r.drainDelay > 0 {
-		err = r.awaitBalancers(failed)
+	select {
+	case <-u.moved: // no balancer has to know
+	default:
+		r.awaitBalancers()
 	}
 	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
-	return err
+	return u, nil
 }
 
-// awaitBalancers gives load balancers the time to see that the server is to end. It returns early
-// when serving an address fails.
-func (r *running) awaitBalancers(failed <-chan error) error {
-	r.log.Info("myriad: /health answers 503 before the server ends", "delay", r.drainDelay.String())
-	r.pusher.Unready()
-	delay := time.NewTimer(r.drainDelay)
-	defer delay.Stop()
-	select {
-	case err := <-failed:
-		return err
-	case <-delay.C:
-		return nil
+// begin takes the place of the predecessor, if there is one, and listens on all addresses. If it
+// fails, the predecessor goes on.
+func (r *running) begin(caught *signals, certificates *keeper) (socket *handoverSocket, bound []net.Addr,
+	redis net.Addr, err error) {
+	taken, err := r.take(certificates)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if bound, redis, err = r.openAll(certificates); err == nil {
+		socket, err = r.openHandovers()
+	}
+	switch {
+	case taken == nil:
+		_, unclaimed := r.engine.EndInheritance() // of the service manager
+		err = errors.Join(err, unclaimed)
+	case err == nil:
+		err = taken.GoOn()
+	}
+	if err != nil {
+		if taken != nil {
+			taken.Drop(err) // which does nothing after GoOn
+		}
+		socket.remove()
+		return nil, nil, nil, err
+	}
+	if taken != nil {
+		caught.tookOver()
+		socket.own()
+		r.log.Info("myriad: took the place of another process", "connections", taken.Conns())
+		if closed := taken.Unclaimed(); len(closed) > 0 {
+			r.log.Warn("myriad: the other process listened on addresses that this one is not told to listen on: "+
+				"they are closed", "addresses", strings.Join(closed, ", "))
+		}
+		r.leaveFormerPath()
+	}
+	return socket, bound, redis, nil
+}
+
+// awaitBalancers gives load balancers the time to see that the server is to end.
+func (r *running) awaitBalancers() {
+	if r.drainDelay > 0 {
+		r.log.Info("myriad: /health answers 503 before the server ends", "delay", r.drainDelay.String())
+		r.pusher.Unready()
+		time.Sleep(r.drainDelay)
 	}
 }
 
 // openAll listens on all addresses. It returns those of the web servers, and that of Redis or nil.
-func (r *running) openAll(certificates *keeper, failed chan<- error) (bound []net.Addr, redis net.Addr, err error) {
+func (r *running) openAll(certificates *keeper) (bound []net.Addr, redis net.Addr, err error) {
 	for i, a := range r.list() {
-		addr, err := r.open(a, r.servers[i], certificates, func(err error) { failed <- err })
+		addr, err := r.open(a, r.servers[i], certificates)
 		if err != nil {
 			return nil, nil, err
 		}
 		bound = append(bound, addr)
+	}
+	// again, because the predecessor's inherited sockets are known now
+	if _, err = r.checkExposure(r.push.APIKey, r.push.Authenticates()); err != nil {
+		return nil, nil, err
 	}
 	redis, err = r.openRedis(certificates)
 	return bound, redis, err
@@ -437,17 +485,28 @@ func (s settings) risks() (list []string) {
 }
 
 // shutdown ends everything in the order of dependencies. It first delivers what has been accepted.
-// It resets the connections that do not end in time, which is no error.
-func (r *running) shutdown() error {
-	ctx, cancel := context.WithTimeout(context.Background(), r.shutdownTimeout)
+// It resets the connections that do not end in time, which is no error. If another process goes on,
+// some may follow to it: see upgrader.settle. u may be nil.
+func (r *running) shutdown(u *upgrader) error {
+	timeout := r.shutdownTimeout
+	switch {
+	case !r.served:
+		timeout = 0 // what it has got of a predecessor goes on there
+	case u != nil && u.given != nil:
+		timeout += r.handoverWait
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	r.clusterNode.stepDown(ctx)
 	late := r.closeRedis(ctx)
 	r.pusher.Drain()
 	stopped := make(chan error, len(r.servers))
-	for _, h := range r.servers {
-		go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for running requests
-	}
+	go func() {
+		u.settle(ctx) // while clients end below that miss what the other process publishes
+		for _, h := range r.servers {
+			go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for running requests
+		}
+	}()
 	err := errors.Join(late, r.pusher.Shutdown(ctx))
 	for range r.servers {
 		err = errors.Join(err, <-stopped)
@@ -460,7 +519,7 @@ func (r *running) shutdown() error {
 		}
 	}
 	err = errors.Join(err, r.engine.Shutdown(ctx)) // resets the remaining connections when ctx ends
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) && r.served {
 		r.log.Warn("myriad: reset the connections that did not end in time", "connections", left, "timeout",
 			r.shutdownTimeout.String())
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,22 +36,20 @@ func (r recipient) means(pid string) bool {
 	return pid == strconv.Itoa(r.pid) || r.predecessor != 0 && pid == strconv.Itoa(r.predecessor)
 }
 
-// successorEnviron returns the environment for a child that takes the place of r. The pid of the
-// child is not known before it starts, so the manager's variables name r. The child takes them for
-// its own, because predecessorVariable names r, too:
-//
-//   - WATCHDOG_PID: the child sends the keep-alives that the manager expects of r.
-//   - LISTEN_PID: no child uses it yet, because a server with sockets of the manager does not
-//     upgrade (mayUpgrade).
+// successorEnviron returns the environment for a child that takes the place of r. The child sends
+// the keep-alives that are expected of r (WATCHDOG_PID). Sockets that were passed to r move with
+// the others: the child has not been passed any.
 func (r recipient) successorEnviron(environ []string) []string {
 	var next []string
 	for _, one := range environ {
 		name, value, _ := strings.Cut(one, "=")
-		switch {
-		case name == predecessorVariable:
+		switch name {
+		case predecessorVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES":
 			continue
-		case slices.Contains([]string{"WATCHDOG_PID", "LISTEN_PID"}, name) && r.means(value):
-			one = fmt.Sprintf("%s=%d", name, r.pid)
+		case "WATCHDOG_PID":
+			if r.means(value) {
+				one = fmt.Sprintf("%s=%d", name, r.pid)
+			}
 		}
 		next = append(next, one)
 	}

@@ -51,6 +51,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+const maxParts = 64
+
 // complete sets the defaults, creates Dir, and checks the rest.
 func (c *Config) complete() error {
 	set(&c.Prefix, "myriad")
@@ -76,8 +78,8 @@ func (c *Config) complete() error {
 		return errors.New("natsbus: give a Server or a URL")
 	case strings.ContainsFunc(c.Prefix, notPlain) || len(c.Prefix) > 32:
 		return fmt.Errorf("natsbus: the prefix %q: use up to 32 letters and digits", c.Prefix)
-	case c.Parts < 1 || c.Parts > 64:
-		return fmt.Errorf("natsbus: %d parts: use 1 to 64", c.Parts)
+	case c.Parts < 1 || c.Parts > maxParts:
+		return fmt.Errorf("natsbus: %d parts: use 1 to %d", c.Parts, maxParts)
 	case c.Replicas < 0 || c.Replicas > 5:
 		return fmt.Errorf("natsbus: %d replicas: use 1, 3 or 5", c.Replicas)
 	case c.PositionAge < time.Minute:

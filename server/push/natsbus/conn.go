@@ -6,17 +6,16 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/nats-io/nats.go"
 )
 
-// A conn is this node's connection to NATS. All parts of the bus have it, and learn from it the
-// node's name and whether the bus closes.
+// A conn is this node's connection to NATS. All parts of a session have it, and learn from it the
+// node's name and whether the session ends.
 type conn struct {
 	node    string
 	prefix  string // begins all subjects and streams
 	log     *slog.Logger
-	closing chan struct{} // closed when the bus closes
+	closing chan struct{} // closed when the session ends
 
 	nc   *nats.Conn
 	kept *nats.Conn // for publications that a log keeps: while many wait, nc's requests do not
@@ -29,9 +28,9 @@ func newConn(c Config) *conn {
 // reconnectEvery is how often a lost connection to an external NATS is tried again.
 const reconnectEvery = 250 * time.Millisecond
 
-// open connects to the Server or the URL of config. reconnected is called each time that a lost
+// connect connects to the Server or the URL of config. reconnected is called each time that a lost
 // connection is back.
-func (c *conn) open(config Config, reconnected func()) (err error) {
+func (c *conn) connect(config Config, reconnected func()) (err error) {
 	options := []nats.Option{
 		nats.Name("myriad " + c.node), nats.NoEcho(), nats.MaxReconnects(-1), nats.Timeout(readyTime),
 		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
@@ -56,8 +55,12 @@ func (c *conn) open(config Config, reconnected func()) (err error) {
 	}
 	url := config.URL
 	if s := config.Server; s != nil {
+		started, password, _ := s.running()
+		if started == nil {
+			return errNotRunning
+		}
 		url = ""
-		options = append(options, nats.InProcessServer(s.nats), nats.UserInfo(clientUser, s.password))
+		options = append(options, nats.InProcessServer(started), nats.UserInfo(clientUser, password))
 	}
 	if c.nc, err = nats.Connect(url, options...); err == nil {
 		c.kept, err = nats.Connect(url, options...)
@@ -79,16 +82,6 @@ func (c *conn) flush(ctx context.Context) error {
 		return fmt.Errorf("natsbus: NATS does not answer: %w", err)
 	}
 	return nil
-}
-
-// usable returns an error if ctx has ended or the bus is closed.
-func (c *conn) usable(ctx context.Context) error {
-	select {
-	case <-c.closing:
-		return bus.ErrClosed
-	default:
-		return ctx.Err()
-	}
 }
 
 func (c *conn) disconnect() {

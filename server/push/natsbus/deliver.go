@@ -21,7 +21,7 @@ type delivery struct {
 
 func newDelivery(name *logName, c *conn, r *registry, p *progress, e *epochKeeper) *delivery {
 	d := &delivery{logName: name, conn: c, registry: r, progress: p, epochs: e}
-	d.pending = make(map[string]*pendingPublish)
+	d.pending, d.elected = make(map[string]*pendingPublish), make(chan struct{})
 	return d
 }
 
@@ -116,6 +116,22 @@ func (d *delivery) loseAll() { d.registry.lostLog(d.stream, d.progress.epochNow(
 type awaitedPublishes struct {
 	mu      sync.Mutex
 	pending map[string]*pendingPublish
+	elected chan struct{} // closed and replaced when the log has another leader
+}
+
+// leaderElected returns what is closed when the log has another leader than now.
+func (a *awaitedPublishes) leaderElected() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.elected
+}
+
+// setElected says that the log has another leader.
+func (a *awaitedPublishes) setElected() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(a.elected)
+	a.elected = make(chan struct{})
 }
 
 // A pendingPublish is a publication that this node waits to receive.

@@ -46,6 +46,20 @@
 //
 // server.go starts NATS in this process, and remove.go makes the cluster forget a node.
 //
+// # Moving to another process
+//
+// A Bus is a shell with a session (session.go). It moves to another process with its push.Server:
+// the session ends there, and one that goes on from its places in the logs begins here (move.go,
+// state.go). In the new process Await takes the place of Open, and NewServer that of StartServer:
+//
+//	server := natsbus.NewServer(config)
+//	bus, err := natsbus.Await(natsbus.Config{Server: server, Dir: "/var/lib/myriad/seals", Synced: true})
+//	pusher, err := push.New(push.Config{Bus: bus, Doors: doors.All(doors.Config{})})
+//	taken, err := handover.Take(nc, program) // to which pusher was added
+//
+// The old process calls Bus.PrepareMove before handover.Give. gate.go has calls wait meanwhile, and
+// hold.go the publications of other nodes that no log keeps.
+//
 // # Limits
 //
 //   - Config.LogBytes bounds each log, Config.PositionAge the time for which positions are valid.

@@ -110,7 +110,8 @@ func (e *epochKeeper) put(ctx context.Context, epoch string, at uint64) error {
 func (e *epochKeeper) doubt(ctx context.Context, epoch string) (why string, err error) {
 	sealed, last, at, sameBoot := e.seal.read()
 	if sealed == epoch {
-		if why, err = e.differs(ctx, last, at); why != "" || err != nil {
+		probe, _ := e.progress.position()
+		if why, err = e.differs(ctx, probe, last, at); why != "" || err != nil {
 			return why, err
 		}
 		// What a process has written survives it. If the machine has started again meanwhile, only
@@ -135,9 +136,9 @@ func (e *epochKeeper) doubt(ctx context.Context, epoch string) (why string, err 
 	return "no node has followed it without a break", nil
 }
 
-// differs returns why the log is not the one of which this node has had everything up to last.
-func (e *epochKeeper) differs(ctx context.Context, last uint64, at int64) (string, error) {
-	probe, _ := e.progress.position()
+// differs returns why the log is not the one of which this node has had everything up to last,
+// whose time was at. probe is a message that was stored just now.
+func (e *epochKeeper) differs(ctx context.Context, probe, last uint64, at int64) (string, error) {
 	if probe <= last {
 		return fmt.Sprintf("it ends with %d, and this node has had %d", probe-1, last), nil
 	}

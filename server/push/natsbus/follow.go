@@ -42,7 +42,10 @@ type listening struct {
 	held  *sync.Cond // of work: the state is no longer probed
 	state followState
 	heard chan struct{} // names the subscription; closed when that has brought the probe
+	probe stored        // the probe that was heard
 	sub   *nats.Subscription
+
+	elections *nats.Subscription // to what JetStream says of the log's leaders
 }
 
 type followState uint8
@@ -59,7 +62,7 @@ type looks struct {
 	behind, ahead int
 }
 
-// newFollower starts to follow a log.
+// newFollower returns what follows a log by run.
 func newFollower(name *logName, s *streams, q *questions, r *registry) *follower {
 	p := newProgress(name.stream, s.closing)
 	f := &follower{logName: name, streams: s, progress: p}
@@ -68,7 +71,6 @@ func newFollower(name *logName, s *streams, q *questions, r *registry) *follower
 	f.epochs = newEpochKeeper(name, s.jetStream, q, p, s.config, s.maxAge(name.id))
 	f.delivery = newDelivery(name, s.conn, r, p, f.epochs)
 	f.history = newHistoryReader(f.ctx, name, s.jetStream, p, r, &f.done)
-	f.done.Go(f.run)
 	return f
 }
 
@@ -90,14 +92,19 @@ const (
 
 // run makes the follower live, and looks for what it has missed until it is stopped.
 func (f *follower) run() {
-	renew := false
+	live, renew := false, false
+	if f.progress.hasPlace() {
+		live, renew = f.goOn()
+	}
 	for f.ctx.Err() == nil {
-		if err := f.begin(renew); err != nil {
-			f.setProblem(err.Error())
-			f.pause(tryAgain)
-			continue
+		if !live {
+			if err := f.begin(renew); err != nil {
+				f.setProblem(err.Error())
+				f.pause(tryAgain)
+				continue
+			}
 		}
-		renew = false
+		live, renew = false, false
 		tick := 0
 		for f.pause(lookAtReplica) {
 			if !f.isLive() { // a rollback was noticed
@@ -177,8 +184,75 @@ func (f *follower) begin(renew bool) error {
 	return nil
 }
 
+// goOnAgain is how long a follower that goes on waits before it tries again.
+const goOnAgain = 20 * time.Millisecond
+
+// goOn makes the follower go on from its place. It reads what the log has stored since, and goes on
+// with what its subscription brings. What was delivered before is not delivered again, and nothing
+// between is missed. If the log is not the one that the place is of, it is to begin a new epoch.
+func (f *follower) goOn() (live, renew bool) {
+	for f.ctx.Err() == nil {
+		why, err := f.tryGoOn()
+		switch {
+		case err != nil:
+			f.setProblem("it goes on: " + err.Error())
+			f.pause(goOnAgain)
+		case why != "":
+			f.log.Error("natsbus: a log has lost its end; its channels begin a new epoch", "log", f.stream, "because",
+				why)
+			f.progress.losePlace()
+			return false, true
+		default:
+			return true, false
+		}
+	}
+	return false, false
+}
+
+// tryGoOn returns why the log has lost its end, or "" when the follower is live.
+func (f *follower) tryGoOn() (why string, err error) {
+	heard, err := f.listen()
+	if err != nil {
+		return "", err
+	}
+	if err := f.hearProbe(heard); err != nil {
+		return "", err
+	}
+	f.work.Lock()
+	probe := f.probe
+	f.work.Unlock()
+	at := f.progress.place()
+	if why, err = f.epochs.differs(f.ctx, probe.seq, at.last, at.lastAt); why != "" || err != nil {
+		return why, err
+	}
+	f.work.Lock()
+	defer f.work.Unlock()
+	if f.state != followProbed {
+		return "", errors.New("it was stopped")
+	}
+	f.state = followLive
+	f.held.Broadcast()
+	for { // what comes meanwhile waits for work
+		f.fill(probe.seq)
+		if last, _ := f.progress.position(); last >= probe.seq {
+			break
+		}
+		if !f.pause(goOnAgain) {
+			return "", f.ctx.Err()
+		}
+	}
+	f.progress.goLive()
+	f.setProblem("")
+	return "", nil
+}
+
+// probeAgain is how soon a probe is sent again at first. While a node starts, its messages may not
+// reach the log's leader yet.
+const probeAgain = 5 * time.Millisecond
+
 // hearProbe sends probes until the subscription brings one.
 func (f *follower) hearProbe(heard <-chan struct{}) error {
+	again := probeAgain
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		if time.Now().After(deadline) {
 			return errors.New("the log does not publish what it stores")
@@ -186,12 +260,13 @@ func (f *follower) hearProbe(heard <-chan struct{}) error {
 		if err := f.nc.Publish(f.stored+f.delivery.probe, []byte{byte(formMark)}); err != nil {
 			return err
 		}
-		timer := time.NewTimer(lookAtReplica)
+		timer := time.NewTimer(again)
 		select {
 		case <-heard:
 			timer.Stop()
 			return nil
 		case <-timer.C:
+			again = min(2*again, lookAtReplica)
 		case <-f.ctx.Done():
 			return f.ctx.Err()
 		}
@@ -204,6 +279,9 @@ const (
 	pendingMessages = 64 << 10
 	pendingBytes    = 64 << 20
 )
+
+// electedSubject begins the subjects of what JetStream says when a log has another leader.
+const electedSubject = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."
 
 // listen subscribes anew. heard is closed when the subscription has brought the probe.
 func (f *follower) listen() (heard chan struct{}, err error) {
@@ -222,14 +300,19 @@ func (f *follower) listen() (heard chan struct{}, err error) {
 	if err == nil {
 		err = f.sub.SetPendingLimits(pendingMessages, pendingBytes)
 	}
+	if err == nil {
+		f.elections, err = f.nc.Subscribe(electedSubject+f.stream, func(*nats.Msg) { f.delivery.setElected() })
+	}
 	return heard, err
 }
 
 // unsubscribe ends the subscription. The caller holds work.
 func (f *follower) unsubscribe() {
-	if f.sub != nil {
-		_ = f.sub.Unsubscribe() // it fails only if the connection is closed
-		f.sub = nil
+	for _, sub := range []**nats.Subscription{&f.sub, &f.elections} {
+		if *sub != nil {
+			_ = (*sub).Unsubscribe() // it fails only if the connection is closed
+			*sub = nil
+		}
 	}
 }
 
@@ -242,8 +325,10 @@ func (f *follower) receive(m *nats.Msg, heard chan struct{}) {
 	f.work.Lock()
 	defer f.work.Unlock()
 	if f.state == followStarting && f.heard == heard && s.subject == f.stored+f.delivery.probe {
-		f.state = followProbed
-		f.progress.startAt(s)
+		f.state, f.probe = followProbed, s
+		if !f.progress.hasPlace() {
+			f.progress.startAt(s)
+		}
 		close(heard)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -233,6 +234,51 @@ func (i *streamInfo) heardMost(within time.Duration) bool {
 		}
 	}
 	return i.Cluster.Leader != "" && heard > (len(i.Cluster.Replicas)+1)/2
+}
+
+// ready returns the replicas besides the leader that have everything, without those that are unfit
+// to lead.
+func (i *streamInfo) ready(unfit map[string]bool) (names []string) {
+	for _, r := range i.Cluster.Replicas {
+		if r.Current && !r.Offline && r.Active < leadsAlone && !unfit[r.Name] {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// isStoredBy reports whether that node is one of those that store the log.
+func (i *streamInfo) isStoredBy(node string) bool {
+	if i.Cluster == nil || i.Cluster.Leader == node {
+		return true
+	}
+	for _, r := range i.Cluster.Replicas {
+		if r.Name == node {
+			return true
+		}
+	}
+	return false
+}
+
+// missesWithout returns why the log would take no publications without that node, or nil. A log
+// that one node stores would not, and is not meant.
+func (i *streamInfo) missesWithout(node string, unfit map[string]bool) error {
+	if i.Cluster == nil || i.Config.Replicas < 3 {
+		return nil
+	}
+	if i.Cluster.Leader == "" {
+		return errors.New("it has no leader")
+	}
+	unfit = maps.Clone(unfit)
+	unfit[node] = true
+	left := len(i.ready(unfit))
+	if i.Cluster.Leader != node {
+		left++
+	}
+	if left <= i.Config.Replicas/2 {
+		return fmt.Errorf("only %d of its %d replicas would be left", left, i.Config.Replicas)
+	}
+	return nil
 }
 
 // info asks the log's leader.

@@ -21,6 +21,7 @@ type logs struct {
 	parts     int // of each retention
 
 	mu       sync.Mutex
+	begun    bool
 	closed   bool
 	byID     map[logID]*follower
 	byStream map[string]*follower
@@ -77,6 +78,9 @@ func (l *logs) followLocked(id logID) *follower {
 	if f == nil {
 		f = newFollower(id.name(l.streams.prefix), l.streams, l.questions, l.registry)
 		l.byID[id], l.byStream[f.stream] = f, f
+		if l.begun {
+			f.done.Go(f.run)
+		}
 	}
 	return f
 }
@@ -104,6 +108,56 @@ func (l *logs) live(ctx context.Context, t bus.Topic) (*follower, error) {
 		return nil, err
 	}
 	return f, f.progress.waitFor(ctx, 0)
+}
+
+// placed is live for a caller that needs a place in the log, and not what it has now: a log that
+// goes on from a place has it already.
+func (l *logs) placed(ctx context.Context, t bus.Topic) (*follower, error) {
+	f, err := l.of(t)
+	if err != nil || f.progress.hasPlace() {
+		return f, err
+	}
+	return f, f.progress.waitFor(ctx, 0)
+}
+
+// begin starts the followers, and those that are added later. It does nothing after close.
+func (l *logs) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.begun = true
+	for _, f := range l.byID {
+		f.done.Go(f.run)
+	}
+}
+
+// places returns how far the logs are followed. The error names one that is not followed now, whose
+// place says nothing.
+func (l *logs) places() (all map[logID]place, err error) {
+	all = make(map[logID]place)
+	for _, f := range l.all() {
+		p := f.progress.place()
+		p.markAt = f.epochs.markAt.Load()
+		all[f.id] = p
+		if !p.known {
+			_, problem := f.progress.state()
+			err = fmt.Errorf("natsbus: the log %s is not followed: %s", f.stream, problem)
+		}
+	}
+	return all, err
+}
+
+// goOnFrom makes logs that have not begun go on from these places.
+func (l *logs) goOnFrom(places map[logID]place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, p := range places {
+		f := l.followLocked(id)
+		f.progress.setPlace(p)
+		f.epochs.hearMark(p.markAt)
+	}
 }
 
 // all returns the followers of all logs.

@@ -21,6 +21,7 @@ import (
 //	PREFIX.h.CLASS.PART.$m.N   marks, which say how far back positions are valid; probes
 //	PREFIX.t.TOKEN             publications without a history, and notices
 //	PREFIX.q.TOKEN             questions to all nodes
+//	PREFIX.n.NODE.TOKEN        the same to one node, by a hash of its name
 //	PREFIX.b                   signs of life
 
 // maxName bounds a channel's name in bytes. A control line of NATS has at most 4,096 bytes.

@@ -12,7 +12,8 @@ import (
 
 // A natsLog passes on what the server reports. Its notices are details to an operator of Myriad.
 type natsLog struct {
-	log *slog.Logger
+	log   *slog.Logger
+	fatal chan string // has room for one: why the server cannot start
 
 	mu    sync.Mutex
 	heard map[mistakeOf]time.Time // when it was reported
@@ -40,7 +41,16 @@ func (l *natsLog) Errorf(format string, v ...any) {
 	}
 	l.say(level, format, v)
 }
-func (l *natsLog) Fatalf(format string, v ...any) { l.say(slog.LevelError, format, v) }
+
+// Fatalf implements the logger of NATS. A server that cannot go on says so, and nothing else.
+func (l *natsLog) Fatalf(format string, v ...any) {
+	l.say(slog.LevelError, format, v)
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+	}
+}
+
 func (l *natsLog) Debugf(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
 func (l *natsLog) Tracef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
 

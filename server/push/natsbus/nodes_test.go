@@ -6,7 +6,7 @@ import "testing"
 func TestUnknownNodesAreGreeted(t *testing.T) {
 	n := newNodes(nil)
 	for i, want := range []int{1, 0} {
-		n.hear("other", false)
+		n.hear("other", signAlive)
 		if len(n.greet) != want {
 			t.Errorf("sign of life %d: %d greetings, want %d", i+1, len(n.greet), want)
 		}

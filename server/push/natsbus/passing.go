@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"context"
 	"errors"
 
 	"github.com/myriad-go/myriad/server/push/bus"
@@ -12,6 +13,7 @@ import (
 type passing struct {
 	*conn
 	registry *registry
+	holds    *holds
 }
 
 var errNotConnected = errors.New("natsbus: the connection to NATS is down")
@@ -22,8 +24,13 @@ func (p *passing) open() error {
 	return err
 }
 
-// publish sends data, which is one in the form of messages, to the receivers of all nodes.
-func (p *passing) publish(name, token string, one bus.Publication, data []byte) error {
+// publish sends data, which is one in the form of messages, to the receivers of all nodes. It waits
+// for nodes that move to another process.
+func (p *passing) publish(ctx context.Context, name, token string, one bus.Publication, data []byte) error {
+	if err := p.holds.enter(ctx); err != nil {
+		return err
+	}
+	defer p.holds.leave()
 	one.ID, one.Position = "", bus.Position{}
 	return p.registry.publish(name, one, func() error {
 		if !p.nc.IsConnected() {

@@ -13,7 +13,7 @@ import (
 // read it, and wait for a place in the log; the follower moves it on.
 type progress struct {
 	stream  string
-	closing <-chan struct{} // closed when the bus closes
+	closing <-chan struct{} // closed when the session ends
 
 	mu      sync.Mutex
 	live    chan struct{} // closed while the follower is live
@@ -27,6 +27,17 @@ type progress struct {
 	info    streamInfo    // as it was last seen
 	moved   chan struct{} // closed and replaced when last changes, if waiting > 0
 	waiting int
+	placed  bool // it goes on from last, which it has of an earlier session
+}
+
+// A place is how far a log has been followed.
+type place struct {
+	known   bool   // it was followed; otherwise only the epoch counts
+	last    uint64 // everything up to it has been delivered
+	lastAt  int64  // the time of that message
+	epoch   string
+	epochAt uint64 // sequence number of the message that says so
+	markAt  int64  // of the last mark
 }
 
 func newProgress(stream string, closing <-chan struct{}) *progress {
@@ -42,10 +53,55 @@ func (p *progress) startAt(s stored) {
 	p.tail.reset(s.seq)
 }
 
+// place returns how far the log is followed, or the place from which it is to go on.
+func (p *progress) place() place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return place{known: p.isLive() || p.placed, last: p.last, lastAt: p.lastAt, epoch: p.epoch, epochAt: p.epochAt}
+}
+
+// isLive reports whether the follower is live. The caller holds mu.
+func (p *progress) isLive() bool {
+	select {
+	case <-p.live:
+		return true
+	default:
+		return false
+	}
+}
+
+// setPlace makes it go on from a place.
+func (p *progress) setPlace(at place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.epoch, p.epochAt = at.epoch, at.epochAt
+	if !at.known {
+		return
+	}
+	p.last, p.lastAt = at.last, at.lastAt
+	p.tail.reset(at.last)
+	p.placed, p.problem = true, "it goes on"
+}
+
+// hasPlace reports whether it goes on from a place.
+func (p *progress) hasPlace() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.placed
+}
+
+// losePlace makes it begin anew.
+func (p *progress) losePlace() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.placed = false
+}
+
 // goLive says that the follower is live.
 func (p *progress) goLive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.placed = false
 	close(p.live)
 }
 
@@ -132,12 +188,10 @@ func (p *progress) epochStored() (epoch string, at uint64) {
 func (p *progress) liveEpoch() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.live:
+	if p.isLive() {
 		return p.epoch
-	default:
-		return ""
 	}
+	return ""
 }
 
 // replicaHas notes that the replica that answers direct gets has everything up to seq.
@@ -202,11 +256,9 @@ var errOther = errors.New("natsbus: something else has come first")
 func (p *progress) waitUnless(ctx context.Context, seq uint64, other <-chan struct{}) error {
 	for {
 		p.mu.Lock()
-		isLive, wait := true, p.moved
-		select {
-		case <-p.live:
-		default:
-			isLive, wait = false, p.live
+		isLive, wait := p.isLive(), p.moved
+		if !isLive {
+			wait = p.live
 		}
 		if isLive && p.last >= seq {
 			p.mu.Unlock()

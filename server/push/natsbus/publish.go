@@ -21,15 +21,14 @@ type publisher struct {
 	*jetStream
 	logs     *logs
 	passing  *passing
-	receipts receipts.Table[bus.Position] // for publications with an ID
+	receipts *receipts.Table[bus.Position] // for publications with an ID
 
 	unique    string // begins the IDs of messages
 	published atomic.Uint64
 }
 
-func newPublisher(j *jetStream, l *logs, p *passing, ids int) *publisher {
-	return &publisher{jetStream: j, logs: l, passing: p, receipts: receipts.Table[bus.Position]{Most: ids},
-		unique: randomText()}
+func newPublisher(j *jetStream, l *logs, p *passing, r *receipts.Table[bus.Position]) *publisher {
+	return &publisher{jetStream: j, logs: l, passing: p, receipts: r, unique: randomText()}
 }
 
 // headRoom is more than the bytes of the headers of a message.
@@ -53,7 +52,7 @@ func (u *publisher) publish(ctx context.Context, t bus.Topic, p bus.Publication)
 		if t.Keep.Size > 0 {
 			return u.publishKept(ctx, t, token, &p, data)
 		}
-		return bus.Position{}, u.passing.publish(t.Name, token, p, data)
+		return bus.Position{}, u.passing.publish(ctx, t.Name, token, p, data)
 	}
 	if p.ID == "" {
 		return publish()
@@ -64,6 +63,10 @@ func (u *publisher) publish(ctx context.Context, t bus.Topic, p bus.Publication)
 // resendAfter is how long a publication may be without an answer before it is sent again. The log
 // stores it once, because both have the same ID.
 const resendAfter = time.Second
+
+// resendElected is the same for a publication that a log's former leader may have taken with it: a
+// new leader has been elected meanwhile. It may not have begun to listen.
+const resendElected = 20 * time.Millisecond
 
 // publishKept publishes through the log, and returns when this node has received it from there. The
 // log's acknowledgement alone would not do: for a publication that it has already it does not say
@@ -79,8 +82,9 @@ func (u *publisher) publishKept(ctx context.Context, t bus.Topic, token string, 
 	key := u.messageID(t.Name, p.ID)
 	waiter, forget := f.delivery.expect(key)
 	defer forget()
-	uncertain := false
+	uncertain, patience := false, resendAfter
 	for {
+		elected := f.delivery.leaderElected()
 		reply, g, drop := u.expect(firstOnly)
 		m := &nats.Msg{Subject: f.stored + token, Reply: reply, Data: data, Header: nats.Header{"Nats-Msg-Id": {key}}}
 		var err error
@@ -95,7 +99,7 @@ func (u *publisher) publishKept(ctx context.Context, t bus.Topic, token string, 
 			err = u.kept.PublishMsg(m)
 		}
 		if err == nil {
-			at, result := awaitStored(ctx, f, t.Name, waiter, g)
+			at, result := awaitStored(ctx, f, t.Name, waiter, g, elected, patience)
 			drop()
 			if result == nil {
 				return at, nil
@@ -118,6 +122,12 @@ func (u *publisher) publishKept(ctx context.Context, t bus.Topic, token string, 
 		case at := <-waiter.position:
 			return at, nil
 		case <-time.After(retryAfter(err)):
+		}
+		patience = resendAfter
+		select {
+		case <-elected:
+			patience = resendElected
+		default:
 		}
 	}
 }
@@ -177,10 +187,10 @@ var errUnanswered = errors.New("natsbus: the log does not answer")
 func isUnknown(err error) bool { return errors.Is(err, errUnanswered) }
 
 // awaitStored waits until the message has been delivered, or for an answer that says that it will
-// not be, or for resendAfter.
-func awaitStored(ctx context.Context, f *follower, channel string, w *pendingPublish, g *gather) (bus.Position,
-	error) {
-	timer := time.NewTimer(resendAfter)
+// not be, or as long as patience lasts. That ends sooner when a leader is elected.
+func awaitStored(ctx context.Context, f *follower, channel string, w *pendingPublish, g *gather,
+	elected <-chan struct{}, patience time.Duration) (bus.Position, error) {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	answered := g.done
 	for {
@@ -202,6 +212,9 @@ func awaitStored(ctx context.Context, f *follower, channel string, w *pendingPub
 				}
 				return bus.Position{Offset: seq, Epoch: channelEpoch(f.progress.epochNow(), channel)}, nil
 			}
+		case <-elected:
+			elected = nil
+			timer.Reset(resendElected)
 		case <-timer.C:
 			return bus.Position{}, errUnanswered
 		case <-ctx.Done():

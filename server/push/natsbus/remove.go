@@ -26,8 +26,7 @@ const (
 // Remove refuses to leave a cluster of one node. JetStream permits it, but the remaining node could
 // not store anything, and the other one would lose its logs if it came back.
 func (s *Server) Remove(ctx context.Context, node string) error {
-	nc, err := nats.Connect("", nats.InProcessServer(s.nats), nats.UserInfo(systemUser, s.system),
-		nats.Timeout(readyTime))
+	nc, err := s.connectSystem()
 	if err != nil {
 		return fmt.Errorf("natsbus: connecting to remove a node: %w", err)
 	}
@@ -64,7 +63,11 @@ func (s *Server) Remove(ctx context.Context, node string) error {
 // clusterSize returns how many nodes the cluster has, those that are down included. It returns 0
 // while this node does not know.
 func (s *Server) clusterSize() int {
-	info, err := s.nats.Jsz(nil)
+	started, _, _ := s.running()
+	if started == nil {
+		return 0
+	}
+	info, err := started.Jsz(nil)
 	if err != nil || info.Meta == nil {
 		return 0
 	}

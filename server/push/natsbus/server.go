@@ -1,9 +1,11 @@
 package natsbus
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,9 +13,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 )
 
 // ServerConfig configures a NATS server in this process.
@@ -39,50 +43,216 @@ type ServerConfig struct {
 	Logger *slog.Logger
 }
 
-// A Server is a NATS server in this process.
+// A Server is a NATS server in this process. It can be started again when it has been shut down.
 type Server struct {
-	name     string
-	password string // of the client in this process, made anew at each start
-	system   string // of the system account
+	name   string
+	config ServerConfig
+
+	starting sync.Mutex // held by Start and Shutdown
+	lock     *folderLock
+
+	mu       sync.Mutex // guards what a start makes
+	password string     // of the client in this process
+	system   string     // of the system account
 	nats     *server.Server
-	options  *server.Options
 }
 
 const (
-	clientUser = "myriad"
-	systemUser = "system"
-	nodeUser   = "node"
+	clientUser    = "myriad"
+	clientAccount = "MYRIAD"
+	systemUser    = "system"
+	nodeUser      = "node"
 	// clusterName keeps clusters apart: one that has another name is not joined.
 	clusterName = "myriad"
 	// maxPayload is what NATS says works well. Publish refuses a larger publication.
 	maxPayload = 8 << 20
 	// readyTime is how long a server may take to listen, and to answer a connection.
 	readyTime = time.Minute
+	// readyPoll is how often a server that starts is asked whether it listens.
+	readyPoll = time.Millisecond
 )
+
+// NewServer returns a server that is not running.
+func NewServer(c ServerConfig) *Server {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Server{name: c.Name, config: c}
+}
 
 // StartServer starts a server. It is ready for connections when StartServer returns; with other
 // nodes, JetStream is when most of them are up.
 func StartServer(c ServerConfig) (*Server, error) {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	s := &Server{name: c.Name, password: randomText(), system: randomText()}
-	options, err := s.optionsOf(c)
-	if err != nil {
+	s := NewServer(c)
+	if err := s.Start(); err != nil {
 		return nil, err
-	}
-	s.options = options
-	if s.nats, err = server.NewServer(options); err != nil {
-		return nil, fmt.Errorf("natsbus: starting NATS: %w", err)
-	}
-	s.nats.SetLoggerV2(&natsLog{log: c.Logger}, false, false, false)
-	s.nats.Start()
-	if !s.nats.ReadyForConnections(readyTime) {
-		s.Shutdown()
-		return nil, errors.New("natsbus: NATS is not ready; the log says why")
 	}
 	return s, nil
 }
+
+// Start starts a server that is not running, as StartServer does. It fails at once if another
+// process uses the folder, or listens at the address. It does nothing if the server is running.
+func (s *Server) Start() error {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.lock != nil {
+		return nil
+	}
+	lock, err := lockFolder(s.config.Dir)
+	if err != nil {
+		return fmt.Errorf("natsbus: starting NATS: %w", err)
+	}
+	s.lock = lock
+	err = s.checkAddress()
+	if err == nil {
+		err = s.start()
+	}
+	if err != nil {
+		s.shutdown()
+		return err
+	}
+	return nil
+}
+
+// checkAddress fails if another process listens there. NATS would find out when it has opened its
+// stores, and a process that waits for the address tries often.
+func (s *Server) checkAddress() error {
+	if s.config.Listen == "" {
+		return nil
+	}
+	ln, err := net.Listen("tcp", s.config.Listen)
+	if err != nil {
+		return fmt.Errorf("natsbus: starting NATS: %w", err)
+	}
+	return ln.Close()
+}
+
+// start starts NATS. The caller has locked the folder.
+func (s *Server) start() error {
+	password, system := randomText(), randomText()
+	options, err := optionsOf(s.config, password, system)
+	if err != nil {
+		return err
+	}
+	started, err := server.NewServer(options)
+	if err != nil {
+		return fmt.Errorf("natsbus: starting NATS: %w", err)
+	}
+	s.mu.Lock()
+	s.nats, s.password, s.system = started, password, system
+	s.mu.Unlock()
+	log := &natsLog{log: s.config.Logger, fatal: make(chan string, 1)}
+	started.SetLoggerV2(log, false, false, false)
+	started.Start()
+	for end := time.Now().Add(readyTime); time.Now().Before(end); {
+		if started.ReadyForConnections(readyPoll / 10) {
+			return nil
+		}
+		select {
+		case why := <-log.fatal:
+			return fmt.Errorf("natsbus: NATS does not start: %s", why)
+		case <-time.After(readyPoll):
+		}
+	}
+	return errors.New("natsbus: NATS is not ready; the log says why")
+}
+
+// running returns NATS, and the passwords of its users.
+func (s *Server) running() (started *server.Server, password, system string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nats, s.password, s.system
+}
+
+// connectSystem connects to the system account.
+func (s *Server) connectSystem() (*nats.Conn, error) {
+	started, _, system := s.running()
+	if started == nil {
+		return nil, errNotRunning
+	}
+	return nats.Connect("", nats.InProcessServer(started), nats.UserInfo(systemUser, system), nats.Timeout(readyTime))
+}
+
+// stepDownMeta has another node lead the cluster if this one does, and not one that is unfit. It
+// returns when one does, or with an error when ctx ends. Of two nodes no other one can lead alone.
+func (s *Server) stepDownMeta(ctx context.Context, unfit map[string]bool) error {
+	started, _, _ := s.running()
+	if started == nil || !started.JetStreamIsLeader() || s.clusterSize() < 3 {
+		return nil
+	}
+	nc, err := s.connectSystem()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	for started.JetStreamIsLeader() {
+		if to := metaSuccessor(started, unfit); to == "" {
+			err = errNoSuccessor
+		} else {
+			err = askToLead(ctx, nc, to)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("natsbus: no other node leads the cluster: %w", err), ctx.Err())
+		case <-time.After(stepDownPoll):
+		}
+	}
+	return nil
+}
+
+var errNoSuccessor = errors.New("none has all that the leader has")
+
+// metaSuccessor returns a node that can lead the cluster, or "".
+func metaSuccessor(leader *server.Server, unfit map[string]bool) string {
+	info, err := leader.Jsz(nil)
+	if err != nil || info.Meta == nil {
+		return ""
+	}
+	for _, r := range info.Meta.Replicas {
+		if r.Current && !r.Offline && r.Active < leadsAlone && !unfit[r.Name] {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// askToLead asks the leader of the cluster to step down for another node.
+func askToLead(ctx context.Context, nc *nats.Conn, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	body, err := json.Marshal(preferring(to))
+	if err != nil {
+		return err
+	}
+	m, err := nc.RequestWithContext(ctx, "$JS.API.META.LEADER.STEPDOWN", body)
+	if err != nil {
+		return err
+	}
+	return decode(m, nil)
+}
+
+// lastOf returns the number of the last message of a log that is stored here; 0: there is none, or
+// this node does not take part in the log's elections yet.
+func (s *Server) lastOf(stream string) uint64 {
+	started, _, _ := s.running()
+	if started == nil {
+		return 0
+	}
+	info, err := started.Jsz(&server.JSzOptions{Account: clientAccount, Streams: true})
+	if err != nil {
+		return 0
+	}
+	for _, account := range info.AccountDetails {
+		for i := range account.Streams {
+			if s := &account.Streams[i]; s.Name == stream && s.Cluster != nil && s.Cluster.Leader != "" {
+				return s.State.LastSeq
+			}
+		}
+	}
+	return 0
+}
+
+var errNotRunning = errors.New("natsbus: the NATS server is not running")
 
 func randomText() string {
 	var b [16]byte
@@ -93,14 +263,14 @@ func randomText() string {
 // optionsOf returns NATS's options. A server that does not listen for clients cannot be part of a
 // cluster, so it listens on a port of this machine that it chooses, with a password that only
 // this process has.
-func (s *Server) optionsOf(c ServerConfig) (*server.Options, error) {
+func optionsOf(c ServerConfig, password, system string) (*server.Options, error) {
 	options := &server.Options{}
 	// accounts can only be set up by text; the passwords are hexadecimal
 	err := options.ProcessConfigString(fmt.Sprintf(`accounts {
 		SYSTEM { users = [ { user: %s, password: %q } ] }
-		MYRIAD { jetstream: enabled, users = [ { user: %s, password: %q } ] }
+		%s { jetstream: enabled, users = [ { user: %s, password: %q } ] }
 	}
-	system_account: SYSTEM`, systemUser, s.system, clientUser, s.password))
+	system_account: SYSTEM`, systemUser, system, clientAccount, clientUser, password))
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +315,23 @@ func splitAddress(address string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// Shutdown stops the server and waits until what it has is on disk.
+// Shutdown stops the server, and waits until what it has is on disk. It does nothing if the server
+// is not running.
 func (s *Server) Shutdown() {
-	s.nats.Shutdown()
-	s.nats.WaitForShutdown()
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	s.shutdown()
+}
+
+// shutdown lets go of the folder in the end. The caller holds starting.
+func (s *Server) shutdown() {
+	if s.lock == nil {
+		return
+	}
+	if started, _, _ := s.running(); started != nil {
+		started.Shutdown()
+		started.WaitForShutdown()
+	}
+	s.lock.release()
+	s.lock = nil
 }

@@ -12,8 +12,8 @@ import (
 
 // NATS expects as many nodes as there are routes: an address that is given twice counts once.
 func TestRoutesCountOnce(t *testing.T) {
-	options, err := new(Server).optionsOf(ServerConfig{Name: "n1", Dir: t.TempDir(), Listen: "127.0.0.1:1",
-		Routes: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:1", "127.0.0.1:2"}})
+	options, err := optionsOf(ServerConfig{Name: "n1", Dir: t.TempDir(), Listen: "127.0.0.1:1",
+		Routes: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:1", "127.0.0.1:2"}}, "1", "2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestRoutesCountOnce(t *testing.T) {
 // Without an interval NATS syncs each publication before it confirms it, and with one that often.
 func TestSyncAlwaysByDefault(t *testing.T) {
 	for _, interval := range []time.Duration{0, 10 * time.Second} {
-		options, err := new(Server).optionsOf(ServerConfig{Name: "n1", Dir: t.TempDir(), SyncInterval: interval})
+		options, err := optionsOf(ServerConfig{Name: "n1", Dir: t.TempDir(), SyncInterval: interval}, "1", "2")
 		if err != nil {
 			t.Fatal(err)
 		}

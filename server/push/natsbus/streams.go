@@ -131,13 +131,17 @@ type preference struct {
 	} `json:"placement,omitempty"`
 }
 
+// preferring returns a preference for that node; empty: none.
+func preferring(node string) (p preference) {
+	if node != "" {
+		p.Placement = &struct {
+			Preferred string `json:"preferred"`
+		}{node}
+	}
+	return p
+}
+
 // stepDown makes another node lead a log: the node with the name to, if it can. Empty: any node.
 func (s *streams) stepDown(ctx context.Context, stream, to string) error {
-	var body preference
-	if to != "" {
-		body.Placement = &struct {
-			Preferred string `json:"preferred"`
-		}{to}
-	}
-	return s.call(ctx, "STREAM.LEADER.STEPDOWN."+stream, body, nil)
+	return s.call(ctx, "STREAM.LEADER.STEPDOWN."+stream, preferring(to), nil)
 }

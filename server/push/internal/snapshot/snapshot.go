@@ -217,3 +217,10 @@ func cut(err error) error {
 	}
 	return fmt.Errorf("push: reading the state: %w", err)
 }
+
+// A Taker is filled with the records of some parts of a stream, in their order. After an error of
+// Record it is useless. Done is called when all have come.
+type Taker interface {
+	Record(part string, body []byte) error
+	Done() error
+}
