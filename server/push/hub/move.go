@@ -51,6 +51,9 @@ func (h *Hub) Freeze(ctx context.Context) error {
 // they have sent may not have been read yet.
 func (h *Hub) Thaw() {
 	h.wheel.pause(false, h.clock.Now().UnixNano())
+	if h.restored != nil {
+		h.OfferStreams(false)
+	}
 	h.restored = nil
 	h.gate.leaveFrozen(gateOpen)
 }
