@@ -33,6 +33,13 @@ const (
 	PongWithin = time.Second / 2
 )
 
+// Servers with the app push-recovery keep so many publications of each channel for so long, and a
+// subscriber that comes back is given what it has missed of them.
+const (
+	HistorySize = 100
+	HistoryAge  = 5 * time.Minute
+)
+
 // Push is a way in which a push server is subscribed to.
 type Push struct {
 	hello   string
