@@ -48,7 +48,8 @@ type Freezer interface {
 	// adds what is left of the timer, input that was not delivered, output that was queued after
 	// AtRest, the ends of both sides, a pause and the write limit. It adds what SetAddrs has set,
 	// too. Freeze changes nothing, because the connection may go on here. If it fails, the
-	// connection does.
+	// connection does. It is called again at once if the connection was written to, or asked for
+	// something, during the call. After eight such calls in a row the connection goes on here.
 	Freeze(c *Conn, dst []byte) ([]byte, error)
 	// Moved is the last call, in place of Closed, when the other engine has the connection. The
 	// peer notices nothing; the program, too, should take it that the connection goes on.
@@ -68,6 +69,15 @@ type Thawer interface {
 	// notice. A state that it does not understand is an error, which ends the whole move. It
 	// copies what it keeps of state. On the loop.
 	Thaw(c *Conn, format string, state []byte) (Handler, error)
+}
+
+// A Leaver is a Thawer that has connections which never move, because of their protocol. Leave is
+// called when another process goes on with those that do: the others are to end in order, and take
+// no further requests. Connections that may come to rest are left alone. Any goroutine but a
+// loop's; it does not wait.
+type Leaver interface {
+	Thawer
+	Leave()
 }
 
 // ErrNotMoved is what Closed gets for a connection that was thawed and does not move after all: it
@@ -121,7 +131,8 @@ type Record struct {
 // Freeze takes those connections out of their drivers whose Freezer has one of these Thawers, and
 // that are at rest. For those that are not it looks again for at most wait, while the others are
 // frozen already. Frozen.Left says how many have not come to rest: they live on, and a later Freeze
-// may find them at rest. New connections are frozen as well, unless listeners are paused before.
+// may find them at rest. It counts connections on their way to a loop, too: what handles them is
+// not known yet. New connections are frozen as well, unless listeners are paused before.
 //
 // It fails with ErrUnsupported if the engine's driver cannot give sockets to another engine; then
 // nothing is frozen. Any goroutine but a loop's.
@@ -131,6 +142,7 @@ func (e *Engine) Freeze(wait time.Duration, thawers ...Thawer) (*Frozen, error) 
 	}
 	f := e.newFrozen()
 	for end := e.sys.Now().Add(wait); ; {
+		e.onLoops(func(l *Loop) { f.part(l).left += l.peersInHand() }) // before they are in an intake
 		e.onLoops(func(l *Loop) { f.freezeAll(l, thawers) })
 		for f.leaving.Load() > 0 {
 			f.parker.Park()
@@ -232,6 +244,7 @@ func (f *Frozen) forget(l *Loop) []*frozenConn {
 // freezeAll freezes what is at rest on the loop.
 func (f *Frozen) freezeAll(l *Loop, thawers []Thawer) {
 	p := f.part(l)
+	p.left += l.intake.waiting()
 	for slot := range uint32(l.conns.Len()) {
 		c := l.conn(slot)
 		if c == nil {

@@ -663,6 +663,13 @@ type intake struct {
 // empty reports whether nothing is on its way in. The mailbox's mu is held.
 func (in *intake) empty() bool { return len(in.coming) == 0 && in.taken.empty() }
 
+// waiting is how many connections are on their way in. On the loop.
+func (in *intake) waiting() int {
+	in.loop.mail.mu.Lock()
+	defer in.loop.mail.mu.Unlock()
+	return len(in.coming) + len(in.taken.list) - in.taken.next
+}
+
 // reserve keeps room in the loop's intake for one send.
 func (in *intake) reserve() error {
 	l := in.loop

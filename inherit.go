@@ -3,7 +3,6 @@ package myriad
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -32,15 +31,21 @@ func (e *Engine) Listeners() []*Listener {
 // Asked is what Listen was called with.
 func (ln *Listener) Asked() (network, addr string) { return ln.network, ln.asked }
 
-// Lend is File for a process that is to accept in place of this one. From then on the listener does
-// not accept, whatever Pause and Resume say, until GoOn, or it ends by Moved. paused says whether
-// Pause was called, which the other process should know. Any goroutine.
-func (ln *Listener) Lend() (f *os.File, paused bool, err error) {
-	if f, err = ln.File(); err != nil {
+// Lend makes a duplicate for a process that is to accept in place of this one. The caller closes
+// it. From then on the listener does not accept, whatever Pause and Resume say, until GoOn, or it
+// ends by Moved. paused says whether Pause was called, which the other process should know. It
+// fails with ErrUnsupported where the driver cannot. Any goroutine.
+func (ln *Listener) Lend() (share driver.Listener, paused bool, err error) {
+	m := ln.engine.has.Moves
+	if m == nil || m.ShareListener == nil {
+		return nil, false, fmt.Errorf("myriad: Lend %v: %w: the driver %s cannot share listeners", ln.Addr(),
+			ErrUnsupported, ln.engine.sys.Name())
+	}
+	if share, err = m.ShareListener(ln.inner); err != nil {
 		return nil, false, err
 	}
 	ln.halt(&ln.lent, true)
-	return f, ln.paused.Load(), nil
+	return share, ln.paused.Load(), nil
 }
 
 // GoOn accepts again after Lend: the other process does not, and its duplicate is as good as
@@ -89,6 +94,17 @@ func (ln *Listener) leave() {
 	}
 }
 
+// peersInHand is how many listeners of the loop have not given all peers to loops that they have
+// accepted before Moved. On the loop.
+func (l *Loop) peersInHand() (n int) {
+	for _, ln := range l.listeners {
+		if ln.leaves {
+			n++
+		}
+	}
+	return n
+}
+
 // An inheritance is what Inherit has got of one process, and what has been made of it. All but
 // engine is guarded by engine.mu.
 type inheritance struct {
@@ -115,25 +131,16 @@ type inherited struct {
 }
 
 // Inherit has the next Listen with this network and address accept from a listener of another
-// process, of which f is a duplicate (Listener.Lend). f stays the caller's. Such a listener waits
-// until EndInheritance, and then for Resume if it is paused. It fails with ErrUnsupported where the
-// driver cannot. Any goroutine.
-func (e *Engine) Inherit(network, addr string, paused bool, f *os.File) error {
-	if e.has.Moves == nil || e.has.Moves.Listener == nil {
-		return fmt.Errorf("myriad: Inherit: %w: the driver %s cannot take listeners over", ErrUnsupported, e.sys.Name())
-	}
-	inner, err := e.has.Moves.Listener(f)
-	if err != nil {
-		return fmt.Errorf("myriad: Inherit %s %s: %w", network, addr, err)
-	}
+// process, of which share is a duplicate (Listener.Lend), and takes that. Such a listener waits
+// until EndInheritance, and then for Resume if it is paused. Any goroutine.
+func (e *Engine) Inherit(network, addr string, paused bool, share driver.Listener) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.inheritance == nil {
 		e.inheritance = &inheritance{engine: e}
 	}
 	of := e.inheritance
-	of.waiting = append(of.waiting, &inherited{of, network, addr, paused, inner})
-	return nil
+	of.waiting = append(of.waiting, &inherited{of, network, addr, paused, share})
 }
 
 // takeInherited is the first listener that was inherited for this address, or nil.

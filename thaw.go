@@ -43,12 +43,32 @@ const (
 // anything moves.
 const FormatOfRecords = "myriad/1"
 
-// record writes a frozen connection down. It fails with ErrBusy if its end was asked for meanwhile,
-// and with another error if the record would be longer than restore reads.
-func (z *frozenConn) record(state []byte) ([]byte, error) {
+// errChanged says that a frozen connection was written to, or asked for something, while its
+// protocol wrote its state down. The state may be older than that, or not.
+var errChanged = fmt.Errorf("myriad: the connection changes while it is written down: %w", ErrBusy)
+
+// stateTries is how often a protocol is asked for its state, because the connection has changed
+// meanwhile. Then the connection stays here.
+const stateTries = 8
+
+// A mark is what has been asked of a frozen connection so far. Nothing is sent of it, so each write
+// makes queued larger.
+type mark struct {
+	queued int64
+	asked  request
+}
+
+// mark is the mark of now. c.mu is held.
+func (c *Conn) mark() mark { return mark{c.queued.Load(), c.asked &^ (linked | shown | offering)} }
+
+// record writes a frozen connection down. It fails with errChanged if something has been asked of
+// it since the mark, and with ErrBusy if that was its end. Any other error is that the record would
+// be longer than restore reads.
+func (z *frozenConn) record(state []byte, since mark) ([]byte, error) {
 	c, l := z.conn, z.conn.loop
 	x := c.cold.Load()
 	c.mu.Lock()
+	changed := c.mark() != since
 	asked, due, limit := c.asked, z.due, c.limit
 	if asked&wantDeadline != 0 {
 		due = c.due
@@ -61,6 +81,9 @@ func (z *frozenConn) record(state []byte) ([]byte, error) {
 	c.mu.Unlock()
 	if asked&(wantClose|wantAbort|gone) != 0 || asked&wantFIN != 0 && !c.is(finSent) || files > 0 {
 		return nil, ErrBusy
+	}
+	if changed {
+		return nil, errChanged
 	}
 	e := parts.Begin(nil, recordVersion)
 	e.Bytes(partState, state)
@@ -96,18 +119,32 @@ func (z *frozenConn) record(state []byte) ([]byte, error) {
 	return p, nil
 }
 
-// frozenState is z's record with its protocol's state.
+// frozenState is z's record with its protocol's state. Both are of one moment: what another
+// goroutine writes or asks for in between has the protocol write its state down anew.
 func (k *callbacks) frozenState(z *frozenConn) (record []byte, err error) {
-	c := z.conn
+	for range stateTries {
+		z.conn.mu.Lock()
+		since := z.conn.mark()
+		z.conn.mu.Unlock()
+		state, err := k.protocolState(z.conn)
+		if err != nil {
+			return nil, err
+		}
+		if record, err = z.record(state, since); err != errChanged {
+			return record, err
+		}
+	}
+	return nil, errChanged
+}
+
+// protocolState calls the handler's Freeze.
+func (k *callbacks) protocolState(c *Conn) (state []byte, err error) {
 	call := k.begin(c)
 	defer k.returned(c, &call)
 	err = ErrBusy // if Freeze panics
-	state, err := c.handler.(Freezer).Freeze(c, nil)
+	state, err = c.handler.(Freezer).Freeze(c, nil)
 	call.returned = true
-	if err != nil {
-		return nil, err
-	}
-	return z.record(state)
+	return state, err
 }
 
 // atRest calls the handler's AtRest.

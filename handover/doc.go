@@ -12,13 +12,19 @@
 //	                              ←    have: "I have all", or refuse
 //	go                            →    (connections go on)
 //
-// Until have has come, the old process has everything: if the new one refuses, fails or dies, the
-// old one goes on, and the cost was a pause. From then on the new process goes on, also if the old
-// one dies before it has said go. At no time do both read from a connection.
+// The old process decides. Until it has said go it has everything: if the new one refuses, fails or
+// dies, the old one goes on, and the cost was a pause. If the old one dies when the new one has
+// said that it has all, the new one goes on. At no time do both read from a connection.
 //
-// Connections that are not at rest, and those of servers that are not named, stay in the old
-// process. Give can be called again for them; what is left when the program ends, ends as with any
-// shutdown.
+// Connections that are not at rest stay in the old process, which goes on with them. While
+// Given.MoveRest waits, each follows when it comes to rest, over the same channel:
+//
+//	connections, all              →
+//	                              ←    have, or refuse
+//	go                            →    (these connections go on)
+//
+// What is left then ends as with any shutdown. So do connections of servers that are not named, and
+// those whose protocol does not move: these are told at once (myriad.Leaver).
 package handover
 
 import (
@@ -40,7 +46,10 @@ type Program struct {
 	// connections are frozen, and thawed in that order before the first connection.
 	States map[string]State
 	// RestWait is how long Give waits for connections to come to rest while others are frozen
-	// already, which lengthens their pause. 0: 50 ms. Negative: not at all.
+	// already, which lengthens their pause. 0: 50 ms. Negative: not at all. Those that take longer
+	// may follow without a pause for the others, by Given.MoveRest. Their clients miss what the new
+	// process sends to all meanwhile. If they must not, the program ends such connections when Give
+	// has returned, and FreezeValue fails for them.
 	RestWait time.Duration
 	// Timeout bounds each wait for the other process. 0: 10 s.
 	Timeout time.Duration

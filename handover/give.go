@@ -1,44 +1,65 @@
 package handover
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Result says what Give has moved.
+// A Result says what has moved so far.
 type Result struct {
 	Moved int // connections that go on in the new process
-	Left  int // connections of the Program's servers that go on here: they were not at rest
+	Left  int // connections of the Program's servers that are here still: they were not at rest
+}
+
+// Given is a hand-over whose first connections have moved. MoveRest moves those that were not at
+// rest.
+type Given struct {
+	Result
+	g *giver
 }
 
 // A giver is the old process in one hand-over.
 type giver struct {
 	*Program
-	ch     channel
-	frozen *myriad.Frozen
-	states []State // those that are frozen
-	number map[myriad.Thawer]uint64
-	lent   []*myriad.Listener
-	said   bool // all has been sent: have may come
+	ch      channel
+	thawers []myriad.Thawer // in the order of their names
+	number  map[myriad.Thawer]uint64
+	frozen  *myriad.Frozen
+	states  []State // those that are frozen
+	lent    []*myriad.Listener
+	said    bool  // all has been sent: have may come
+	told    bool  // the other process has been told that this one goes on, or has gone
+	broken  error // why no further connections can follow
 }
 
 // give hands p's connections over. If it fails, everything goes on here, and nothing has moved.
-func give(ch channel, p *Program) (Result, error) {
+func give(ch channel, p *Program) (*Given, error) {
 	g := &giver{Program: p, ch: ch, number: map[myriad.Thawer]uint64{}}
-	defer ch.close()
-	if err := p.check(); err != nil {
+	result, err := g.giveFirst()
+	if err != nil {
+		ch.close()
+		return nil, err
+	}
+	return &Given{result, g}, nil
+}
+
+func (g *giver) giveFirst() (Result, error) {
+	if err := g.check(); err != nil {
 		return Result{}, err
 	}
 	if err := g.agree(); err != nil {
 		return Result{}, g.tell(err)
 	}
 	moved, err := g.hand()
-	if err != nil && !g.taken(err) {
+	if !g.moves(&err) {
 		for _, s := range g.states {
 			s.GoOn()
 		}
@@ -50,21 +71,85 @@ func give(ch channel, p *Program) (Result, error) {
 		}
 		return Result{}, g.tell(err) // behind that, because it may take its time
 	}
-	ch.setDeadline(p.within())
-	_ = ch.send(message{kind: goOn}) // without it the end of the channel says the same
-	g.frozen.Moved()                 // first, so that there is room for the peers that listeners keep waiting
+	g.frozen.Moved() // first, so that there is room for the peers that listeners keep waiting
 	for _, ln := range g.lent {
 		_ = ln.Moved() // it fails if the program has closed it meanwhile
 	}
 	for _, s := range g.states {
 		s.Moved()
 	}
+	for _, t := range g.thawers {
+		if d, ok := t.(myriad.Leaver); ok {
+			d.Leave()
+		}
+	}
 	return Result{Moved: moved, Left: g.frozen.Left()}, nil
+}
+
+// restPause is how often MoveRest looks for connections that have come to rest. It grows to
+// longestRestPause while there are only some that say so, and then cannot be written down.
+const (
+	restPause        = 5 * time.Millisecond
+	longestRestPause = time.Second
+)
+
+// MoveRest moves the connections that Give has left, each when it comes to rest: when its request
+// is answered, or its message complete. It returns when none is left or ctx ends, with what has
+// moved in all. The other process has gone on by then: its Thawers are called while it runs. If
+// that process refuses or ends, MoveRest fails, and what is left goes on here.
+//
+// It ends the hand-over, and is called once, also if nothing is to follow: with a context that has
+// ended. Until then the other process waits for more. Not from a loop.
+func (r *Given) MoveRest(ctx context.Context) (Result, error) {
+	g := r.g
+	defer g.ch.close()
+	p := g.Engine.System().NewParker()
+	defer context.AfterFunc(ctx, p.Unpark)()
+	for pause := restPause; ctx.Err() == nil; {
+		if g.broken != nil {
+			return r.Result, g.broken
+		}
+		tried, moved, err := g.round()
+		if err != nil {
+			return r.Result, err
+		}
+		switch r.Moved, r.Left = r.Moved+moved, g.frozen.Left(); {
+		case r.Left == 0:
+			return r.Result, nil
+		case moved > 0:
+			pause = restPause
+		case tried:
+			pause = min(2*pause, longestRestPause)
+		}
+		p.ParkFor(pause)
+	}
+	return r.Result, nil
+}
+
+// round moves what is at rest now. tried says that something was.
+func (g *giver) round() (tried bool, moved int, err error) {
+	if g.frozen, err = g.Engine.Freeze(0, g.thawers...); err != nil {
+		return false, 0, err
+	}
+	tried = g.frozen.Len() > 0
+	records := g.frozen.Records()
+	if len(records) == 0 {
+		g.frozen.GoOn() // those that have ended meanwhile
+		return tried, 0, nil
+	}
+	g.said = false
+	err = g.offer(records)
+	if !g.moves(&err) {
+		g.frozen.GoOn()
+		return tried, 0, g.tell(err)
+	}
+	g.frozen.Moved()
+	return tried, len(records), nil
 }
 
 // tell has the other process know why this one does not go on, and returns the error.
 func (g *giver) tell(err error) error {
-	if !errors.Is(err, ErrRefused) {
+	if !g.told && !errors.Is(err, ErrRefused) {
 		g.ch.setDeadline(g.within())
 		_ = g.ch.send(refusal(err))
 	}
@@ -125,15 +210,14 @@ func (m *message) expect(want kind) error {
 
 // hand freezes all and sends it, and waits for the word of the new process.
 func (g *giver) hand() (moved int, err error) {
-	thawers := make([]myriad.Thawer, 0, len(g.Servers))
 	for i, name := range g.serverNames() {
 		g.number[g.Servers[name]] = uint64(i)
-		thawers = append(thawers, g.Servers[name])
+		g.thawers = append(g.thawers, g.Servers[name])
 	}
 	if err = g.sendListeners(); err != nil {
 		return 0, err
 	}
-	if g.frozen, err = g.Engine.Freeze(g.restWait(), thawers...); err != nil {
+	if g.frozen, err = g.Engine.Freeze(g.restWait(), g.thawers...); err != nil {
 		return 0, err
 	}
 	for i, name := range g.stateNames() {
@@ -142,50 +226,99 @@ func (g *giver) hand() (moved int, err error) {
 		}
 	}
 	records := g.frozen.Records()
-	if err = g.sendRecords(records); err != nil {
-		return 0, err
+	return len(records), g.offer(records)
+}
+
+// offer sends the connections, and waits until the new process has them all.
+func (g *giver) offer(records []myriad.Record) error {
+	if err := g.sendRecords(records); err != nil {
+		return err
 	}
 	// From here on have may come, whether the send is known to have worked or not.
 	g.said = true
-	if err = g.send(message{kind: all, body: binary.AppendUvarint(nil, uint64(len(records)))}); err != nil {
-		return len(records), err
+	if err := g.send(message{kind: all, body: binary.AppendUvarint(nil, uint64(len(records)))}); err != nil {
+		return err
 	}
-	return len(records), g.await(have)
+	return g.await(have)
 }
 
-// taken decides whether the new process has said have, after an error that came in its place. It
-// can say nothing any more when stopReceiving has returned.
-func (g *giver) taken(err error) bool {
-	if !g.said || errors.Is(err, ErrRefused) {
+// lookTime is how long a process that is to decide looks for a have that may have come.
+const lookTime = 10 * time.Millisecond
+
+// moves decides who goes on, after have or an error that came in its place, and tells the new
+// process. It returns true if that goes on. *err is what else there is to say, or nil.
+//
+// The new process waits for the word, and goes on without it only at the end of the channel. So
+// this one may go on if it has said so. It may as well if the new one has closed its end, which it
+// does without having read go.
+func (g *giver) moves(err *error) bool {
+	switch {
+	case *err == nil:
+	case !g.said || errors.Is(*err, ErrRefused):
 		return false
-	}
-	g.ch.stopReceiving()
-	for {
+	case hasEnded(*err):
+		g.told = true
+		return false
+	case g.hasCome(lookTime):
+	default:
 		g.ch.setDeadline(g.within())
-		m, err := g.ch.receive()
-		if err != nil {
+		failed := g.ch.send(refusal(*err))
+		if failed == nil || hasEnded(failed) {
+			g.told = true
 			return false
 		}
-		if m.expect(have) == nil {
-			return true
+		// The new process has not even read what came before. It cannot say have any more, and
+		// stopReceiving has decided whether it has.
+		g.ch.stopReceiving()
+		if g.broken = *err; !g.hasCome(0) {
+			return false
 		}
 	}
+	g.ch.setDeadline(g.within())
+	switch failed := g.ch.send(message{kind: goOn}); {
+	case failed == nil:
+	case hasEnded(failed):
+		*err = fmt.Errorf("handover: send %v: %w", goOn, failed)
+		g.told = true
+		return false
+	default:
+		g.broken = failed
+		g.ch.close() // the end of the channel says the same as go
+	}
+	return true
+}
+
+// hasEnded reports whether the other process has closed its end of the channel, or died.
+func hasEnded(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, syscall.ECONNRESET)
+}
+
+// hasCome reports whether have is what comes next. It waits that long, or for the end of what has
+// been sent.
+func (g *giver) hasCome(wait time.Duration) bool {
+	g.ch.setDeadline(g.within())
+	if wait > 0 {
+		g.ch.setDeadline(g.Engine.System().Now().Add(wait))
+	}
+	m, err := g.ch.receive()
+	return err == nil && m.expect(have) == nil
 }
 
 // sendListeners lends the listeners of the engine, and sends a duplicate of each: peers wait in the
 // kernel until one of the processes accepts again.
 func (g *giver) sendListeners() error {
-	if m := g.Engine.Sockets(); m == nil || m.Listener == nil {
+	if m := g.Engine.Sockets(); m == nil || m.ShareListener == nil {
 		return nil
 	}
 	for _, ln := range g.Engine.Listeners() {
-		f, paused, err := ln.Lend()
+		share, paused, err := ln.Lend()
 		if err != nil {
 			return fmt.Errorf("handover: listener on %v: %w", ln.Addr(), err)
 		}
 		g.lent = append(g.lent, ln)
-		err = g.send(message{kind: listener, body: appendListener(ln, paused), file: f})
-		if err = errors.Join(err, f.Close()); err != nil {
+		err = g.send(message{kind: listener, body: appendListener(ln, paused), listener: share})
+		if err = errors.Join(err, share.Close()); err != nil {
 			return err
 		}
 	}

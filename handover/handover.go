@@ -12,14 +12,16 @@ import (
 // This file is how the two processes meet: the old one starts the new one, or the new one finds the
 // old one by a path.
 
-// Give hands the connections, listeners and states of p to the process at the other end of nc,
-// which it closes, and returns when that goes on with them. If it fails, everything goes on here,
-// and the error says why. That process has to be of the same user, or of root. The program ends
-// when what Give has left has ended, by Engine.Shutdown for instance. Not from a loop.
-func Give(nc *net.UnixConn, p *Program) (Result, error) {
+// Give hands the connections, listeners and states of p to the process at the other end of nc, and
+// returns when that goes on with them. If it fails, everything goes on here, and the error says
+// why. That process has to be of the same user, or of root. Not from a loop.
+//
+// Given.MoveRest moves connections that come to rest later, and closes nc. Then the program ends
+// what is left, by Shutdown of its servers and of its engine.
+func Give(nc *net.UnixConn, p *Program) (*Given, error) {
 	ch, err := open(nc, p)
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	return give(ch, p)
 }

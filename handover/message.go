@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -16,9 +15,9 @@ import (
 // A channel takes messages to the other process, in order. Its methods are for one goroutine at a
 // time.
 type channel interface {
-	// send sends m, all or nothing. Its sockets stay the caller's.
+	// send sends m, all or nothing. Its sockets and its listener stay the caller's.
 	send(m message) error
-	// receive waits for a message, whose sockets are the caller's. It fails with io.EOF when the
+	// receive waits for a message, whose sockets and listener are the caller's. It fails with io.EOF when the
 	// other process has closed its end, or has died, and all that it has sent was received.
 	receive() (message, error)
 	// stopReceiving has further sends of the other process fail. What it has sent before is
@@ -32,10 +31,10 @@ type channel interface {
 
 // A message is one step of the protocol in doc.go.
 type message struct {
-	kind    kind
-	body    []byte
-	sockets []driver.Socket
-	file    *os.File // of a listener
+	kind     kind
+	body     []byte
+	sockets  []driver.Socket
+	listener driver.Listener
 }
 
 // drop closes what a received message has.
@@ -43,8 +42,8 @@ func (m *message) drop() {
 	for _, s := range m.sockets {
 		_ = s.Close()
 	}
-	if m.file != nil {
-		_ = m.file.Close()
+	if m.listener != nil {
+		_ = m.listener.Close()
 	}
 }
 

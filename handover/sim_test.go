@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"testing"
 	"time"
 
@@ -88,8 +89,15 @@ type world struct {
 	rng       *rand.Rand
 	old, new  *process
 	peers     []*peer
-	refusesAt int  // Thaw fails the so manieth time
-	leaving   bool // peers leave meanwhile
+	refusesAt int           // Thaw fails the so manieth time
+	leaving   bool          // peers leave meanwhile
+	wait      time.Duration // of MoveRest
+	whole     bool          // frames are whole before the wait is over
+	happened  bool          // a fault
+	timeout   time.Duration // Program.Timeout
+	hesitates time.Duration // of the new process, before it goes on
+	newcomers int           // peers that are still to come
+	addr      net.Addr
 	complaint string
 }
 
@@ -108,7 +116,9 @@ type process struct {
 	state   *note
 	channel *simChannel
 	err     error
-	result  Result
+	restErr error  // of MoveRest
+	first   Result // of give
+	result  Result // of MoveRest
 	done    bool
 	dead    bool // killed
 	said    bool // of the new one: have has been sent
@@ -173,17 +183,22 @@ func newWorld(t *testing.T, seed uint64, o sim.Options, peers, room int) *world 
 	w := &world{World: sim.New(seed, o), t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 44))}
 	w.old, w.new = w.process("old", peers+8), w.process("new", room)
 	w.old.channel, w.new.channel = newSimChannels(w.World)
+	w.newcomers = 8 - w.rng.IntN(9)
 	w.old.state.text, w.old.state.here = string(bytes.Repeat([]byte("state"), w.rng.IntN(100_000))), true
 	ln, err := w.old.engine.Listen("tcp", "127.0.0.1:0", opener{w.old.server})
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.addr = ln.Addr()
 	for range peers {
-		w.peers = append(w.peers, &peer{Peer: w.Dial(ln.Addr())})
+		w.comes()
 	}
 	w.RunUntil(func() bool { return w.old.engine.Stats().Conns == peers })
 	return w
 }
+
+// comes has one more peer connect.
+func (w *world) comes() { w.peers = append(w.peers, &peer{Peer: w.Dial(w.addr)}) }
 
 // An opener gives each connection a handler of its own.
 type opener struct{ s *echoServer }
@@ -205,7 +220,7 @@ func (w *world) process(name string, most int) *process {
 
 func (p *process) program() *Program {
 	return &Program{Engine: p.engine, Servers: map[string]myriad.Thawer{"echo": p.server},
-		States: map[string]State{"note": p.state}}
+		States: map[string]State{"note": p.state}, Timeout: p.timeout}
 }
 
 // A fault happens at a call of send or receive.
@@ -234,6 +249,7 @@ var errFault = errors.New("a fault")
 
 func (f *fault) call(do func() error) error {
 	now := f.calls == f.at
+	f.p.happened = f.p.happened || now
 	f.calls++
 	if now && f.how == diesBefore {
 		panic(death{})
@@ -264,17 +280,18 @@ func (f *fault) send(m message) error {
 
 func (f *fault) receive() (m message, err error) {
 	var got message
+	said := f.p.said
 	returned := false
 	defer func() {
 		if !returned { // it dies with them in its hands
-			closeAll(got.sockets)
+			got.drop()
 		}
 	}()
-	f.sure = false
+	f.sure = said // nor a receive that has worked: what the old process has decided would be lost
 	err = f.call(func() (err error) { got, err = f.channel.receive(); return err })
 	returned = true
 	if err != nil { // a process that fails closes what it has received
-		closeAll(got.sockets)
+		got.drop()
 		return message{}, err
 	}
 	return got, nil
@@ -304,11 +321,20 @@ func (p *process) die() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = p.engine.Shutdown(over)
+	p.engine.Disinherit()
 }
 
-func (p *process) give(ch channel) (err error) {
-	p.result, err = give(ch, p.program())
-	return err
+func (p *process) give(ch channel) error {
+	given, err := give(ch, p.program())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p.AfterFunc(p.wait, cancel)
+	p.first, p.result = given.Result, given.Result
+	p.result, p.restErr = given.MoveRest(ctx)
+	return nil
 }
 
 func (p *process) take(ch channel) error {
@@ -316,12 +342,26 @@ func (p *process) take(ch channel) error {
 	if err != nil {
 		return err
 	}
-	return t.GoOn()
+	if p.hesitates > 0 {
+		p.NewParker().ParkFor(p.hesitates)
+	}
+	if _, err = p.engine.Listen("tcp", "127.0.0.1:0", opener{p.server}); err != nil {
+		t.Drop(err)
+		return err
+	}
+	if err = t.goOn(); err == nil {
+		t.follow()
+	}
+	return err
 }
 
 // traffic has the peers write meanwhile.
 func (w *world) traffic(rounds int) {
 	for range rounds {
+		if w.newcomers > 0 && w.rng.IntN(8) == 0 {
+			w.newcomers--
+			w.comes()
+		}
 		p := w.peers[w.rng.IntN(len(w.peers))]
 		if p.left {
 			continue
@@ -340,14 +380,21 @@ func (w *world) handOver(oldAt int, oldHow faultKind, newAt int, newHow faultKin
 	w.new.run(w.new.take, newAt, newHow)
 	w.old.run(w.old.give, oldAt, oldHow)
 	w.traffic(w.rng.IntN(40))
+	if w.whole {
+		w.wholeFrames()
+	}
 	w.RunUntil(func() bool { return w.old.done && w.new.done })
 	w.traffic(20)
-	for _, p := range w.peers { // whole frames in the end
+	w.wholeFrames()
+	w.RunFor(time.Minute)
+}
+
+func (w *world) wholeFrames() {
+	for _, p := range w.peers {
 		if !p.left {
 			p.write(int(frameSize - p.sent%frameSize))
 		}
 	}
-	w.RunFor(time.Minute)
 }
 
 // settle checks what has come of it. survive says whether the connections must have lived.
@@ -356,7 +403,7 @@ func (w *world) settle() {
 	survive := true
 	newGoesOn := w.new.said && !w.new.dead && w.new.err == nil
 	switch {
-	case w.old.dead && !newGoesOn, w.new.dead && w.new.said:
+	case w.old.dead && !newGoesOn, w.new.dead && w.new.said && w.old.err == nil:
 		survive = false // those that only a dead process had, end
 	}
 	if w.old.dead && w.new.dead {
@@ -420,20 +467,34 @@ func (w *world) settle() {
 	}
 }
 
-// Without a fault all connections move, whatever comes for them meanwhile.
+// Without a fault all connections move, whatever comes for them meanwhile. Those that are not at
+// rest follow if they come to rest within the wait.
 func TestConnectionsMove(t *testing.T) {
+	followed, accepted := 0, 0
 	for seed := range soak.Size(t, uint64(100), 2000) {
 		w := newWorld(t, seed, sim.Lossless(), 1+int(seed%20), 40)
+		if w.wait = time.Duration(seed%3) * 100 * time.Millisecond; seed%2 == 0 {
+			w.whole, w.wait = true, time.Minute // slow peers take seconds
+		}
 		w.handOver(-1, 0, -1, 0)
-		if w.old.err != nil || w.new.err != nil || w.old.result.Moved+w.old.result.Left != len(w.peers) {
-			w.wrong("%+v", w.old.result)
+		if w.old.err != nil || w.new.err != nil || w.old.restErr != nil {
+			w.wrong("%+v, %v", w.old.result, w.old.restErr)
 		}
-		if w.old.result.Moved != w.new.engine.Stats().Conns {
-			w.wrong("%+v, and %d are in the new engine", w.old.result, w.new.engine.Stats().Conns)
+		if w.whole && w.old.result.Left > 0 {
+			w.wrong("%+v, although all came to rest", w.old.result)
 		}
+		followed += w.old.result.Moved - w.old.first.Moved
+		old, next := w.old.engine.Stats(), w.new.engine.Stats()
+		if w.old.result.Left != old.Conns || w.old.result.Moved+int(next.Accepts) != next.Conns {
+			w.wrong("%+v, %d are in the old engine, %d in the new one", w.old.result, old.Conns, next.Conns)
+		}
+		accepted += int(next.Accepts)
 		if w.settle(); t.Failed() {
 			return
 		}
+	}
+	if followed == 0 || accepted == 0 {
+		t.Errorf("%d connections have moved behind the first ones, %d have come to the new process", followed, accepted)
 	}
 }
 
@@ -445,16 +506,16 @@ func TestEveryStepMayFail(t *testing.T) {
 			for how := range faultKinds {
 				for at := 0; ; at++ {
 					w := newWorld(t, seed, sim.Lossless(), 1+int(seed%5), 20)
+					w.whole, w.wait = true, 100*time.Millisecond
 					oldAt, newAt := -1, at
 					if old {
 						oldAt, newAt = at, -1
 					}
 					w.handOver(oldAt, how, newAt, how)
-					happened := w.old.err != nil || w.new.err != nil || w.old.dead || w.new.dead
 					if w.settle(); t.Failed() {
 						t.Fatalf("seed %d, old %v, fault %d at call %d", seed, old, how, at)
 					}
-					if !happened {
+					if !w.happened {
 						break
 					}
 				}
@@ -477,11 +538,20 @@ func TestHandOverWorlds(t *testing.T) {
 			room = 1 + rng.IntN(peers)
 		}
 		w := newWorld(t, seed, o, peers, room)
+		if room < peers+8 { // newcomers would wait
+			w.newcomers = 0
+		}
+		if rng.IntN(4) == 0 {
+			w.timeout, w.hesitates = time.Duration(1+rng.Int64N(int64(100*time.Millisecond))),
+				time.Duration(rng.Int64N(int64(100*time.Millisecond)))
+		}
 		w.leaving = rng.IntN(2) == 0
+		w.whole, w.wait = rng.IntN(2) == 0, time.Duration(rng.Int64N(int64(200*time.Millisecond)))
 		if rng.IntN(5) == 0 {
 			w.refusesAt = 1 + rng.IntN(peers)
 		}
 		if rng.IntN(8) == 0 {
+			w.newcomers = 0 // they could not be accepted
 			w.AfterFunc(time.Duration(rng.Int64N(int64(100*time.Millisecond))), func() { w.ExhaustFiles(true) })
 		}
 		at := [2]int{-1, -1}

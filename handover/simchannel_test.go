@@ -45,10 +45,18 @@ func (c *simChannel) send(m message) error {
 		shares = append(shares, share)
 	}
 	m.sockets = shares
+	if m.listener != nil {
+		share, err := c.w.Facilities().Moves.ShareListener(m.listener)
+		if err != nil {
+			closeAll(shares)
+			return err
+		}
+		m.listener = share
+	}
 	c.mu.Lock()
 	if c.closed || c.other.closed || c.other.stopped {
 		c.mu.Unlock()
-		closeAll(shares)
+		m.drop()
 		return syscall.EPIPE
 	}
 	c.other.queue = append(c.other.queue, m)
@@ -99,7 +107,7 @@ func (c *simChannel) close() {
 	c.queue, c.closed = nil, true
 	c.mu.Unlock()
 	for _, m := range queue {
-		closeAll(m.sockets)
+		m.drop()
 	}
 	c.other.waiting.Unpark()
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
+	"os"
 
 	"github.com/myriad-go/myriad"
 )
@@ -96,40 +96,46 @@ func (t *Taken) receiveAll() error {
 		if err != nil {
 			return err
 		}
-		switch m.kind {
-		case conns:
-			err = t.thawConns(&m)
-		case listener:
-			err = t.inherit(&m)
-		case state:
-			if err = m.expect(state); err == nil {
-				err = t.thawState(m.body)
-			}
-		default:
-			if err = m.expect(all); err == nil {
-				return t.checkAll(m.body)
-			}
-		}
-		if err != nil {
+		if over, err := t.thawNext(&m); over || err != nil {
 			return err
 		}
 	}
 }
 
+// thawNext thaws what a message has. over: it was the last.
+func (t *Taken) thawNext(m *message) (over bool, err error) {
+	switch m.kind {
+	case conns:
+		return false, t.thawConns(m)
+	case listener:
+		return false, t.inherit(m)
+	case state:
+		if err = m.expect(state); err == nil {
+			err = t.thawState(m.body)
+		}
+		return false, err
+	}
+	if err = m.expect(all); err == nil {
+		err = t.checkAll(m.body)
+	}
+	return true, err
+}
+
 // inherit keeps a listener for the Listen that asks for its address.
 func (t *Taken) inherit(m *message) error {
-	defer m.drop()
 	r := &reader{p: m.body}
 	network, addr := string(r.bytes(maxName)), string(r.bytes(maxAddr))
 	paused := r.uint(1) == 1
-	if r.err == nil && (m.file == nil || len(m.sockets) > 0) {
-		r.err = fmt.Errorf("%d sockets, file %v", len(m.sockets), m.file != nil)
+	if r.err == nil && (t.over || m.listener == nil || len(m.sockets) > 0) {
+		r.err = fmt.Errorf("%d sockets, listener %v", len(m.sockets), m.listener != nil)
 	}
 	if err := r.end(listener); err != nil {
+		m.drop()
 		return err
 	}
 	t.inherited = true
-	return t.Engine.Inherit(network, addr, paused, m.file)
+	t.Engine.Inherit(network, addr, paused, m.listener)
+	return nil
 }
 
 // checkAll compares what has come with what was sent.
@@ -172,7 +178,7 @@ func (t *Taken) thawState(body []byte) error {
 
 func (t *Taken) thawConns(m *message) error {
 	records, err := t.parseRecords(m)
-	if err != nil || m.file != nil {
+	if err != nil || m.listener != nil {
 		m.drop()
 		return errors.Join(err, m.expect(conns))
 	}
@@ -204,9 +210,6 @@ func (t *Taken) parseRecords(m *message) ([]myriad.Record, error) {
 	return records, r.end(conns)
 }
 
-// goWait is how long GoOn waits for the last word of the other process.
-const goWait = time.Second
-
 // Conns is how many connections have come.
 func (t *Taken) Conns() int { return t.conns }
 
@@ -215,37 +218,98 @@ func (t *Taken) Conns() int { return t.conns }
 func (t *Taken) Unclaimed() []string { return t.unclaimed }
 
 // GoOn tells the other process that this one has all, and goes on with it. If it fails, the other
-// process goes on, and everything here is dropped, as by Drop.
+// process goes on, and everything here is dropped, as by Drop. Connections that come to rest later
+// follow, until the other process has no more (Given.MoveRest): they appear here as these do.
+//
+// It waits for the word of the other process, also while that is stopped. If that dies, this one
+// goes on.
 func (t *Taken) GoOn() error {
+	if err := t.goOn(); err != nil {
+		return err
+	}
+	t.Engine.System().Go(t.follow)
+	return nil
+}
+
+func (t *Taken) goOn() error {
 	if t.over {
 		return errors.New("handover: GoOn after GoOn or Drop")
 	}
-	t.ch.setDeadline(t.within())
-	if err := t.ch.send(message{kind: have}); err != nil {
+	if err := t.accept(); err != nil {
 		t.Drop(err)
-		return fmt.Errorf("handover: tell the other process: %w", err)
-	}
-	// The other process has the message, or it has died: it does not go on with the connections. If
-	// it is stopped, it finds the message when it runs again.
-	t.ch.setDeadline(t.Engine.System().Now().Add(goWait))
-	if m, err := t.ch.receive(); err == nil {
-		m.drop()
-		if m.kind == refuse {
-			err = m.expect(goOn)
-			t.Drop(err)
-			return err
-		}
+		return err
 	}
 	t.over = true
 	for _, s := range t.states {
 		s.GoOn()
 	}
 	t.frozen.GoOn()
-	t.ch.close()
 	if t.inherited {
 		t.unclaimed, _ = t.Engine.EndInheritance() // they are closed, whatever the kernel says to it
 	}
 	return nil
+}
+
+// accept says have, and waits until the other process decides. It fails if that one goes on.
+func (t *Taken) accept() error {
+	t.ch.setDeadline(t.within())
+	if err := t.ch.send(message{kind: have}); err != nil {
+		return fmt.Errorf("handover: tell the other process: %w", err)
+	}
+	for {
+		t.ch.setDeadline(t.within())
+		m, err := t.ch.receive()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // it has the message, and may still decide either way
+		case err != nil: // it has died, or its go was lost
+			return nil
+		case m.kind == refuse:
+			return m.expect(goOn)
+		default:
+			m.drop()
+			return nil
+		}
+	}
+}
+
+// follow goes on with connections that come to rest later, until the other process has no more.
+func (t *Taken) follow() {
+	defer t.ch.close()
+	for {
+		round := &Taken{Program: t.Program, ch: t.ch, states: t.states, over: true}
+		if err := round.await(); err != nil {
+			return
+		}
+		round.frozen.GoOn()
+	}
+}
+
+// await takes the next connections that have come to rest. It fails if none come any more.
+func (t *Taken) await() error {
+	m, err := t.ch.receive()
+	for errors.Is(err, os.ErrDeadlineExceeded) && t.Engine.Loops()[0].Post(func() {}) { // it has not ended
+		t.ch.setDeadline(t.within())
+		m, err = t.ch.receive()
+	}
+	if err != nil {
+		return err
+	}
+	if t.frozen, err = t.Engine.Thaw(); err != nil {
+		m.drop()
+		return err
+	}
+	over, err := t.thawNext(&m)
+	if err == nil && !over {
+		err = t.receiveAll()
+	}
+	if err == nil {
+		err = t.accept()
+	}
+	if err != nil {
+		t.tell(err)
+		t.frozen.Drop(nil)
+	}
+	return err
 }
 
 // Drop gives up: the other process goes on, and is told why. It does nothing after GoOn.
@@ -254,10 +318,7 @@ func (t *Taken) Drop(reason error) {
 		return
 	}
 	t.over = true
-	if reason != nil && !errors.Is(reason, ErrRefused) && !errors.Is(reason, io.ErrUnexpectedEOF) {
-		t.ch.setDeadline(t.within())
-		_ = t.ch.send(refusal(reason))
-	}
+	t.tell(reason)
 	t.ch.close()
 	for _, s := range t.states {
 		s.Moved()
@@ -267,5 +328,13 @@ func (t *Taken) Drop(reason error) {
 	}
 	if t.inherited {
 		t.Engine.Disinherit()
+	}
+}
+
+// tell has the other process know why this one does not go on.
+func (t *Taken) tell(reason error) {
+	if reason != nil && !errors.Is(reason, ErrRefused) && !errors.Is(reason, io.ErrUnexpectedEOF) {
+		t.ch.setDeadline(t.within())
+		_ = t.ch.send(refusal(reason))
 	}
 }

@@ -48,10 +48,15 @@ func newChannel(nc *net.UnixConn, sys driver.System) (channel, error) {
 
 func (c *unixChannel) send(m message) error {
 	return c.lend(m.sockets, nil, func(fds []int) error {
-		if m.file == nil {
+		if m.listener == nil {
 			return c.write(&m, fds)
 		}
-		raw, err := m.file.SyscallConn()
+		f, err := m.listener.File()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		raw, err := f.SyscallConn()
 		if err != nil {
 			return err
 		}
@@ -120,7 +125,9 @@ func (c *unixChannel) receive() (m message, err error) {
 	fds, bad := descriptors(room[:rights])
 	for i, fd := range fds {
 		if err == nil && header[4] == byte(listener) && i == 0 {
-			m.file = os.NewFile(uintptr(fd), "listener")
+			if failed := c.receiveListener(&m, fd); failed != nil {
+				bad = errors.Join(bad, failed)
+			}
 			continue
 		}
 		s, failed := c.moves.Receive(uintptr(fd))
@@ -144,7 +151,7 @@ func (c *unixChannel) receive() (m message, err error) {
 			unix.EMFILE)
 	}
 	if _, err = io.ReadFull(c.nc, header[n:]); err != nil {
-		return m, noEOF(err)
+		return m, cutOff(err)
 	}
 	m.kind = kind(header[4])
 	size, count := binary.BigEndian.Uint32(header[:]), int(binary.BigEndian.Uint16(header[5:]))
@@ -153,10 +160,27 @@ func (c *unixChannel) receive() (m message, err error) {
 	}
 	var body bytes.Buffer // grows with what comes, whatever the header says
 	if _, err = io.CopyN(&body, c.nc, int64(size)); err != nil {
-		return m, noEOF(err)
+		return m, cutOff(err)
 	}
 	m.body = body.Bytes()
 	return m, nil
+}
+
+// receiveListener makes the listener of a message of its descriptor, which it takes.
+func (c *unixChannel) receiveListener(m *message, fd int) (err error) {
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	m.listener, err = c.moves.Listener(f)
+	return err
+}
+
+// cutOff is an error in the middle of a message. A deadline there is not one before a message:
+// what comes next could not be understood.
+func cutOff(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: the rest of a message does not come", ErrProtocol)
+	}
+	return noEOF(err)
 }
 
 // descriptors are those of a message's ancillary data.

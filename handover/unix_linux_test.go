@@ -81,6 +81,7 @@ type shop struct {
 	*Program
 	server *counterServer
 	note   *note
+	wait   time.Duration // of MoveRest
 }
 
 func newShop(t testing.TB, name, driver string) *shop {
@@ -166,7 +167,14 @@ type given struct {
 func (s *shop) gives(nc *net.UnixConn) chan given {
 	done := make(chan given, 1)
 	go func() {
-		r, err := Give(nc, s.Program)
+		g, err := Give(nc, s.Program)
+		if err != nil {
+			done <- given{err: err}
+			return
+		}
+		over, cancel := context.WithTimeout(context.Background(), s.wait)
+		defer cancel()
+		r, err := g.MoveRest(over)
 		done <- given{r, err}
 	}()
 	return done
@@ -394,13 +402,13 @@ func TestStartedProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := Give(nc, old.Program)
+			r := <-old.gives(nc)
 			house := "old"
 			if what == "goes on" {
 				house = "child"
 			}
-			if moved := what == "goes on"; moved != (err == nil) || moved != (r.Moved == 1) {
-				t.Errorf("%+v, %v", r, err)
+			if moved := what == "goes on"; moved != (r.err == nil) || moved != (r.Moved == 1) {
+				t.Errorf("%+v", r)
 			}
 			c.asks(t, house)
 			other := visit(t, ln.Addr())
@@ -471,8 +479,15 @@ func moves(t *testing.T, old, next *shop, relisten func()) {
 }
 
 // A peer that a listener has accepted, and keeps waiting, is in no backlog: it comes in where it
-// was accepted.
+// was accepted. If the hand-over waits, it moves then.
 func TestPeerInHandComesIn(t *testing.T) {
+	for house, wait := range map[string]time.Duration{"old": 0, "new": patience} {
+		peerInHandComesIn(t, house, wait)
+	}
+}
+
+func peerInHandComesIn(t *testing.T, house string, wait time.Duration) {
+	t.Helper()
 	old, next := newShop(t, "old", ""), newShop(t, "new", "")
 	limited, err := myriad.Start(myriad.Config{Loops: 2, MaxConns: 1, LingerTimeout: 100 * time.Millisecond})
 	if err != nil {
@@ -483,7 +498,7 @@ func TestPeerInHandComesIn(t *testing.T) {
 		defer cancel()
 		_ = limited.Shutdown(over)
 	})
-	old.Engine = limited
+	old.Engine, old.wait = limited, wait
 	ln := old.listen(t, "127.0.0.1:0")
 	first := visit(t, ln.Addr())
 	first.asks(t, "old")
@@ -493,7 +508,7 @@ func TestPeerInHandComesIn(t *testing.T) {
 	}
 	moves(t, old, next, func() { next.listen(t, "127.0.0.1:0") })
 	first.asks(t, "new")
-	inHand.asks(t, "old")
+	inHand.asks(t, house)
 	visit(t, ln.Addr()).asks(t, "new")
 	inHand.Close()
 }

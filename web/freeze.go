@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/web/internal/exchange"
@@ -15,10 +16,11 @@ import (
 
 // Thawer is what package handover gives a name, so that connections of s move. Those that speak
 // HTTP/1 without TLS move while they wait for a request, hibernating ones too. They also move while
-// their answer is a Stream with OnFreeze.
-// Those with a running handler stay, and may move later; HTTP/2 and TLS stay, and Shutdown ends
-// them in order. Program.ConnState sees StateHijacked for a connection that has moved, and StateNew
-// for one that has come. It fails as Listen does.
+// their answer is a Stream with OnFreeze. Those with a running handler move when that has answered,
+// if the hand-over waits for it. HTTP/2 and TLS stay. When the others have moved they are told to
+// end: HTTP/2 gets a GOAWAY, and HTTP/1 over TLS closes behind its answers. Streams and WebSockets
+// on them go on until Shutdown. Program.ConnState sees StateHijacked for a connection that has
+// moved, and StateNew for one that has come. It fails as Listen does.
 func (s *Server) Thawer() (myriad.Thawer, error) {
 	if err := s.start(); err != nil {
 		return nil, err
@@ -58,6 +60,21 @@ func (t *thawer) Thaw(c *myriad.Conn, _ string, state []byte) (myriad.Handler, e
 		}
 		return s.ThawStream((*Stream)(inner), value)
 	})
+}
+
+// Leave implements myriad.Leaver.
+func (t *thawer) Leave() {
+	for _, ln := range (*Server)(t).state.lanes {
+		ln.Loop.Post(ln.leave)
+	}
+}
+
+// leave ends the connections that cannot move, and those that come.
+func (ln *lane) leave() {
+	ln.Moved = true
+	for _, h := range slices.Clone(ln.Awake) {
+		h.Finish()
+	}
 }
 
 // thawFront is the front of connections that have come from another process.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/handover"
@@ -39,15 +41,24 @@ func upgrade(p *handover.Program) error {
 	if err != nil {
 		return err
 	}
-	result, err := handover.Give(nc, p)
+	given, err := handover.Give(nc, p)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), restWait)
+	defer cancel()
+	result, err := given.MoveRest(ctx)
+	if err != nil {
+		log.Print("what is left ends here: ", err)
+	}
 	log.Printf("%d connections have moved, %d end here", result.Moved, result.Left)
 	return nil
 }
+
+// restWait is how long requests under way have to be answered, so that their connections move, too.
+const restWait = 10 * time.Second
 
 // A frozenGuest is a guest on its way.
 type frozenGuest struct{ Name, Room string }
@@ -126,5 +137,12 @@ func (h *house) GoOn() {
 	}
 }
 
-// Moved is called where the house does not go on.
-func (h *house) Moved() {}
+// Moved has guests that have not moved come back to the new process. Here they would miss what is
+// said there.
+func (h *house) Moved() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.rooms {
+		_ = r.group.Close(websocket.StatusServiceRestart, "come back")
+	}
+}

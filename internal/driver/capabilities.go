@@ -29,7 +29,8 @@ type Capabilities struct {
 	// was there when it began.
 	Look func(id ID)
 	// TakeAccepted is what the driver has accepted of a listener and, because of StopAccept, not
-	// reported. Nil: there is no such peer. Where the field is nil, there never is one.
+	// reported. Nil: there is no such peer, and none comes before ResumeAccept. Where the field is
+	// nil, there never is one.
 	TakeAccepted func(listener ID) Socket
 	// Full reports whether the last Poll has served as many connections as one serves at most, so
 	// that it may have left others for the next one. Nil: that is not known.
@@ -76,6 +77,9 @@ type Moves struct {
 	// Receive makes a Socket of the descriptor of a connected stream socket, which it takes, also
 	// on error. Nil: as with Lend.
 	Receive func(fd uintptr) (Socket, error)
+	// ShareListener makes a second Listener of the same address and backlog. Both are shared, as
+	// after Listener.File, until Unshare. Nil: listeners stay.
+	ShareListener func(l Listener) (Listener, error)
 	// Listener makes a Listener of a duplicate of one: see Listener.File. f stays the caller's. It
 	// is shared, as after File, until Unshare. Nil: as with Lend.
 	Listener func(f *os.File) (Listener, error)

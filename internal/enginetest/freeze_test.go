@@ -21,6 +21,7 @@ type movable struct {
 	busy      bool
 	state     []byte // that Freeze appends
 	freezeErr error
+	frozen    func(c *myriad.Conn) // called behind that
 	thaw      func(c *myriad.Conn, state []byte) error
 	moves     chan *myriad.Conn
 }
@@ -36,8 +37,12 @@ func (m *movable) Thawer() myriad.Thawer    { return m }
 func (m *movable) AtRest(*myriad.Conn) bool { return !m.busy }
 func (m *movable) Moved(c *myriad.Conn)     { m.moves <- c }
 func (m *movable) Formats() []string        { return []string{"movable/1"} }
-func (m *movable) Freeze(_ *myriad.Conn, dst []byte) ([]byte, error) {
-	return append(dst, m.state...), m.freezeErr
+func (m *movable) Freeze(c *myriad.Conn, dst []byte) ([]byte, error) {
+	state := append(dst, m.state...)
+	if m.frozen != nil {
+		m.frozen(c)
+	}
+	return state, m.freezeErr
 }
 
 func (m *movable) Thaw(c *myriad.Conn, format string, state []byte) (myriad.Handler, error) {
@@ -485,6 +490,54 @@ func TestCloseOfFrozenConn(t *testing.T) {
 			await(t, "Closed", r.from.closes)
 			f.GoOn()
 		}
+	})
+}
+
+// The protocol's state and what is unsent are of one moment, although other goroutines write while
+// the state is written down.
+func TestStateAndOutputAreOfOneMoment(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		r := newRemoval(t, driver, myriad.Config{})
+		r.from.state = []byte("older")
+		r.from.frozen = func(c *myriad.Conn) {
+			if string(r.from.state) == "state" {
+				return
+			}
+			r.from.state = []byte("state")
+			wrote := make(chan error)
+			go func() {
+				_, err := c.Write([]byte("newer"))
+				wrote <- err
+			}()
+			if err := <-wrote; err != nil {
+				t.Error(err)
+			}
+		}
+		f, err := r.old.Freeze(patience, r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.frozen = f
+		r.move(f.Records()) // Thaw refuses the older state
+		expect(t, r.nc, []byte("newer"))
+
+		// What never stops stays.
+		r = newRemoval(t, driver, myriad.Config{})
+		calls := 0
+		r.from.frozen = func(c *myriad.Conn) {
+			calls++
+			if _, err := c.Write([]byte{'0' + byte(calls)}); err != nil {
+				t.Error(err)
+			}
+		}
+		if f, err = r.old.Freeze(patience, r.from); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Records(); len(got) != 0 || f.Left() != 1 || f.Len() != 0 {
+			t.Errorf("%d records, %d left, %d frozen", len(got), f.Left(), f.Len())
+		}
+		f.GoOn()
+		expect(t, r.nc, []byte("12345678"))
 	})
 }
 

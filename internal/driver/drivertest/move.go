@@ -16,6 +16,7 @@ var moveCases = []testCase{
 	{"ReceiveLent", receiveLent},
 	{"CloseLent", closeLent},
 	{"ReceiveForeign", receiveForeign},
+	{"ShareListener", shareListener},
 	{"ReceiveListener", receiveListener},
 }
 
@@ -257,6 +258,55 @@ func receiveForeign(b *bed) {
 		b.Errorf("a descriptor that was refused is open still")
 		closeFD(fd)
 	}
+}
+
+// Listeners share an address with its backlog, until the last of them is closed.
+func shareListener(b *bed) {
+	b.start()
+	m := b.moves()
+	if m.ShareListener == nil {
+		b.Skipf("listeners cannot be shared")
+	}
+	if _, err := m.ShareListener(foreignListener{b.listener}); !errors.Is(err, driver.ErrUnsupported) {
+		b.Errorf("a share of another system's listener: %v, want ErrUnsupported", err)
+	}
+	b.l.StopAccept()
+	b.settle()
+	b.h.Dial(b.listener.Addr()) // waits in the backlog
+	b.settle()
+	given, kept := b.shareOf(b.listener), b.shareOf(b.listener)
+	if err := given.Close(); err != nil {
+		b.Errorf("Listener.Close: %v", err)
+	}
+	b.listener.Unshare()
+	b.listener.Refuse() // leaves the address to the other one
+	other := b.open(otherLoop)
+	l := b.listenOn(other, kept)
+	b.until("what waited is accepted", func() bool { return len(other.Accepted) == 1 })
+	p, c := b.connectTo(other, kept)
+	b.exchange(p, c)
+	if len(b.k.Accepted) > 0 {
+		b.Errorf("the first listener accepts, too")
+	}
+	kept.Unshare()
+	kept.Refuse()
+	late := b.h.Dial(kept.Addr())
+	b.until("a peer is refused", func() bool { return late.Err() != nil })
+	l.CloseListener()
+	b.until("the listener is closed", func() bool { return l.Over })
+}
+
+func (b *bed) shareOf(l driver.Listener) driver.Listener {
+	b.Helper()
+	share, err := b.moves().ShareListener(l)
+	if err != nil {
+		b.Fatalf("ShareListener: %v", err)
+	}
+	b.listeners = append(b.listeners, share)
+	if share.Addr().String() != l.Addr().String() {
+		b.Errorf("it listens on %v, the first one on %v", share.Addr(), l.Addr())
+	}
+	return share
 }
 
 // A received listener accepts what waits for the first one, which leaves without a word to its

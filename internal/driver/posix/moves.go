@@ -14,7 +14,8 @@ import (
 )
 
 // moves are driver.Facilities.Moves.
-var moves = driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive, Listener: receiveListener}
+var moves = driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive,
+	ShareListener: shareListener, Listener: receiveListener}
 
 // own is a Socket of this package.
 func own(sock driver.Socket) (*Socket, error) {
@@ -80,6 +81,23 @@ func checkStream(fd int) error {
 		return fmt.Errorf("socket of type %d: %w", kind, driver.ErrUnsupported)
 	}
 	return os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
+}
+
+func shareListener(l driver.Listener) (driver.Listener, error) {
+	own, ok := l.(*Listener)
+	if !ok {
+		return nil, fmt.Errorf("posix: share a %T: %w", l, driver.ErrUnsupported)
+	}
+	f, err := own.File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	twin, err := receiveListener(f)
+	if err != nil {
+		own.Unshare()
+	}
+	return twin, err
 }
 
 // receiveListener leaves the path of a unix socket alone until Unshare: the others have the

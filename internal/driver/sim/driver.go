@@ -91,7 +91,7 @@ func (w *World) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 func (w *World) Facilities() driver.Facilities {
 	f := driver.Facilities{Linger: w.Linger}
 	if !w.o.NoDetach {
-		f.Moves = &driver.Moves{Unread: w.unread, Share: w.share}
+		f.Moves = &driver.Moves{Unread: w.unread, Share: w.share, ShareListener: w.shareListener}
 	}
 	if w.o.Pairs {
 		f.Pair = w.pair

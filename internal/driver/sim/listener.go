@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -21,17 +22,25 @@ const (
 	dialTimeout  = 75 * time.Second // of the fault, and of Silence
 )
 
-// A Listener is an address on which drivers of the world listen, or the test itself (see
-// ListenPeer).
+// A Listener is what drivers of the world accept from, or the test itself (see ListenPeer). Like a
+// descriptor it can be shared: the Listeners of one address have one backlog.
 type Listener struct {
-	w       *World
-	addr    net.Addr
-	backlog []*end
+	*address
 	readers []*conn // drivers' listeners
-	accept  func(*Peer)
-	refused bool // no more connections
+	shared  int     // duplicates: see driver.Listener
+	refused bool    // no more connections, unless they are the duplicates'
 	closed  bool
-	silent  bool // see Silence
+}
+
+// address is one on which something listens.
+type address struct {
+	w         *World
+	addr      net.Addr
+	backlog   []*end
+	listeners []*Listener // those that are not closed
+	accept    func(*Peer)
+	ended     bool // no more connections
+	silent    bool // see Silence
 }
 
 // Listen implements driver.System. It knows tcp, tcp4, tcp6 and unix; nothing leaves the world.
@@ -63,10 +72,36 @@ func (w *World) listen(network, addr string, accept func(*Peer)) (*Listener, err
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: na,
 			Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
 	}
-	l := &Listener{w: w, addr: na, accept: accept}
-	w.listeners = append(w.listeners, l)
+	b := &address{w: w, addr: na, accept: accept}
+	w.addresses = append(w.addresses, b)
 	w.note("listener", "listen "+na.String(), 0, 0)
-	return l, nil
+	return b.listener(), nil
+}
+
+func (b *address) listener() *Listener {
+	l := &Listener{address: b}
+	b.listeners = append(b.listeners, l)
+	return l
+}
+
+// shareListener is what dup is for a descriptor.
+func (w *World) shareListener(dl driver.Listener) (driver.Listener, error) {
+	l, ok := dl.(*Listener)
+	if !ok || l.w != w {
+		return nil, fmt.Errorf("sim: share of %T: %w", dl, driver.ErrUnsupported)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case l.refused || l.closed:
+		return nil, net.ErrClosed
+	case w.noFiles:
+		return nil, syscall.EMFILE
+	}
+	w.note("listener", "share "+l.addr.String(), 0, 0)
+	twin := l.listener()
+	l.shared, twin.shared = l.shared+1, 1
+	return twin, nil
 }
 
 func (w *World) freePort() int {
@@ -78,8 +113,8 @@ func (w *World) freePort() int {
 }
 
 // findListener looks for one that takes connections to addr, a wildcard among them.
-func (w *World) findListener(addr net.Addr) *Listener {
-	for _, l := range w.listeners {
+func (w *World) findListener(addr net.Addr) *address {
+	for _, l := range w.addresses {
 		switch la := l.addr.(type) {
 		case *net.TCPAddr:
 			if a, ok := addr.(*net.TCPAddr); ok && a.Port == la.Port && (la.IP.IsUnspecified() || la.IP.Equal(a.IP)) {
@@ -102,11 +137,15 @@ func (l *Listener) File() (*os.File, error) {
 	return nil, fmt.Errorf("sim: listener %v: file: %w", l.addr, driver.ErrUnsupported)
 }
 
-// Unshare implements driver.Listener: nothing is ever shared.
-func (l *Listener) Unshare() {}
+// Unshare implements driver.Listener.
+func (l *Listener) Unshare() {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.shared--
+}
 
-// Refuse ends listening: clients that wait in the backlog are reset, and the address is free. It
-// implements driver.Listener.
+// Refuse ends listening, unless l is shared: clients that wait in the backlog are reset, and the
+// address is free. It implements driver.Listener.
 func (l *Listener) Refuse() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -117,19 +156,24 @@ func (l *Listener) refuse() {
 	if l.refused {
 		return
 	}
-	w := l.w
-	l.refused = true
-	for _, e := range l.backlog {
+	if l.refused = true; l.shared <= 0 {
+		l.end()
+	}
+}
+
+// end is the end of listening on the address, for all Listeners.
+func (b *address) end() {
+	if b.ended {
+		return
+	}
+	w := b.w
+	b.ended = true
+	for _, e := range b.backlog {
 		e.abort()
 	}
-	l.backlog = nil
-	for i, other := range w.listeners {
-		if other == l {
-			w.listeners = append(w.listeners[:i], w.listeners[i+1:]...)
-			break
-		}
-	}
-	w.note("listener", "refuse "+l.addr.String(), 0, 0)
+	b.backlog = nil
+	w.addresses = slices.DeleteFunc(w.addresses, func(other *address) bool { return other == b })
+	w.note("listener", "refuse "+b.addr.String(), 0, 0)
 }
 
 // Close panics if a driver still accepts from l, which the contract forbids.
@@ -147,6 +191,10 @@ func (l *Listener) Close() error {
 	}
 	l.closed = true
 	l.refuse()
+	l.listeners = slices.DeleteFunc(l.listeners, func(other *Listener) bool { return other == l })
+	if len(l.listeners) == 0 {
+		l.end()
+	}
 	return nil
 }
 
@@ -256,7 +304,7 @@ func isUnix(addr net.Addr) bool {
 }
 
 // connected makes a link whose far end waits in the backlog, and returns the near one.
-func (l *Listener) connected(addr net.Addr) *end {
+func (l *address) connected(addr net.Addr) *end {
 	w := l.w
 	server, client := driver.AddrOf(addr), driver.UnixAddr
 	if tcp, ok := addr.(*net.TCPAddr); ok {
@@ -269,9 +317,9 @@ func (l *Listener) connected(addr net.Addr) *end {
 }
 
 // arrive puts a connection where it is accepted.
-func (l *Listener) arrive(e *end) {
+func (l *address) arrive(e *end) {
 	switch {
-	case l.refused:
+	case l.ended:
 		e.abort()
 	case l.accept != nil:
 		p := &Peer{w: l.w, e: e, open: true, slow: l.w.chance(l.w.o.SlowPeer)}
@@ -280,8 +328,10 @@ func (l *Listener) arrive(e *end) {
 		p.endChanged()
 	default:
 		l.backlog = append(l.backlog, e)
-		for _, c := range l.readers {
-			c.endChanged()
+		for _, one := range l.listeners {
+			for _, c := range one.readers {
+				c.endChanged()
+			}
 		}
 	}
 }

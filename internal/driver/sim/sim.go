@@ -72,7 +72,7 @@ type World struct {
 
 	// the network
 	links     int
-	listeners []*Listener
+	addresses []*address
 	dials     []*dial // under way
 	drivers   []*Driver
 	sockets   map[*end]string // ends that belong to no driver, and their holders

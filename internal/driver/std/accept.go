@@ -21,6 +21,7 @@ type acceptor struct {
 	closing bool     // by CloseListener
 	refused bool     // the listener is closed: there is nothing to do but wait for CloseListener
 	done    bool     // the goroutine has ended
+	within  bool     // the goroutine is in accept, or has its result and has not kept it yet
 	listed  bool     // in the mailbox
 	ahead   net.Conn // accepted and not reported
 	err     error    // a failure that was not reported
@@ -69,7 +70,8 @@ func (a *acceptor) next() bool {
 	for !a.closing && (a.stopped || a.refused || a.ahead != nil) {
 		a.turn.Wait()
 	}
-	return !a.closing
+	a.within = !a.closing
+	return a.within
 }
 
 func (a *acceptor) wants() bool {
@@ -81,6 +83,8 @@ func (a *acceptor) wants() bool {
 func (a *acceptor) accepted(nc net.Conn, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.within = false
+	a.turn.Broadcast() // takeAccepted may wait for it
 	switch {
 	case err == nil:
 		a.ahead = nc
@@ -160,7 +164,8 @@ func (d *Driver) ResumeAccept(id driver.ID) {
 	a.turn.Signal()
 }
 
-// takeAccepted is Capabilities.TakeAccepted.
+// takeAccepted is Capabilities.TakeAccepted. StopAccept has interrupted the goroutine. If that has
+// accepted a peer at that moment, takeAccepted waits the microseconds until it is here.
 func (d *Driver) takeAccepted(id driver.ID) driver.Socket {
 	a := d.acceptor(id)
 	if a == nil {
@@ -168,6 +173,9 @@ func (d *Driver) takeAccepted(id driver.ID) driver.Socket {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for a.stopped && a.within {
+		a.turn.Wait()
+	}
 	nc := a.ahead
 	if nc == nil {
 		return nil

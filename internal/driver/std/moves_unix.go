@@ -13,7 +13,8 @@ import (
 )
 
 // moves are driver.Facilities.Moves.
-var moves = &driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive, Listener: receiveListener}
+var moves = &driver.Moves{Unread: unread, Share: share, Lend: lendSocket, Receive: receive,
+	ShareListener: shareListener, Listener: receiveListener}
 
 // borrow calls f with the net.Conn of a Socket of this package that has not been given on, if it
 // has a descriptor.
@@ -92,6 +93,23 @@ func fromFile(f *os.File) (driver.Socket, error) {
 	}
 	return nil, errors.Join(fmt.Errorf("std: receive a descriptor of a %T, which is no stream: %w", nc,
 		driver.ErrUnsupported), nc.Close())
+}
+
+func shareListener(l driver.Listener) (driver.Listener, error) {
+	own, ok := l.(*Listener)
+	if !ok {
+		return nil, fmt.Errorf("std: share a %T: %w", l, driver.ErrUnsupported)
+	}
+	f, err := own.File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	twin, err := receiveListener(f)
+	if err != nil {
+		own.Unshare()
+	}
+	return twin, err
 }
 
 // receiveListener leaves the path of a unix socket alone until Unshare: the others have the

@@ -16,6 +16,7 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/drivertest"
 	"github.com/myriad-go/myriad/internal/driver/std"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 const (
@@ -229,6 +230,68 @@ func TestAcceptedAheadIsTaken(t *testing.T) {
 	until(t, k, "what it says is received", func() bool { return len(attached.In) == 1 })
 	c.CloseListener()
 	until(t, k, "Closed", func() bool { return c.Over })
+}
+
+// A peer that comes at the moment of StopAccept is there to be taken, or in the backlog of the
+// process that goes on with the listener.
+func TestPeerBesideStopAccept(t *testing.T) {
+	k := open(t, std.System{})
+	taken := 0
+	for i := range soak.Size(t, 300, 3000) {
+		l, err := std.System{}.Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := k.ListenOn(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialed := make(chan net.Conn, 1)
+		go func() {
+			nc, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Error(err)
+			}
+			dialed <- nc
+		}()
+		for range i % 50 * 10 {
+			runtime.Gosched()
+		}
+		c.StopAccept()
+		s := k.Driver.Capabilities().TakeAccepted(c.ID)
+		c.CloseListener()
+		until(t, k, "Closed", func() bool { return c.Over })
+		nc := <-dialed
+		if t.Failed() {
+			return
+		}
+		if s != nil {
+			taken++
+			s.Close()
+		} else {
+			next, err := net.FileListener(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = next.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+			peer, err := next.Accept()
+			if err != nil {
+				t.Fatalf("round %d: the peer is neither taken nor in the backlog: %v", i, err)
+			}
+			peer.Close()
+			next.Close()
+		}
+		nc.Close()
+		f.Close()
+		l.Close()
+	}
+	if taken == 0 {
+		t.Error("no peer was accepted in time: the test tries nothing")
+	}
 }
 
 // A driver that does not want connections takes none from another one on the same listener.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/answer"
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/snapshot"
@@ -29,7 +30,7 @@ import (
 var (
 	errNotFrozen = errors.New("push: the hub is not frozen: call Freeze")
 	// ErrNotAtRest is why a client cannot move now: something runs for it, or waits.
-	ErrNotAtRest = errors.New("push: the client's session is not at rest")
+	ErrNotAtRest = fmt.Errorf("push: the client's session is not at rest: %w", myriad.ErrBusy)
 	errInUse     = errors.New("push: the hub has sessions: restore one that has just been made")
 )
 

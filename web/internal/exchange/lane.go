@@ -79,6 +79,7 @@ type Lane struct {
 	Drained  bool        // Shutdown was called, or Close
 	Aborted  bool        // Close was called: what is opened yet is reset
 	Stopping bool        // the engine shuts down
+	Moved    bool        // another process goes on with the connections that can move
 	// arrived is called for a connection that has come to HTTP, and counts as such.
 	Arrived func(c *myriad.Conn)
 }
@@ -127,6 +128,9 @@ type Served interface {
 	Shut()
 	// CloseIdle closes the connection if it waits for a further request.
 	CloseIdle()
+	// Finish ends the connection in order if it cannot move to another process: HTTP/2, and that of
+	// TLS. It leaves Streams and Pipes alone, which end by themselves or by Shut.
+	Finish()
 }
 
 func (k *Link) Known() *Link { return k }
@@ -171,8 +175,11 @@ func (k *Link) TLSState() *tls.ConnectionState {
 	return &state
 }
 
-// Leaving reports whether the connection ends with what it is doing.
+// Leaving reports whether the connection ends with what it is doing, Streams and Pipes too.
 func (k *Link) Leaving() bool { return k.Lane.Stopping || k.Lane.Drained }
+
+// Finishes reports whether the connection of HTTP/1 ends behind the answers to what it has asked.
+func (k *Link) Finishes() bool { return k.Leaving() || k.Lane.Moved && k.Secure }
 
 // Date is what the Date field of an answer says that the loop itself gives.
 func (k *Link) Date() string { return k.Lane.Server.clock.at(k.Lane.Loop.Now()).text }

@@ -264,7 +264,7 @@ func (h *Conn) pipeline(p []byte) (used int) {
 		}
 		depth = MaxChain
 	}
-	for ; used < len(p) && n < depth && tail.sequel == sequelRequest && !h.Leaving(); n++ {
+	for ; used < len(p) && n < depth && tail.sequel == sequelRequest && !h.Finishes(); n++ {
 		x, size := h.beginBehind(p[used:])
 		if x == nil {
 			break

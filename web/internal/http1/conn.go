@@ -114,7 +114,7 @@ func (h *Conn) Opened(c *myriad.Conn) {
 	switch {
 	case h.Lane.Aborted:
 		c.Abort(http.ErrServerClosed)
-	case h.Leaving():
+	case h.Finishes():
 		h.Shut()
 	}
 	h.Own.idles(h)
@@ -224,7 +224,7 @@ func (h *Conn) headBegins() {
 		h.began = h.Now()
 	}
 	onlyIdle := s.ReadHeaderTimeout == 0 && s.ReadTimeout == 0 && s.IdleTimeout != 0 // Opened had no other time to set
-	runs := h.Leaving() || h.phase == phaseNew && !onlyIdle
+	runs := h.Finishes() || h.phase == phaseNew && !onlyIdle
 	h.phase = phaseHead
 	if runs {
 		return // its time has begun with the connection, or with the end of the server
@@ -407,7 +407,7 @@ func (h *Conn) answered(x *Stream) {
 		h.last = true
 	case h.FIN && !complete: // the rest of it will not come
 		h.last = true
-	case x.behind == nil && (h.Leaving() || h.Lane.Server.NoAlive.Load()):
+	case x.behind == nil && (h.Finishes() || h.Lane.Server.NoAlive.Load()):
 		h.last = true
 	}
 	switch {
@@ -462,7 +462,7 @@ func (h *Conn) goOn(x *Stream, by exchange.Moment) {
 		h.endsBetween() // what it had asked before its FIN is answered
 	case h.FIN && h.X != nil:
 		h.X.dec.ended(len(h.kept()))
-	case h.Leaving():
+	case h.Finishes():
 		h.Shut()
 	case h.X == nil:
 		h.Own.idles(h)
@@ -478,7 +478,7 @@ func (h *Conn) settle(s *exchange.Stream) {
 	case over && owed: // Drained goes on
 	case over:
 		s.Lost(nil)
-		if s.Failed() || h.last || h.Leaving() && s.Behind() == nil {
+		if s.Failed() || h.last || h.Finishes() && s.Behind() == nil {
 			h.close() // Closed ends what has lined up behind s
 			return
 		}
@@ -606,6 +606,13 @@ func (h *Conn) Shut() {
 		h.C.SetTimer(exchange.NewConnGrace)
 	case h.phase == phaseIdle:
 		h.close()
+	}
+}
+
+// Finish implements exchange.Served.
+func (h *Conn) Finish() {
+	if h.Finishes() && h.stream == nil {
+		h.Shut()
 	}
 }
 

@@ -102,6 +102,8 @@ func (h *Conn) Opened(c *myriad.Conn) {
 		c.Abort(http.ErrServerClosed)
 	case h.Leaving():
 		h.Shut()
+	case h.Lane.Moved:
+		h.Shutdown()
 	case h.Secure && tooWeak(h.TLSState()) && !h.server.permitsWeak:
 		h.Conn.Abort(h2.InadequateSecurity, "TLS 1.3, or 1.2 with ECDHE and AEAD, is needed")
 	}
@@ -211,6 +213,9 @@ func (h *Conn) Shut() {
 		}
 	}
 }
+
+// Finish implements exchange.Served.
+func (h *Conn) Finish() { h.Shutdown() }
 
 // inOrder are the streams of a map, the oldest first.
 func inOrder[V any](streams map[*Stream]V) []*Stream {
