@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -23,6 +24,8 @@ type Taken struct {
 
 	inherited bool // listeners have come
 	unclaimed []string
+	stalled   time.Duration // the longest time for which nothing was received
+	alone     bool          // the other process has died before it had sent everything
 }
 
 // take receives all that the other process has. What it returns is not running: GoOn or Drop is to
@@ -91,9 +94,14 @@ func (t *Taken) receive() (message, error) {
 
 // receiveAll thaws what comes, until all has come.
 func (t *Taken) receiveAll() error {
-	for {
+	for last := t.Engine.System().Now(); ; {
 		m, err := t.receive()
+		now := t.Engine.System().Now()
+		t.stalled, last = max(t.stalled, now.Sub(last)), now
 		if err != nil {
+			if t.alone = t.isLeftBehind(err); t.alone {
+				return nil
+			}
 			return err
 		}
 		if over, err := t.thawNext(&m); over || err != nil {
@@ -101,6 +109,21 @@ func (t *Taken) receiveAll() error {
 		}
 	}
 }
+
+// isLeftBehind reports whether this process goes on with what has come, because the other one has
+// died while it sent connections. Those go on that have come, and the others have ended with it.
+//
+// The end of the channel alone does not say so: a process that goes on closes it, too, and its
+// refusal may have found no room. That takes a message that was not received for Timeout. So after
+// half of it this process gives up.
+func (t *Taken) isLeftBehind(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) && len(t.states) == len(t.States) && t.stalled < t.patience()/2 &&
+		t.ch.otherEnded()
+}
+
+// Alone reports whether the other process has died before it had sent everything. Conns are those
+// that had come, and the others have ended.
+func (t *Taken) Alone() bool { return t.alone }
 
 // thawNext thaws what a message has. over: it was the last.
 func (t *Taken) thawNext(m *message) (over bool, err error) {
@@ -252,8 +275,18 @@ func (t *Taken) goOn() error {
 
 // accept says have, and waits until the other process decides. It fails if that one goes on.
 func (t *Taken) accept() error {
+	if t.alone {
+		return nil
+	}
 	t.ch.setDeadline(t.within())
 	if err := t.ch.send(message{kind: have}); err != nil {
+		if t.ch.otherEnded() { // without a word, or it went on before
+			m, failed := t.ch.receive()
+			if failed == io.EOF {
+				return nil
+			}
+			err = errors.Join(err, failed, m.expect(goOn))
+		}
 		return fmt.Errorf("handover: tell the other process: %w", err)
 	}
 	for {

@@ -34,10 +34,11 @@ type interposer struct {
 	number int // of the message; -1: at a moment
 	after  bool
 
-	mu   sync.Mutex
-	seen int  // messages
-	had  bool // the new process has said that it has all
-	over bool
+	mu    sync.Mutex
+	seen  int  // messages
+	moved int  // descriptors of connections that were passed on
+	had   bool // the new process has said that it has all
+	over  bool
 }
 
 const (
@@ -134,7 +135,9 @@ func (r *interposer) pass(sender string, from, to *net.UnixConn) {
 			}
 			r.kill(sender)
 		}
-		err = m.write(to)
+		if err = m.write(to); err == nil && m.kind == connsKind {
+			r.moved += len(m.fds)
+		}
 		m.close()
 		if now && r.after {
 			r.kill(sender)
@@ -160,7 +163,8 @@ func (r *interposer) kill(sender string) {
 	for !hasEnded(pid) {
 		time.Sleep(100 * time.Microsecond)
 	}
-	fmt.Printf("relay: killed %s at message %d of the %s one, all had: %t\n", r.victim, r.seen, sender, r.had)
+	fmt.Printf("relay: killed %s at message %d of the %s one, moved %d, all had: %t\n", r.victim, r.seen, sender, r.moved,
+		r.had)
 	os.Exit(0)
 }
 
@@ -172,8 +176,11 @@ type relayed struct {
 	fds          []int
 }
 
-// haveKind is the message by which the new process says that it has all.
-const haveKind = 8
+// Messages have connections, or say that the new process has all of them.
+const (
+	connsKind = 6
+	haveKind  = 8
+)
 
 func readRelayed(from *net.UnixConn) (m relayed, err error) {
 	m.header = make([]byte, 7)

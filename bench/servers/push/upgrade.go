@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"time"
 
-	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/servers/harness"
 	"github.com/myriad-go/myriad/handover"
@@ -53,12 +53,16 @@ func serveUpgrades(addr string) (net.Addr, error) {
 	handover.Notify(asked)
 	go func() {
 		<-asked
-		if err := upgrade(pusher, program); err != nil {
+		given, err := upgrade(pusher, program)
+		if err != nil {
 			harness.Ended(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), leaving)
 		defer cancel()
-		shutDown(ctx, pusher, engine)
+		_, err = given.MoveRest(ctx)
+		if err = errors.Join(err, pusher.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
+			fmt.Fprintln(os.Stderr, "what has not moved:", err)
+		}
 		os.Exit(0)
 	}()
 	return ln.Addr(), nil
@@ -68,30 +72,17 @@ func serveUpgrades(addr string) (net.Addr, error) {
 const leaving = 5 * time.Second
 
 // upgrade starts the program anew, and hands over to it.
-func upgrade(pusher *push.Server, program *handover.Program) error {
+func upgrade(pusher *push.Server, program *handover.Program) (*handover.Given, error) {
 	path, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	nc, err := handover.Start(cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pusher.PrepareMove(true)
-	if _, err := handover.Give(nc, program); err != nil {
-		return err
-	}
-	return nil
-}
-
-// shutDown ends what has not moved.
-func shutDown(ctx context.Context, pusher *push.Server, engine *myriad.Engine) {
-	if err := pusher.Shutdown(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "ending what has not moved:", err)
-	}
-	if err := engine.Shutdown(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "ending what has not moved:", err)
-	}
+	return handover.Give(nc, program)
 }
