@@ -28,8 +28,9 @@ var overloadScenarios = []scenario{
 	storming("storm-sse", "net/http", "push-sse"),
 	upgraded(scenario{
 		name: "upgrade", rows: "B5 L5",
-		asks: "What do 15,000 subscribers of 100 channels notice of ten upgrades in a row, under 200 publications a second?",
-		mode: upgrading, kind: load.Push, conns: 15_000, publishers: 100, drivers: upgradeWorkers, reference: "centrifugo",
+		asks: "What do 15,000 subscribers of 100 channels notice of ten upgrades, at 200 publications a second?",
+		mode: upgrading, kind: load.Push, conns: 15_000, publishers: 100, drivers: upgradeWorkers,
+		reference: "centrifugo",
 		measures: []string{"pause_ms", "calm_pause_ms", "silence_ms", "lost", "missing", "doubled", "disordered",
 			"upgrade_ms", "rss_before_mb", "rss_after_mb"},
 	}),

@@ -32,7 +32,10 @@ func peerOf(nc *net.UnixConn) (who *unix.Ucred, err error) {
 	if err != nil {
 		return nil, err
 	}
-	failed := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	failed := raw.Control(func(fd uintptr) {
+		who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+			unix.SO_PEERCRED)
+	})
 	return who, errors.Join(failed, err)
 }
 

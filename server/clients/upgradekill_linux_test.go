@@ -173,7 +173,8 @@ func (l *listener) hello() []byte {
 		}
 		return []byte(request + "\r\n")
 	case "http_stream":
-		return fmt.Appendf(nil, "POST /connection/http_stream HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", l.addr,
+		return fmt.Appendf(nil, "POST /connection/http_stream HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s",
+			l.addr,
 			len(commands), commands)
 	}
 	query, first := "", byte(0x81)
@@ -212,7 +213,8 @@ func (a *announced) publish(ctx context.Context, t *testing.T, addr string, paus
 		if err == nil {
 			body, failed := io.ReadAll(response.Body)
 			response.Body.Close()
-			if found := accepted.FindSubmatch(body); failed == nil && response.StatusCode == http.StatusOK && found != nil {
+			if found := accepted.FindSubmatch(body); failed == nil && response.StatusCode == http.StatusOK &&
+				found != nil {
 				if string(found[1]) != strconv.FormatInt(n, 10) {
 					t.Errorf("publication %d was made as %s", n, found[1])
 					return
@@ -358,7 +360,7 @@ func (w *witnessed) judge(o outcome) {
 	case o.killed == "new" && o.had:
 		// The old one has given all away, and the new one has died with it.
 		w.waitFor("the end of the old process", func() bool { return hasEnded(old) })
-		w.nobody()
+		w.noneServes()
 		return
 	case o.killed == "new":
 		w.want("no new process took over, and this one goes on")
@@ -367,7 +369,7 @@ func (w *witnessed) judge(o outcome) {
 		w.t.Errorf("the new process has ended, and had %d connections, or all: %t", o.moved, o.had)
 		return
 	default:
-		w.nobody()
+		w.noneServes()
 		return
 	}
 	w.reach(10)
@@ -399,8 +401,8 @@ func (w *witnessed) says(text string, pid int) bool {
 	return found
 }
 
-// nobody checks that no process is left that serves: a supervisor starts the server again.
-func (w *witnessed) nobody() {
+// noneServes checks that no process is left that serves: a supervisor starts the server again.
+func (w *witnessed) noneServes() {
 	w.t.Helper()
 	w.waitFor("the end of all connections", func() bool { return w.ends() >= int64(len(w.listeners)) })
 	if nc, err := net.Dial("tcp", w.addr); err == nil {

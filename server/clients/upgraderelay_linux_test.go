@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// An interposer is a program that an upgrade starts in place of the new server. It starts that itself,
-// and passes on what the two processes say to each other, one message at a time. So a test can kill
-// either of them between any two messages. The environment tells it what to do:
+// An interposer is a program that an upgrade starts in place of the new server. It starts that
+// itself, and passes on what the two processes say to each other, one message at a time. So a test
+// can kill either of them between any two messages. The environment tells it what to do:
 //
 //	UPGRADE_RELAY   the path of the server
 //	UPGRADE_KILL    VICTIM N before|after: kill -9 of the process "old" or "new", when message N has
@@ -163,7 +163,8 @@ func (r *interposer) kill(sender string) {
 	for !hasEnded(pid) {
 		time.Sleep(100 * time.Microsecond)
 	}
-	fmt.Printf("relay: killed %s at message %d of the %s one, moved %d, all had: %t\n", r.victim, r.seen, sender, r.moved,
+	fmt.Printf("relay: killed %s at message %d of the %s one, moved %d, all had: %t\n", r.victim, r.seen, sender,
+		r.moved,
 		r.had)
 	os.Exit(0)
 }

@@ -121,7 +121,7 @@ func (k *wireLink) Closed(_ *myriad.Conn, err error) {
 	}
 	k.lane.lost(err, k)
 	switch s := k.dialer.dialing(); {
-	case idle, k.retries != nil && k.answered: // what is owed waits, for retryPause at least
+	case idle, k.retries != nil && k.answered: // what is pending waits for retryPause
 		s.idled()
 	case k.answered:
 		s.succeeded()

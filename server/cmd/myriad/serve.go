@@ -274,7 +274,7 @@ func (r *running) run(ctx context.Context, caught *signals, certificates *keeper
 			caught.tookOver()
 			r.log.Info("myriad: took the place of another process", "connections", taken.Conns())
 			if taken.Alone() {
-				r.log.Warn("myriad: the other process has died before it had sent all connections: the others have ended")
+				r.log.Warn("myriad: the other process died before it had sent all connections: the others ended")
 			}
 			if closed := taken.Unclaimed(); len(closed) > 0 {
 				r.log.Warn("myriad: the other process listened on addresses that this one is not told to listen on: "+
