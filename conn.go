@@ -239,10 +239,18 @@ func (c *Conn) Age() time.Duration {
 	return time.Duration(ageOf(*l.born.Row(slot), l.now)) * time.Millisecond
 }
 
-// State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
-// seen), "write ended" (CloseWrite), "detaching", "frozen" (Engine.Freeze), "closing" (Close
-// flushes), "lingering" (Close waits for the peer), "closed". Of several the last in this list. On
-// the loop only.
+// State describes the conn in a word or two. If several are true, the last of this list is
+// returned. On the loop only.
+//
+//   - "dialing", "open"
+//   - "paused": by Pause
+//   - "peer ended": the peer's FIN has been seen
+//   - "write ended": by CloseWrite
+//   - "detaching": by Detach
+//   - "frozen": by Engine.Freeze
+//   - "closing": Close flushes what is queued
+//   - "lingering": Close waits for the peer's end
+//   - "closed"
 func (c *Conn) State() string {
 	switch {
 	case c.state() != open:

@@ -44,12 +44,13 @@ type Freezer interface {
 	// the program works for the connection. The engine itself has found that its output has left,
 	// that its sides are not closing, and that it has no layer. AtRest changes nothing.
 	AtRest(c *Conn) bool
-	// Freeze appends the protocol's state to dst, in the first of its Thawer's Formats. The engine
-	// adds what is left of the timer, input that was not delivered, output that was queued after
-	// AtRest, the ends of both sides, a pause and the write limit. It adds what SetAddrs has set,
-	// too. Freeze changes nothing, because the connection may go on here. If it fails, the
-	// connection does. It is called again at once if the connection was written to, or asked for
-	// something, during the call. After eight such calls in a row the connection goes on here.
+	// Freeze appends the protocol's state to dst, in the first of its Thawer's Formats. The
+	// connection may still go on here, so Freeze changes nothing. If Freeze fails, the connection
+	// goes on here. If the connection was written to, or asked for something, during the call, the
+	// engine calls Freeze again. After eight such calls the connection goes on here.
+	//
+	// The engine adds what is its own: the rest of the timer, undelivered input, output that was
+	// queued after AtRest, and the ends of both sides. Pause, SetWriteLimit and SetAddrs move, too.
 	Freeze(c *Conn, dst []byte) ([]byte, error)
 	// Moved is the last call, in place of Closed, when the other engine has the connection. The
 	// peer notices nothing; the program, too, should take it that the connection goes on.

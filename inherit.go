@@ -32,9 +32,10 @@ func (e *Engine) Listeners() []*Listener {
 func (ln *Listener) Asked() (network, addr string) { return ln.network, ln.asked }
 
 // Lend makes a duplicate for a process that is to accept in place of this one. The caller closes
-// it. From then on the listener does not accept, whatever Pause and Resume say, until GoOn, or it
-// ends by Moved. paused says whether Pause was called, which the other process should know. It
-// fails with ErrUnsupported where the driver cannot. Any goroutine.
+// the duplicate. From then on the listener does not accept: Pause and Resume change nothing. GoOn
+// ends that, and Moved ends the listener. paused is true if the program has called Pause; the other
+// process then pauses, too. Lend fails with ErrUnsupported where the driver cannot share listeners.
+// Any goroutine.
 func (ln *Listener) Lend() (share driver.Listener, paused bool, err error) {
 	m := ln.engine.has.Moves
 	if m == nil || m.ShareListener == nil {
@@ -130,9 +131,10 @@ type inherited struct {
 	inner         driver.Listener
 }
 
-// Inherit has the next Listen with this network and address accept from a listener of another
-// process, of which share is a duplicate (Listener.Lend), and takes that. Such a listener waits
-// until EndInheritance, and then for Resume if it is paused. Any goroutine.
+// Inherit keeps share for the next Listen with this network and address, which then accepts from
+// it. share is a duplicate of another process's listener (Listener.Lend), and belongs to the engine
+// now. Such a listener waits until EndInheritance, and then for Resume if it is paused. Any
+// goroutine.
 func (e *Engine) Inherit(network, addr string, paused bool, share driver.Listener) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -34,13 +34,13 @@ type limitHits struct {
 	conns, rate, late, left, files, shed, tooMany atomic.Uint64
 }
 
-// A claim is what a listener queues that has a peer in hand for which there is no room, or no time.
-// granted is called when that has been reserved; false says that the listener's loop has ended.
+// A claim is a listener's place in a queue for room, or for a loop that has time. The listener
+// holds an accepted peer, which waits for that.
 type claim struct {
-	granted func() bool
-	loop    *Loop // the listener's
-	since   int64 // loop time since which it waits
-	to      *Loop // that gets the connection, when a door has granted it
+	granted func() bool // called when it has been reserved; false: the listener's loop has ended
+	loop    *Loop       // the listener's
+	since   int64       // loop time since which it waits
+	to      *Loop       // that gets the connection, when a door has granted it
 }
 
 // claims are queued, first come, first served.

@@ -12,11 +12,10 @@
 //	                              ←    have: "I have all", or refuse
 //	go                            →    (connections go on)
 //
-// The old process decides. Until it has said go it has everything: if the new one refuses, fails or
-// dies, the old one goes on, and the cost was a pause. If the old one dies when the new one has
-// said that it has all, the new one goes on. If it dies before that and has sent all states, the
-// new one goes on with the connections that have come (Linux). At no time do both read from a
-// connection.
+// The old process decides. It has everything until it has said go: if the new one refuses, fails or
+// dies, the old one goes on. The cost was a pause. If the old one dies when the new one has said
+// that it has all, the new one goes on. If it dies before that and has sent all states, the new one
+// goes on with the connections that have come (Linux). At no time do both read from a connection.
 //
 // Connections that are not at rest stay in the old process, which goes on with them. While
 // Given.MoveRest waits, each follows when it comes to rest, over the same channel:
@@ -25,8 +24,8 @@
 //	                              ←    have, or refuse
 //	go                            →    (these connections go on)
 //
-// What is left then ends as with any shutdown. So do connections of servers that are not named, and
-// those whose protocol does not move: these are told at once (myriad.Leaver).
+// Then the program's shutdown ends the others. It also ends connections of servers that are not
+// named, and those whose protocol does not move: these are told at once (myriad.Leaver).
 package handover
 
 import (

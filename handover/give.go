@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,7 +44,7 @@ type giver struct {
 // give hands p's connections over. If it fails, everything goes on here, and nothing has moved.
 func give(ch channel, p *Program) (*Given, error) {
 	g := &giver{Program: p, ch: ch, number: map[myriad.Thawer]uint64{}}
-	result, err := g.giveFirst()
+	result, err := g.giveOnce()
 	if err != nil {
 		ch.close()
 		return nil, err
@@ -51,10 +52,38 @@ func give(ch channel, p *Program) (*Given, error) {
 	return &Given{result, g}, nil
 }
 
-func (g *giver) giveFirst() (Result, error) {
+// A standing says how far the hand-over of an engine is.
+type standing atomic.Uint32
+
+const (
+	notGiven uint32 = iota
+	beingGiven
+	allGiven
+)
+
+// standingKey is the engine's key for it.
+type standingKey struct{}
+
+// giveOnce is giveFirst, unless another one runs or has moved everything.
+func (g *giver) giveOnce() (Result, error) {
 	if err := g.check(); err != nil {
 		return Result{}, err
 	}
+	at := (*atomic.Uint32)(g.Engine.Shared(standingKey{}, func() any { return new(standing) }).(*standing))
+	if !at.CompareAndSwap(notGiven, beingGiven) {
+		err := fmt.Errorf("handover: the engine is handed over already: %w", myriad.ErrBusy)
+		return Result{}, g.tell(err)
+	}
+	result, err := g.giveFirst()
+	if err != nil {
+		at.Store(notGiven)
+		return Result{}, err
+	}
+	at.Store(allGiven)
+	return result, nil
+}
+
+func (g *giver) giveFirst() (Result, error) {
 	if err := g.agree(); err != nil {
 		return Result{}, g.tell(err)
 	}
@@ -96,7 +125,7 @@ const (
 // MoveRest moves the connections that Give has left, each when it comes to rest: when its request
 // is answered, or its message complete. It returns when none is left or ctx ends, with what has
 // moved in all. The other process has gone on by then: its Thawers are called while it runs. If
-// that process refuses or ends, MoveRest fails, and what is left goes on here.
+// that process refuses or ends, MoveRest fails, and the other connections go on here.
 //
 // It ends the hand-over, and is called once, also if nothing is to follow: with a context that has
 // ended. Until then the other process waits for more. Not from a loop.
@@ -172,9 +201,23 @@ func (g *giver) agree() error {
 func (g *giver) send(m message) error {
 	g.ch.setDeadline(g.within())
 	if err := g.ch.send(m); err != nil {
-		return fmt.Errorf("handover: send %v: %w", m.kind, err)
+		return fmt.Errorf("handover: send %v: %w", m.kind, whyEnded(g.ch, err))
 	}
 	return nil
+}
+
+// whyEnded is what the other process has said last, if it has refused, after a send has failed with
+// err because that process had closed its end.
+func whyEnded(ch channel, err error) error {
+	if !hasEnded(err) {
+		return err
+	}
+	if m, failed := ch.receive(); failed == nil {
+		if refused := m.expect(goOn); errors.Is(refused, ErrRefused) {
+			return refused
+		}
+	}
+	return err
 }
 
 // await receives a message of that kind.
@@ -245,8 +288,9 @@ func (g *giver) offer(records []myriad.Record) error {
 // lookTime is how long a process that is to decide looks for a have that may have come.
 const lookTime = 10 * time.Millisecond
 
-// moves decides who goes on, after have or an error that came in its place, and tells the new
-// process. It returns true if that goes on. *err is what else there is to say, or nil.
+// moves decides which process goes on, and tells the new one. It returns true if the new one goes
+// on. *err is nil after have, or the error that came in place of it; in the end it is the error to
+// report, or nil.
 //
 // The new process waits for the word, and goes on without it only at the end of the channel. So
 // this one may go on if it has said so. It may as well if the new one has closed its end, which it

@@ -12,12 +12,14 @@ import (
 // This file is how the two processes meet: the old one starts the new one, or the new one finds the
 // old one by a path.
 
-// Give hands the connections, listeners and states of p to the process at the other end of nc, and
-// returns when that goes on with them. If it fails, everything goes on here, and the error says
-// why. That process has to be of the same user, or of root. Not from a loop.
+// Give hands the connections, listeners and states of p to the process at the other end of nc. It
+// returns when that process goes on with them. If it fails, everything goes on here, and the error
+// says why; then it may be called again. Beside another Give of the engine, or after one that has
+// succeeded, it fails with myriad.ErrBusy. That process has to be of the same user, or of root. Not
+// from a loop.
 //
-// Given.MoveRest moves connections that come to rest later, and closes nc. Then the program ends
-// what is left, by Shutdown of its servers and of its engine.
+// Given.MoveRest moves connections that come to rest later, and closes nc. Then the program shuts
+// its servers and its engine down, which ends all other connections.
 func Give(nc *net.UnixConn, p *Program) (*Given, error) {
 	ch, err := open(nc, p)
 	if err != nil {

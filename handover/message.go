@@ -17,8 +17,9 @@ import (
 type channel interface {
 	// send sends m, all or nothing. Its sockets and its listener stay the caller's.
 	send(m message) error
-	// receive waits for a message, whose sockets and listener are the caller's. It fails with io.EOF when the
-	// other process has closed its end, or has died, and all that it has sent was received.
+	// receive waits for a message, whose sockets and listener are the caller's. It fails with
+	// io.EOF when the other process has closed its end, or has died, and all that it has sent was
+	// received.
 	receive() (message, error)
 	// stopReceiving has further sends of the other process fail. What it has sent before is
 	// received still, and then io.EOF. So afterwards it is decided whether a message has come. The

@@ -13,11 +13,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/handover"
+	"github.com/myriad-go/myriad/internal/soak"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
 	"github.com/myriad-go/myriad/workers"
@@ -215,7 +218,7 @@ func frame(text string) string {
 	return string([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}) + text
 }
 
-// hears reads one short frame of a server.
+// hears reads a frame of at most 125 bytes.
 func (c *client) hears(t *testing.T) (op byte, p []byte) {
 	t.Helper()
 	var head [2]byte
@@ -327,8 +330,8 @@ func TestRestFollows(t *testing.T) {
 	}
 }
 
-// When the wait is over, what is left ends as by any shutdown: the request is answered, the
-// WebSocket closed with 1001.
+// When the wait is over, Shutdown ends the other connections: the request is answered, and the
+// WebSocket gets 1001.
 func TestRestEnds(t *testing.T) {
 	old, next, _, idle, asking, talking := unrest(t, "")
 	given := old.giveTo(t, next, func() { next.listen(t, "127.0.0.1:0") })
@@ -362,7 +365,7 @@ func TestRestEnds(t *testing.T) {
 	}
 }
 
-// If the new process ends meanwhile, what is left goes on here.
+// If the new process ends meanwhile, connections that have not moved go on in the old one.
 func TestRestStaysIfTheNewProcessEnds(t *testing.T) {
 	old, next, _, _, asking, _ := unrest(t, "")
 	given := old.giveTo(t, next, func() {})
@@ -456,4 +459,138 @@ func TestOthersEndInOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A program may be upgraded again while an earlier process waits for its last requests.
+func TestUpgradeBesideAWait(t *testing.T) {
+	old, next, addr, idle, asking, _ := unrest(t, "")
+	third := newSite(t, "third", "")
+	first := old.giveTo(t, next, func() { next.listen(t, "127.0.0.1:0") })
+	done := make(chan error, 1)
+	over, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, err := first.MoveRest(over)
+		done <- err
+	}()
+	second := next.giveTo(t, third, func() { third.listen(t, "127.0.0.1:0") })
+	if got := idle.get(t, "/"); got != "third" {
+		t.Errorf("the idle connection is answered by %q", got)
+	}
+	if got := dial(t, addr).get(t, "/"); got != "third" {
+		t.Errorf("a new one is answered by %q", got)
+	}
+	close(old.released)
+	if got, _ := asking.answer(t); got != "old" {
+		t.Errorf("the request that ran is answered by %q", got)
+	}
+	asking.becomes(t, "new") // it follows to the process that its own one knows
+	if r, err := second.MoveRest(context.Background()); err != nil || r.Left != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	asking.becomes(t, "third") // and on from there
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// The program is upgraded again and again under load: clients ask on kept and on new connections,
+// and by WebSockets. Every question is answered once.
+func TestHandOversUnderLoad(t *testing.T) {
+	for _, driver := range []string{"epoll", "std"} {
+		t.Run(driver, func(t *testing.T) { handOversUnderLoad(t, driver, soak.Size(t, 10, 100)) })
+	}
+}
+
+func handOversUnderLoad(t *testing.T, driver string, upgrades int) {
+	now := newSite(t, "0", driver)
+	addr := now.listen(t, "127.0.0.1:0")
+	over := make(chan struct{})
+	running := func() bool {
+		select {
+		case <-over:
+			return false
+		default:
+			return !t.Failed()
+		}
+	}
+	var clients sync.WaitGroup
+	run := func(f func() error) {
+		clients.Go(func() {
+			for running() {
+				if err := f(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		kept := dial(t, addr)
+		run(func() error {
+			_ = kept.SetDeadline(time.Now().Add(patience))
+			if _, err := io.WriteString(kept, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+				return fmt.Errorf("a kept connection: %w", err)
+			}
+			resp, err := http.ReadResponse(kept.r, nil)
+			if err != nil {
+				return fmt.Errorf("a kept connection: %w", err)
+			}
+			_, err = io.Copy(io.Discard, resp.Body)
+			return err
+		})
+		run(func() error {
+			nc, err := net.Dial("tcp", addr)
+			if err != nil {
+				return fmt.Errorf("a new connection: %w", err)
+			}
+			defer nc.Close()
+			_ = nc.SetDeadline(time.Now().Add(patience))
+			if _, err = io.WriteString(nc, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
+				return fmt.Errorf("a new connection: %w", err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
+			if err != nil {
+				return fmt.Errorf("a new connection: %w", err)
+			}
+			_, err = io.Copy(io.Discard, resp.Body)
+			return err
+		})
+		talking := dial(t, addr)
+		talking.upgrade(t)
+		n := 0
+		run(func() error {
+			_ = talking.SetDeadline(time.Now().Add(patience))
+			n++
+			if _, err := io.WriteString(talking, frame("a")); err != nil {
+				return fmt.Errorf("a WebSocket: %w", err)
+			}
+			var head [2]byte
+			if _, err := io.ReadFull(talking.r, head[:]); err != nil {
+				return fmt.Errorf("a WebSocket: %w", err)
+			}
+			p := make([]byte, head[1])
+			if _, err := io.ReadFull(talking.r, p); err != nil {
+				return fmt.Errorf("a WebSocket: %w", err)
+			}
+			if _, count, _ := strings.Cut(string(p), " "); count != fmt.Sprintf("%d a", n) {
+				return fmt.Errorf("a WebSocket: message %d is answered by %q", n, p)
+			}
+			return nil
+		})
+	}
+	for i := 1; i <= upgrades && !t.Failed(); i++ {
+		next := newSite(t, strconv.Itoa(i), driver)
+		given := now.giveTo(t, next, func() { next.listen(t, "127.0.0.1:0") })
+		if r, err := given.MoveRest(context.Background()); err != nil || r.Left != 0 {
+			t.Errorf("upgrade %d: %+v, %v", i, r, err)
+		}
+		if err := errors.Join(now.web.Shutdown(context.Background()),
+			now.Engine.Shutdown(context.Background())); err != nil {
+			t.Error(err)
+		}
+		now = next
+	}
+	close(over)
+	clients.Wait()
 }

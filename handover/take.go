@@ -280,12 +280,8 @@ func (t *Taken) accept() error {
 	}
 	t.ch.setDeadline(t.within())
 	if err := t.ch.send(message{kind: have}); err != nil {
-		if t.ch.otherEnded() { // without a word, or it went on before
-			m, failed := t.ch.receive()
-			if failed == io.EOF {
-				return nil
-			}
-			err = errors.Join(err, failed, m.expect(goOn))
+		if err = whyEnded(t.ch, err); hasEnded(err) && t.ch.otherEnded() { // it has died without a word
+			return nil
 		}
 		return fmt.Errorf("handover: tell the other process: %w", err)
 	}
@@ -311,6 +307,10 @@ func (t *Taken) follow() {
 	for {
 		round := &Taken{Program: t.Program, ch: t.ch, states: t.states, over: true}
 		if err := round.await(); err != nil {
+			if err != io.EOF {
+				t.Engine.Logger().Warn("handover: connections that come to rest later stay in the other process",
+					"error", err)
+			}
 			return
 		}
 		round.frozen.GoOn()

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 const patience = 30 * time.Second
@@ -187,7 +189,7 @@ func TestHandOverSockets(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			old, next := newShop(t, "old", driver), newShop(t, "new", driver)
 			ln := old.listen(t, "127.0.0.1:0")
-			old.listen(t, "127.0.0.2:0") // which the new program has no use for
+			unclaimed := old.listen(t, "127.0.0.2:0").Addr() // which the new program has no use for
 			const n = 2*maxRecords + 7
 			var customers []*customer
 			for range n {
@@ -228,6 +230,9 @@ func TestHandOverSockets(t *testing.T) {
 			visit(t, ln.Addr()).asks(t, "new")
 			if got := taken.Unclaimed(); !slices.Equal(got, []string{"tcp 127.0.0.2:0"}) {
 				t.Errorf("unclaimed: %q", got)
+			}
+			if nc, err := net.Dial("tcp", unclaimed.String()); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("a peer waits where nothing accepts: %v, %v", nc, err)
 			}
 			if err := ln.Close(); !errors.Is(err, myriad.ErrClosed) {
 				t.Errorf("the listener that has moved: %v", err)
@@ -365,6 +370,12 @@ func child(what string) error {
 	if err != nil {
 		return err
 	}
+	if what == "has no room" {
+		few := unix.Rlimit{Cur: 32, Max: 32}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+			return err
+		}
+	}
 	server := &counterServer{name: "child"}
 	taken, err := Take(nc, &Program{Engine: e, Servers: map[string]myriad.Thawer{"lines": server},
 		States: map[string]State{"note": &note{}}, Timeout: patience})
@@ -386,12 +397,16 @@ func child(what string) error {
 
 // A process that was started takes over; one that dies on its way leaves all to the old one.
 func TestStartedProcess(t *testing.T) {
-	for _, what := range []string{"dies", "is killed", "goes on"} {
+	for _, what := range []string{"dies", "is killed", "has no room", "goes on"} {
 		t.Run(what, func(t *testing.T) {
 			old := newShop(t, "old", "")
 			ln := old.listen(t, "127.0.0.1:0")
-			c := visit(t, ln.Addr())
-			c.asks(t, "old")
+			var all []*customer
+			for range 50 {
+				c := visit(t, ln.Addr())
+				c.asks(t, "old")
+				all = append(all, c)
+			}
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), childEnv+"="+what)
 			stdin, err := cmd.StdinPipe()
@@ -407,14 +422,17 @@ func TestStartedProcess(t *testing.T) {
 			if what == "goes on" {
 				house = "child"
 			}
-			if moved := what == "goes on"; moved != (r.err == nil) || moved != (r.Moved == 1) {
+			if moved := what == "goes on"; moved != (r.err == nil) || moved != (r.Moved == len(all)) {
 				t.Errorf("%+v", r)
 			}
-			c.asks(t, house)
-			other := visit(t, ln.Addr())
-			other.asks(t, house)
-			c.Close()
-			other.Close()
+			if what == "has no room" && (!errors.Is(r.err, ErrRefused) || !strings.Contains(r.err.Error(),
+				"ulimit -n")) {
+				t.Errorf("the reason is %v", r.err)
+			}
+			for _, c := range append(all, visit(t, ln.Addr())) {
+				c.asks(t, house)
+				c.Close()
+			}
 			stdin.Close()
 			if err := cmd.Wait(); (err == nil) != (what == "goes on") {
 				t.Errorf("the child: %v", err)
@@ -582,5 +600,166 @@ func TestPathGoesWithItsListener(t *testing.T) {
 				t.Errorf("%s, fails %v: the path is left (%v)", driver, fails, err)
 			}
 		}
+	}
+}
+
+// A new process that says too late that it has all reads that the old one goes on.
+func TestLateHave(t *testing.T) {
+	for _, driver := range []string{"epoll", "std"} {
+		old, next := newShop(t, "old", driver), newShop(t, "new", driver)
+		old.Timeout = 20 * time.Millisecond
+		ln := old.listen(t, "127.0.0.1:0")
+		c := visit(t, ln.Addr())
+		c.asks(t, "old")
+		a, b := ends(t)
+		done := old.gives(a)
+		taken, err := Take(b, next.Program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.listen(t, "127.0.0.1:0")
+		if r := <-done; !errors.Is(r.err, os.ErrDeadlineExceeded) {
+			t.Errorf("%+v", r)
+		}
+		if err := taken.GoOn(); !errors.Is(err, ErrRefused) {
+			t.Errorf("the new one: %v", err)
+		}
+		c.asks(t, "old")
+		visit(t, ln.Addr()).asks(t, "old")
+		if n := next.Engine.Limits().Open; n != 0 {
+			t.Errorf("%d connections are in the new engine", n)
+		}
+	}
+}
+
+// Have and the end of the wait may come at the same time: one of the two goes on.
+func TestHaveBesideTheTimeout(t *testing.T) {
+	moved, stayed := 0, 0
+	for i := 0; i < soak.Size(t, 100, 1000) || moved == 0 || stayed == 0; i++ {
+		old, next := newShop(t, "old", ""), newShop(t, "new", "")
+		old.Timeout = 5*time.Millisecond + time.Duration(i)*time.Millisecond/10
+		c := visit(t, old.listen(t, "127.0.0.1:0").Addr())
+		c.asks(t, "old")
+		a, b := ends(t)
+		done := old.gives(a)
+		taken, err := Take(b, next.Program)
+		if err != nil { // the old one was too slow
+			<-done
+			continue
+		}
+		next.listen(t, "127.0.0.1:0")
+		time.Sleep(time.Duration(i%20) * old.Timeout / 10)
+		failed := taken.GoOn()
+		if r := <-done; (r.err == nil) != (failed == nil) {
+			t.Fatalf("round %d: the old one: %+v, the new one: %v", i, r, failed)
+		}
+		if failed == nil {
+			moved++
+			c.asks(t, "new")
+		} else {
+			stayed++
+			c.asks(t, "old")
+		}
+		c.Close()
+		for _, e := range []*myriad.Engine{old.Engine, next.Engine} {
+			if err := e.Shutdown(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A Give that has failed may be called again, any number of times. Beside another one, and after
+// one that has succeeded, it fails.
+func TestGiveAgain(t *testing.T) {
+	old, next := newShop(t, "old", ""), newShop(t, "new", "")
+	ln := old.listen(t, "127.0.0.1:0")
+	c := visit(t, ln.Addr())
+	for range 3 {
+		a, b := ends(t)
+		b.Close()
+		if r := <-old.gives(a); r.err == nil {
+			t.Fatal("it is given to nobody")
+		}
+		c.asks(t, "old")
+		visit(t, ln.Addr()).asks(t, "old")
+	}
+	busy := func() {
+		t.Helper()
+		a, b := ends(t)
+		defer b.Close()
+		if r := <-old.gives(a); !errors.Is(r.err, myriad.ErrBusy) {
+			t.Errorf("%+v", r)
+		}
+	}
+	moves(t, old, next, func() { busy(); next.listen(t, "127.0.0.1:0") })
+	busy()
+	c.asks(t, "new")
+	visit(t, ln.Addr()).asks(t, "new")
+}
+
+// Listeners that were asked for the same address, with a port of the system's choice, go on each at
+// its own.
+func TestListenersOfOneAddress(t *testing.T) {
+	old, next := newShop(t, "old", ""), newShop(t, "new", "")
+	var before, behind []string
+	for range 3 {
+		before = append(before, old.listen(t, "127.0.0.1:0").Addr().String())
+	}
+	moves(t, old, next, func() {
+		for range 3 {
+			behind = append(behind, next.listen(t, "127.0.0.1:0").Addr().String())
+		}
+	})
+	slices.Sort(before)
+	slices.Sort(behind)
+	if !slices.Equal(before, behind) {
+		t.Errorf("they listen on %v, and did on %v", behind, before)
+	}
+	for _, addr := range before {
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = nc.SetDeadline(time.Now().Add(patience))
+		(&customer{nc, bufio.NewReader(nc), 0}).asks(t, "new")
+		nc.Close()
+	}
+}
+
+// No child of either process inherits a descriptor that has moved, or the channel.
+func TestChildrenInheritNothing(t *testing.T) {
+	for _, driver := range []string{"epoll", "std"} {
+		old, next := newShop(t, "old", driver), newShop(t, "new", driver)
+		path := filepath.Join(t.TempDir(), "s")
+		listen := func(s *shop) {
+			s.listen(t, "127.0.0.1:0")
+			if _, err := s.Engine.Listen("unix", path, s.server); err != nil {
+				t.Fatal(err)
+			}
+		}
+		listen(old)
+		c := visit(t, &net.UnixAddr{Name: path, Net: "unix"})
+		c.asks(t, "old")
+		check := func() {
+			t.Helper()
+			files, err := os.ReadDir("/proc/self/fd")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range files {
+				fd, _ := strconv.Atoi(f.Name())
+				what, err := os.Readlink("/proc/self/fd/" + f.Name())
+				if err != nil || !strings.HasPrefix(what, "socket:") {
+					continue
+				}
+				if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+					t.Errorf("%s: children inherit descriptor %d, %s", driver, fd, what)
+				}
+			}
+		}
+		moves(t, old, next, func() { check(); listen(next) })
+		check()
+		c.asks(t, "new")
 	}
 }

@@ -7,14 +7,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	written "github.com/myriad-go/myriad/internal/parts"
+	"github.com/myriad-go/myriad/web/internal/http1"
 )
 
 // A house is a server whose connections move. It answers with its name, and /events with a stream
@@ -344,6 +348,91 @@ func TestBusyConnectionsStay(t *testing.T) {
 	if p, err := io.ReadAll(resp.Body); err != nil || !strings.HasPrefix(string(p), "A /wait") {
 		t.Errorf("%q, %v", p, err)
 	}
+}
+
+// FuzzThaw thaws any state of a connection, with that of a Stream in it. Thaw refuses it, or the
+// connection can be written down again, and serves.
+func FuzzThaw(f *testing.F) {
+	logged := new(lockedLog)
+	e, err := myriad.Start(myriad.Config{Loops: 1, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := &Server{Engine: e, Handler: http.NotFoundHandler()}
+	s.ThawStream = func(s *Stream, state []byte) error {
+		if len(state) == 0 {
+			return io.ErrUnexpectedEOF
+		}
+		s.OnFreeze(func(dst []byte) ([]byte, error) { return append(dst, 'v'), nil }, nil)
+		return nil
+	}
+	f.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.Close()
+		_ = e.Shutdown(over)
+	})
+	th, err := s.Thawer()
+	if err != nil {
+		f.Fatal(err)
+	}
+	stream := func(write func(w *written.Encoder)) []byte {
+		w := written.Begin(nil, 1)
+		w.Bytes("value", []byte("v"))
+		write(&w)
+		return w.End()
+	}
+	for _, inner := range [][]byte{nil, {}, {1}, stream(func(*written.Encoder) {}), stream(func(w *written.Encoder) {
+		w.Bool("noBody", true)
+		w.Uint("beat", math.MaxUint32)
+		w.Uint("armed", math.MaxUint32)
+		w.Bool("wrote", true)
+	}), stream(func(w *written.Encoder) { w.Uint("beat", 1<<40) })} {
+		for _, chunked := range []bool{false, true} {
+			w := written.Begin(nil, 1)
+			w.Bool("posted", true)
+			w.Uint("blank", 3)
+			w.Bool("last", !chunked)
+			w.Bool("chunked", chunked)
+			if inner != nil {
+				w.Bytes("stream", inner)
+			}
+			f.Add(w.End())
+		}
+	}
+	f.Add([]byte("\x01\x05fresh\x01\x01"))
+	f.Fuzz(func(t *testing.T, state []byte) {
+		near, far, err := e.System().Facilities().Pair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer far.Close()
+		record := written.Begin(nil, 1)
+		record.Bytes("state", state)
+		frozen, err := e.Thaw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, behind runtime.MemStats
+		runtime.ReadMemStats(&before)
+		failed := frozen.Add([]myriad.Record{{Thawer: th, Format: http1.FrozenFormat, State: record.End(),
+			Socket: near}})
+		runtime.ReadMemStats(&behind)
+		if took := behind.TotalAlloc - before.TotalAlloc; took > 1<<20+8*uint64(len(state)) {
+			t.Errorf("%d bytes of state take %d bytes", len(state), took)
+		}
+		if n := len(frozen.Records()); (failed == nil) != (n == 1) {
+			t.Errorf("%d connections can be written down again: %v", n, failed)
+		}
+		frozen.GoOn()
+		_ = far.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(far, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+		_ = far.Close()
+		eventually(t, func() bool { return e.Limits().Open == 0 })
+		if got := logged.String(); strings.Contains(got, "panic") {
+			t.Fatal(got)
+		}
+	})
 }
 
 func eventually(t *testing.T, cond func() bool) {

@@ -50,8 +50,8 @@ func mustBeRefused(t *testing.T, client *http.Client, url string, events bool) (
 	return wait
 }
 
-// Clients that are refused at the same time are told to come back at different times, by HTTP/1.1
-// and HTTP/2 alike, an EventSource or not: a server has one list of times.
+// A server has one list of times for clients that it refuses: those of HTTP/1.1, those of HTTP/2,
+// and EventSources. So clients that are refused at the same time come back at different times.
 func TestRefusedClientsAreSpread(t *testing.T) {
 	both := new(http.Protocols)
 	both.SetHTTP1(true)

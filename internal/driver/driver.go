@@ -188,8 +188,8 @@ type Leaver interface{ HasLeft() bool }
 type Listener interface {
 	Addr() net.Addr
 	File() (*os.File, error) // a duplicate, for another process; its Fd leaves the listener in non-blocking mode
-	// Unshare says that one duplicate is gone: of File, ShareListener or Moves.Listener. When all are, the
-	// address is this Listener's own again, and ends with it. Any goroutine.
+	// Unshare says that one duplicate is gone: of File, ShareListener or Moves.Listener. When all
+	// are, the address is this Listener's own again, and ends with it. Any goroutine.
 	Unshare()
 	// Refuse ends listening at once, while a driver may still hold the listener: new peers are
 	// refused and the address can be bound again. Any goroutine.

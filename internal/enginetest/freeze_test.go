@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -712,3 +714,99 @@ func TestHibernatingConnMoves(t *testing.T) {
 type sleeper struct{ *movable }
 
 func (s *sleeper) Wake(*myriad.Conn, myriad.Handler) myriad.Handler { return s }
+
+// FuzzRecord holds any record against Frozen.Add: it is refused, or makes a connection whose record
+// makes the same one again.
+func FuzzRecord(f *testing.F) {
+	e, err := myriad.Start(myriad.Config{Loops: 1, Logger: quiet})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+	m := newMovable()
+	seed := func(write func(w *parts.Encoder)) {
+		w := parts.Begin(nil, 1)
+		w.String("state", "state")
+		write(&w)
+		f.Add(w.End())
+	}
+	seed(func(*parts.Encoder) {})
+	seed(func(w *parts.Encoder) {
+		w.String("unread", "in")
+		w.String("unsent", "out")
+		w.Uint("timer", 1<<38)
+		w.Uint("age", 1<<38)
+		w.Uint("limit", 1<<20)
+		w.Bool("paused", true)
+		w.Bool("ended", true)
+		w.Bool("fin", true)
+		w.Bool("notified", true)
+		w.Bool("room", true)
+		w.Bool("empty", true)
+	})
+	seed(func(w *parts.Encoder) {
+		w.String("local", "192.0.2.1:80")
+		w.String("remote", "[2001:db8::1%eth0]:7")
+		w.Uint("limit", 1<<62)
+	})
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, state []byte) {
+		add := func(record []byte) (*myriad.Frozen, error) {
+			near, far, err := e.System().Facilities().Pair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = far.Close()
+			frozen, err := e.Thaw()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return frozen, frozen.Add([]myriad.Record{{Thawer: m, Format: "movable/1", State: record, Socket: near}})
+		}
+		var before, behind runtime.MemStats
+		runtime.ReadMemStats(&before)
+		frozen, err := add(state)
+		runtime.ReadMemStats(&behind)
+		if took := behind.TotalAlloc - before.TotalAlloc; took > 1<<20+8*uint64(len(state)) {
+			t.Errorf("%d bytes of record take %d bytes", len(state), took)
+		}
+		records := frozen.Records()
+		if (err == nil) != (len(records) == 1) {
+			t.Fatalf("%d connections can be written down again: %v", len(records), err)
+		}
+		if err == nil {
+			again, err := add(records[0].State)
+			if err != nil {
+				t.Fatalf("its record % x is refused: %v", records[0].State, err)
+			}
+			if got := again.Records(); len(got) != 1 || !sameRecord(t, got[0].State, records[0].State) {
+				t.Errorf("the record % x becomes % x", records[0].State, got[0].State)
+			}
+			again.Drop(nil)
+		}
+		frozen.Drop(nil)
+		for range m.probe.closing.Swap(0) {
+			<-m.closes
+		}
+		if n := e.Limits().Open; n != 0 {
+			t.Fatalf("%d connections are left", n)
+		}
+	})
+}
+
+// sameRecord compares records without their times, which pass.
+func sameRecord(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var texts [2][]string
+	for i, record := range [][]byte{a, b} {
+		d, err := parts.Parse(record, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"state", "unread", "unsent", "limit", "paused", "ended", "fin", "local", "remote",
+			"notified", "room", "empty"} {
+			texts[i] = append(texts[i], string(d.Bytes(name, parts.MaxState)))
+		}
+	}
+	return slices.Equal(texts[0], texts[1])
+}

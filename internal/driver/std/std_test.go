@@ -232,8 +232,8 @@ func TestAcceptedAheadIsTaken(t *testing.T) {
 	until(t, k, "Closed", func() bool { return c.Over })
 }
 
-// A peer that comes at the moment of StopAccept is there to be taken, or in the backlog of the
-// process that goes on with the listener.
+// A peer that comes at the moment of StopAccept is there to be taken. Or it is in the backlog, from
+// which another process accepts.
 func TestPeerBesideStopAccept(t *testing.T) {
 	k := open(t, std.System{})
 	taken := 0

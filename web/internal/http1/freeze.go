@@ -2,6 +2,7 @@ package http1
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/myriad-go/myriad"
@@ -91,6 +92,9 @@ func (ln *Lane) Thaw(k exchange.Link, state []byte, stream func(*exchange.Stream
 	switch err = d.Err(); {
 	case err != nil:
 		return nil, err
+	case fresh && answer != nil, chunked && answer == nil:
+		return nil, fmt.Errorf("%w: fresh %v, chunked %v, with a Stream %v", parts.ErrValue, fresh, chunked,
+			answer != nil)
 	case h.Leaving():
 		return nil, http.ErrServerClosed
 	case fresh:
