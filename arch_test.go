@@ -99,8 +99,8 @@ var arrows = map[string][]string{
 		"websocket"},
 
 	"resp/wire": nil,
-	"resp": {".", "buf", "internal/driver", "internal/dispatch", "internal/outbox", "resp/wire", "tlsloop",
-		"workers"},
+	"resp": {".", "buf", "internal/driver", "internal/dispatch", "internal/outbox", "internal/parts", "resp/wire",
+		"tlsloop", "workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push/internal/fossil":     nil,
@@ -139,7 +139,7 @@ var arrows = map[string][]string{
 		"server/push/internal/mercure", "server/push/internal/snapshot", "server/push/internal/strict",
 		"server/push/policy", "server/push/token", "web"},
 	"server/push/doors/redis": {".", "buf", "resp", "resp/wire", "server/push/answer", "server/push/bus",
-		"server/push/hub", "server/push/token"},
+		"server/push/hub", "server/push/internal/snapshot", "server/push/token"},
 	"server/push/doors/sse": {"server/push/answer", "server/push/bus", "server/push/hub",
 		"server/push/internal/snapshot", "web"},
 	"server/push/bustest": {"server/push/bus"},

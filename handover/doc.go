@@ -31,6 +31,7 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -41,7 +42,8 @@ import (
 // A Program says what of a program moves. Both processes name the same things alike.
 type Program struct {
 	Engine *myriad.Engine
-	// Servers are those whose connections move: a websocket.Options' or a web.Server's Thawer.
+	// Servers are those whose connections move: the Thawer of a websocket.Options, a web.Server or
+	// a resp.Server.
 	Servers map[string]myriad.Thawer
 	// States are the program's own. They are frozen in the order of their names, when all
 	// connections are frozen, and thawed in that order before the first connection.
@@ -52,30 +54,36 @@ type Program struct {
 	// process sends to all meanwhile. If they must not, the program ends such connections when Give
 	// has returned, and FreezeValue fails for them.
 	RestWait time.Duration
-	// Timeout bounds each wait for the other process. 0: 10 s.
+	// Timeout bounds each wait for the other process: for one message of it, and until it has taken
+	// one. A state is many messages. 0: 10 s.
 	Timeout time.Duration
+
+	piece int // bytes of a state in a message; 0: statePiece
 }
 
-// A State is something of the program's own that moves with its connections. The calls come on the
-// goroutine of Give or Take, one at a time.
+// A State is something of the program's own that moves with its connections. It is a stream of any
+// length, of which neither process has more than a piece in memory: the old process sends what
+// Freeze writes while the new one reads it. The calls come on the goroutine of Give or Take, one at
+// a time.
 type State interface {
 	// Formats are the names of what Thaw reads, such as "rooms/1". The first is the one that Freeze
 	// writes.
 	Formats() []string
 	// Freeze stops the state from changing, and writes it down. What it still has to write to
-	// connections, it writes before it returns. At most MaxState bytes.
-	Freeze() ([]byte, error)
-	// Thaw reads the state in the new process. Nothing of it is visible to others yet.
-	Thaw(format string, state []byte) error
+	// connections, it writes before it returns. A Write to w waits until the other process takes
+	// more, and fails if that has refused or died. If Freeze returns an error, the hand-over fails,
+	// and Freeze has let the state go on: neither GoOn nor Moved is called.
+	Freeze(w io.Writer) error
+	// Thaw reads the state in the new process, from r until io.EOF. Nothing of it is visible to
+	// others yet. What Thaw leaves of r is thrown away. Any other error of r ends the hand-over. If
+	// Thaw returns an error, the new process refuses, and neither GoOn nor Moved is called.
+	Thaw(format string, r io.Reader) error
 	// GoOn is called in the process that goes on with the state, before its connections do: in the
 	// old one if it does not move, in the new one if it does.
 	GoOn()
-	// Moved is called in the process that does not go on, after Freeze or Thaw has returned.
+	// Moved is called in the process that does not go on, after Freeze or Thaw has returned nil.
 	Moved()
 }
-
-// MaxState bounds one State, in bytes.
-const MaxState = 1 << 30
 
 // Errors of Give, Take and Taken.GoOn, beside those of the network.
 var (

@@ -378,26 +378,19 @@ func appendListener(ln *myriad.Listener, paused bool) []byte {
 	return append(body, 0)
 }
 
-// freezeState sends one of the program's states, in pieces. An empty piece is the last one.
+// freezeState sends one of the program's states while it is written.
 func (g *giver) freezeState(number uint64, name string) error {
 	s := g.States[name]
-	p, err := s.Freeze()
-	if err != nil {
-		return fmt.Errorf("handover: freeze the state %q: %w", name, err)
+	w := g.stateWriter(number)
+	err := s.Freeze(w)
+	if err == nil {
+		g.states = append(g.states, s)
+		return w.end()
 	}
-	g.states = append(g.states, s)
-	if len(p) > MaxState {
-		return fmt.Errorf("handover: the state %q has %d bytes, at most %d can move", name, len(p), MaxState)
+	if w.err != nil {
+		return w.err // it is the cause, and names it
 	}
-	for {
-		n := min(len(p), statePiece)
-		if err := g.send(message{kind: state, body: append(binary.AppendUvarint(nil, number), p[:n]...)}); err != nil {
-			return err
-		}
-		if p = p[n:]; n == 0 {
-			return nil
-		}
-	}
+	return fmt.Errorf("handover: freeze the state %q: %w", name, err)
 }
 
 // sendRecords sends the connections in batches.

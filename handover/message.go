@@ -76,7 +76,9 @@ func (k kind) String() string {
 
 // Limits of messages.
 const (
-	maxBody    = 80 << 20 // bytes: a record of 64 MiB, and more
+	maxConns   = 80 << 20 // bytes of conns: a record of 64 MiB, and more
+	maxPiece   = 1 << 20  // bytes of state
+	maxOther   = 4 << 10  // bytes of other messages
 	maxName    = 64
 	maxNames   = 1024
 	maxAddr    = 1024 // bytes of a listener's address
@@ -85,6 +87,20 @@ const (
 	maxBatch   = 4 << 20   // bytes of records, unless one alone has more
 	statePiece = 256 << 10 // bytes of a state in one message
 )
+
+// maxBody bounds the body of a message, in bytes: what a process keeps in memory of the other one.
+func (k kind) maxBody() uint32 {
+	switch k {
+	case conns:
+		return maxConns
+	case state:
+		return maxPiece
+	case hello:
+		return (maxNames + 2) * (3*maxName + 8)
+	default:
+		return maxOther
+	}
+}
 
 // version is that of this protocol, which hello begins with.
 const version = 1

@@ -136,16 +136,25 @@ type note struct {
 
 func (n *note) Formats() []string { return []string{"note/1"} }
 
-func (n *note) Freeze() ([]byte, error) {
+func (n *note) Freeze(w io.Writer) error {
 	n.calls = append(n.calls, "freeze")
 	n.here = false
-	return []byte(n.text), nil
+	for p := n.text; len(p) > 0; {
+		part := p[:min(len(p), 1000)]
+		if _, err := io.WriteString(w, part); err != nil {
+			n.calls, n.here = append(n.calls, "failed"), true
+			return err
+		}
+		p = p[len(part):]
+	}
+	return nil
 }
 
-func (n *note) Thaw(_ string, p []byte) error {
+func (n *note) Thaw(_ string, r io.Reader) error {
 	n.calls = append(n.calls, "thaw")
+	p, err := io.ReadAll(r)
 	n.text = string(p)
-	return nil
+	return err
 }
 
 func (n *note) GoOn()  { n.calls, n.here = append(n.calls, "go on"), true }
@@ -222,7 +231,7 @@ func (w *world) process(name string, most int) *process {
 
 func (p *process) program() *Program {
 	return &Program{Engine: p.engine, Servers: map[string]myriad.Thawer{"echo": p.server},
-		States: map[string]State{"note": p.state}, Timeout: p.timeout}
+		States: map[string]State{"note": p.state}, Timeout: p.timeout, piece: len(p.old.state.text)/3 + 1}
 }
 
 // A fault happens at a call of send or receive.

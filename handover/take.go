@@ -19,7 +19,6 @@ type Taken struct {
 	conns   int
 	states  []State  // those that are thawed
 	formats []string // of all states, in their order
-	partial []byte   // of the state that is coming
 	over    bool
 
 	inherited bool // listeners have come
@@ -134,7 +133,7 @@ func (t *Taken) thawNext(m *message) (over bool, err error) {
 		return false, t.inherit(m)
 	case state:
 		if err = m.expect(state); err == nil {
-			err = t.thawState(m.body)
+			err = t.thawState(m)
 		}
 		return false, err
 	}
@@ -175,28 +174,23 @@ func (t *Taken) checkAll(body []byte) error {
 	return nil
 }
 
-func (t *Taken) thawState(body []byte) error {
-	names := t.stateNames()
-	r := &reader{p: body}
-	number := r.uint(maxNames)
-	piece := r.p
-	switch {
-	case r.err != nil || number != uint64(len(t.states)) || int(number) >= len(names) || t.conns > 0:
-		return fmt.Errorf("handover: state: %w: state %d, and not %d", ErrProtocol, number, len(t.states))
-	case len(t.partial)+len(piece) > MaxState:
-		return fmt.Errorf("handover: state: %w: %q has more than %d bytes", ErrProtocol, names[number], MaxState)
-	case len(piece) > 0:
-		t.partial = append(t.partial, piece...)
-		return nil
+// thawState reads one of the program's states, of which first is the first piece.
+func (t *Taken) thawState(first *message) error {
+	names, number := t.stateNames(), len(t.states)
+	if number >= len(names) || t.conns > 0 {
+		return fmt.Errorf("handover: state: %w: %d states and %d connections have come", ErrProtocol, number, t.conns)
 	}
-	s := t.States[names[number]]
-	p := t.partial
-	t.partial = nil
-	if err := s.Thaw(t.formats[number], p); err != nil {
-		return fmt.Errorf("handover: thaw the state %q: %w", names[number], err)
+	s, r := t.States[names[number]], &stateReader{t: t, number: uint64(number)}
+	r.piece, r.err = r.parse(first)
+	err := s.Thaw(t.formats[number], r)
+	if err == nil {
+		t.states = append(t.states, s)
+		return r.skip()
 	}
-	t.states = append(t.states, s)
-	return nil
+	if failed := r.failure(); failed != nil {
+		return failed // it is the cause, and names it
+	}
+	return fmt.Errorf("handover: thaw the state %q: %w", names[number], err)
 }
 
 func (t *Taken) thawConns(m *message) error {
@@ -217,7 +211,7 @@ func (t *Taken) parseRecords(m *message) ([]myriad.Record, error) {
 	r := &reader{p: m.body}
 	records := make([]myriad.Record, 0, len(m.sockets))
 	for _, s := range m.sockets {
-		number, format, p := r.uint(maxNames), string(r.bytes(maxName)), r.bytes(maxBody)
+		number, format, p := r.uint(maxNames), string(r.bytes(maxName)), r.bytes(maxConns)
 		if r.err == nil && number >= uint64(len(names)) {
 			r.err = fmt.Errorf("server %d of %d", number, len(names))
 		}

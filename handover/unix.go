@@ -155,10 +155,11 @@ func (c *unixChannel) receive() (m message, err error) {
 	}
 	m.kind = kind(header[4])
 	size, count := binary.BigEndian.Uint32(header[:]), int(binary.BigEndian.Uint16(header[5:]))
-	if size > maxBody || count != len(fds) {
+	if size > m.kind.maxBody() || count != len(fds) {
 		return m, fmt.Errorf("%w: %v of %d bytes with %d of %d descriptors", ErrProtocol, m.kind, size, len(fds), count)
 	}
 	var body bytes.Buffer // grows with what comes, whatever the header says
+	body.Grow(int(min(size, 2*statePiece)) + bytes.MinRead)
 	if _, err = io.CopyN(&body, c.nc, int64(size)); err != nil {
 		return m, cutOff(err)
 	}

@@ -147,8 +147,8 @@ func (c *Conn) SetTransaction(on bool) {
 	c.set(stateTransaction, on)
 }
 
-// OnEnd has f called once: when the connection ends, or when its peer sends RESET. If it has ended,
-// f is called at once. f must not block.
+// OnEnd has f called once: when the connection ends, when its peer sends RESET, or when it goes on
+// in another process. If it has ended, f is called at once. f must not block.
 func (c *Conn) OnEnd(f func()) {
 	c.mu.Lock()
 	if c.is(stateClosed) {

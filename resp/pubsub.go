@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/outbox"
+	written "github.com/myriad-go/myriad/internal/parts"
 	"github.com/myriad-go/myriad/resp/wire"
 )
 
@@ -206,6 +209,16 @@ func (p *PubSub) subscribe(w *Reply, c *Command, kind int) {
 func (p *PubSub) add(w *Reply, c *Conn, kind int, arg []byte) (known, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if known, ok = p.enter(c, kind, string(arg)); ok {
+		c.SetSubscribed(true)
+		w.confirm(subscribeWords[kind], arg, p.conns[c].count())
+		w.Flush()
+	}
+	return known, ok
+}
+
+// enter is add without an answer. It is called under mu.
+func (p *PubSub) enter(c *Conn, kind int, name string) (known, ok bool) {
 	if p.conns == nil {
 		p.conns, p.names = map[*Conn]*subscriber{}, [2]table{{}, {}}
 	}
@@ -214,7 +227,7 @@ func (p *PubSub) add(w *Reply, c *Conn, kind int, arg []byte) (known, ok bool) {
 		s = &subscriber{{}, {}}
 		p.conns[c] = s
 	}
-	table, name := p.names[kind], string(arg)
+	table := p.names[kind]
 	if _, has := s[kind][name]; !has {
 		fresh, most := table[name] == nil, maxChannel
 		if kind == byPattern {
@@ -233,9 +246,6 @@ func (p *PubSub) add(w *Reply, c *Conn, kind int, arg []byte) (known, ok bool) {
 		}
 		table[name][c] = new(membership)
 	}
-	c.SetSubscribed(true)
-	w.confirm(subscribeWords[kind], arg, s.count())
-	w.Flush()
 	return known, true
 }
 
@@ -329,4 +339,68 @@ func (p *PubSub) countSubscribers(w *Reply, c *Command) {
 		w.Bulk(a)
 		w.Int(int64(len(p.names[byChannel][string(a)])))
 	}
+}
+
+// subscriptionParts are the parts of what AppendState appends: names of channels, and patterns.
+var subscriptionParts = [2]string{"channels", "patterns"}
+
+// AppendState appends the subscriptions of a connection that moves to another process, for Restore
+// there. It is for Server.FreezeValue.
+func (p *PubSub) AppendState(c *Conn, dst []byte) []byte {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	e := written.Begin(dst, frozenVersion)
+	s := p.conns[c]
+	if s == nil {
+		return e.End()
+	}
+	for kind, part := range subscriptionParts {
+		var list []byte
+		for _, name := range slices.Sorted(maps.Keys(s[kind])) {
+			list = append(binary.AppendUvarint(list, uint64(len(name))), name...)
+		}
+		if len(list) > 0 {
+			e.Bytes(part, list)
+		}
+	}
+	return e.End()
+}
+
+// Restore subscribes a connection that has come from another process to what AppendState has
+// written. Its peer is told nothing. It fails if there are more subscriptions than there may be.
+// It is for Server.ThawValue, and keeps nothing of state.
+func (p *PubSub) Restore(c *Conn, state []byte) error {
+	d, err := written.Parse(state, frozenVersion)
+	if err != nil {
+		return err
+	}
+	var lists [2][]byte
+	for kind, part := range subscriptionParts {
+		lists[kind] = d.Bytes(part, written.MaxState)
+	}
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if len(lists[byChannel])+len(lists[byPattern]) == 0 {
+		return nil
+	}
+	c.OnEnd(func() { p.leave(c) })
+	c.SetSubscribed(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for kind, list := range lists {
+		for len(list) > 0 {
+			size, used := binary.Uvarint(list)
+			if used <= 0 || size > uint64(len(list)-used) {
+				return fmt.Errorf("resp: %s: %w: a name is cut off", subscriptionParts[kind], written.ErrBroken)
+			}
+			name := string(list[used:][:size])
+			list = list[used+int(size):]
+			if _, ok := p.enter(c, kind, name); !ok {
+				return fmt.Errorf("resp: %s: there are too many subscriptions, or a name is too long",
+					subscriptionParts[kind])
+			}
+		}
+	}
+	return nil
 }

@@ -669,7 +669,11 @@ func (c *Conn) drain() {
 }
 
 // Closed implements myriad.Handler.
-func (h *handler) Closed(_ *myriad.Conn, err error) {
+func (h *handler) Closed(nc *myriad.Conn, err error) {
+	if errors.Is(err, myriad.ErrNotMoved) {
+		h.Moved(nc)
+		return
+	}
 	c, l := (*Conn)(h), h.lane.live
 	c.mu.Lock()
 	c.set(stateClosing|stateClosed, true)

@@ -81,6 +81,19 @@ type Server struct {
 	// than half of WriteLimit waits. It runs on the loop and must not block.
 	OnDrained func(c *Conn)
 
+	// FreezeValue and ThawValue let connections move to another process: see Thawer. FreezeValue
+	// appends to dst what the program keeps for a connection. If it returns an error, the
+	// connection stays. ThawValue gets that in the other process, in place of OnOpen, and copies
+	// what it keeps of state. It may push messages, which are sent if the connection moves. If it
+	// returns an error, the whole hand-over fails. Both run on the connection's loop, and must not
+	// block.
+	FreezeValue func(c *Conn, dst []byte) ([]byte, error)
+	ThawValue   func(c *Conn, state []byte) error
+	// OnMoved is called in place of OnClose when the connection goes on in the other process,
+	// before the functions of OnEnd. In the new process it is called if the connection does not
+	// move after all. It runs on the loop, and must not block.
+	OnMoved func(c *Conn)
+
 	// Logger gets panics in handlers. Nil: slog.Default().
 	Logger *slog.Logger
 	// Version is what HELLO says is the version of Redis. Some clients choose by it which

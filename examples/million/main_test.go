@@ -127,15 +127,15 @@ func TestAllAreReached(t *testing.T) {
 // Whatever ends a run, no process is left, and the run says what it was.
 func TestNothingIsLeft(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		limit time.Duration
-		end   func(cancel context.CancelCauseFunc) // while all connections are held
-		want  string
+		name          string
+		limit         time.Duration
+		end           func(cancel context.CancelCauseFunc) // while all connections are held
+		want, reached string
 	}{
 		{"interrupt", time.Hour, func(cancel context.CancelCauseFunc) { cancel(errors.New("interrupted")) },
-			"interrupted"},
-		{"crash", time.Hour, func(context.CancelCauseFunc) { killServer(t) }, "has ended"},
-		{"limit", 2 * time.Second, func(context.CancelCauseFunc) {}, "the run has taken 2s"},
+			"interrupted", "; 41 connections are open"},
+		{"crash", time.Hour, func(context.CancelCauseFunc) { killServer(t) }, "has ended", " connections are open"},
+		{"limit", 2 * time.Second, func(context.CancelCauseFunc) {}, "the run has taken 2s", " connections are open"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -150,8 +150,8 @@ func TestNothingIsLeft(t *testing.T) {
 				}
 			}
 			_, err := run(ctx, s)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("the error was %v, want %q\n%s", err, tt.want, out.String())
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.reached) {
+				t.Errorf("the error was %v, want %q and %q\n%s", err, tt.want, tt.reached, out.String())
 			}
 			if left := children(t); len(left) > 0 {
 				t.Errorf("processes are left: %q", left)

@@ -84,13 +84,9 @@ func (o *outcome) explain(s *settings, r *load.Report, used cpu) {
 		return
 	}
 	if used.Took > 0 {
-		part := func(d time.Duration) float64 {
-			return 100 * d.Seconds() / used.Took.Seconds() / float64(runtime.NumCPU())
-		}
-		all := part(used.Servers + used.Load + used.Self)
-		text := fmt.Sprintf("at the end of connecting the %d processors were %.0f %% busy with this: servers %.0f %%, "+
-			"load %.0f %%", runtime.NumCPU(), all, part(used.Servers), part(used.Load))
-		if all >= 100*busyEnough {
+		text, all := used.shares()
+		text = "at the end of connecting " + text
+		if all >= busyEnough {
 			text += fmt.Sprintf("; they have no time for more connections that are pinged each %s", pingEvery(s.hold))
 		}
 		o.Why = append(o.Why, text)
@@ -100,6 +96,14 @@ func (o *outcome) explain(s *settings, r *load.Report, used cpu) {
 			o.Why = append(o.Why, why)
 		}
 	}
+}
+
+// shares says which part of the processors' time has gone where, and returns the whole part.
+func (c cpu) shares() (text string, all float64) {
+	part := func(d time.Duration) float64 { return d.Seconds() / c.Took.Seconds() / float64(runtime.NumCPU()) }
+	all = part(c.Servers + c.Load + c.Self)
+	return fmt.Sprintf("the %d processors were %.0f %% busy with this: servers %.0f %%, load %.0f %%",
+		runtime.NumCPU(), 100*all, 100*part(c.Servers), 100*part(c.Load)), all
 }
 
 func (o *outcome) writeText(w io.Writer) {

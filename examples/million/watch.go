@@ -20,6 +20,7 @@ type watch struct {
 	progress io.Writer
 	phase    atomic.Pointer[load.Phase]
 	free     atomic.Uint64 // bytes of memory
+	open     atomic.Int64  // connections
 	shown    time.Time     // belongs to show
 	least    int           // belongs to show: connections since connecting ended, the publisher's too
 
@@ -66,6 +67,7 @@ const showEvery = 2 * time.Second
 func (w *watch) show(p load.Progress) {
 	fresh := w.phase.Load() == nil || *w.phase.Load() != p.Phase
 	w.phase.Store(&p.Phase)
+	w.open.Store(int64(p.Open))
 	if p.Phase == load.Warming && fresh {
 		w.least = p.Open
 	}
@@ -107,11 +109,22 @@ func (w *watch) run(ctx, over context.Context) error {
 			err = w.look()
 		}
 		if err != nil {
+			err = fmt.Errorf("%w; %s", err, w.reached())
 			fmt.Fprintln(w.progress, "ending the run:", err)
 			w.family.kill()
 			return err
 		}
 	}
+}
+
+// reached says how far the run has come.
+func (w *watch) reached() string {
+	text := fmt.Sprintf("%d connections are open", w.open.Load())
+	if used := w.busy(); w.seen == load.Opening && used.Took > 0 {
+		shares, _ := used.shares()
+		text += ", and " + shares
+	}
+	return text
 }
 
 func (w *watch) look() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/exec"
@@ -92,7 +93,7 @@ func (h *house) Formats() []string { return []string{"house/1"} }
 
 // Freeze writes down what was said last in each room. No guest says anything while all connections
 // are frozen.
-func (h *house) Freeze() ([]byte, error) {
+func (h *house) Freeze(w io.Writer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	said := map[string][]string{}
@@ -101,13 +102,13 @@ func (h *house) Freeze() ([]byte, error) {
 		said[name] = r.lines
 		r.mu.Unlock()
 	}
-	return json.Marshal(said)
+	return json.NewEncoder(w).Encode(said)
 }
 
 // Thaw opens the rooms anew. The guests come after that.
-func (h *house) Thaw(_ string, state []byte) error {
+func (h *house) Thaw(_ string, r io.Reader) error {
 	var said map[string][]string
-	if err := json.Unmarshal(state, &said); err != nil {
+	if err := json.NewDecoder(r).Decode(&said); err != nil {
 		return err
 	}
 	if len(said) > maxRooms {

@@ -184,16 +184,18 @@ func TestUpgradeLeaves(t *testing.T) {
 		return path
 	}
 	former := admin("former")
-	u := &upgraded{server: serve(t, "--config", config, "--redis-listen", "127.0.0.1:0")}
+	u := &upgraded{server: serve(t, "--config", config, "--shutdown-timeout", "1s")}
 	u.pid = u.cmd.Process.Pid
 	t.Cleanup(func() { _ = syscall.Kill(u.pid, syscall.SIGKILL) })
-	nc, err := net.Dial("tcp", u.want(`redis=([0-9.:]+)`)[1])
+	nc, err := net.Dial("tcp", u.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	io.WriteString(nc, "PING\r\n")
-	if line, err := bufio.NewReader(nc).ReadString('\n'); line != "+PONG\r\n" {
+	// The server waits for the rest of the request.
+	io.WriteString(nc, "POST /connection/http_stream HTTP/1.1\r\nHost: "+u.addr+"\r\nContent-Length: 9\r\n"+
+		"Expect: 100-continue\r\n\r\n")
+	if line, err := bufio.NewReader(nc).ReadString('\n'); !strings.Contains(line, " 100 ") {
 		t.Fatalf("%q, %v", line, err)
 	}
 	admin("next")

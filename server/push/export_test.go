@@ -21,8 +21,5 @@ func (s *Server) ConnectionsHere(most int) ConnectionList {
 	return s.cluster.connectionsHere(operation{Most: most})
 }
 
-// CheckSize fails if more than that many bytes of histories would move.
-func (s *Server) CheckSize(most int) error { return s.checkSize(most) }
-
 // Hub returns the server's hub.
 func (s *Server) Hub() *hub.Hub { return s.hub }

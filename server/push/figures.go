@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"runtime/metrics"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/hub"
+	"github.com/myriad-go/myriad/server/push/internal/snapshot"
 
 	"github.com/myriad-go/myriad"
 )
@@ -137,6 +139,12 @@ func (s *sampler) tick(now time.Time) {
 	sample := s.take(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.keep(sample)
+}
+
+// keep adds a sample, in the place of the oldest if there are as many as are kept. The caller holds
+// mu.
+func (s *sampler) keep(sample []int64) {
 	if len(s.samples) < keptSamples {
 		s.samples = append(s.samples, sample)
 		return
@@ -154,6 +162,9 @@ func (s *sampler) restore() {
 	s.taking.Lock()
 	defer s.taking.Unlock()
 	s.restoring = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples, s.oldest = nil, 0
 }
 
 // goOn ends restore: rates are those from now on.
@@ -168,6 +179,70 @@ func (s *sampler) goOn(now time.Time) {
 		s.last, _ = s.read(now)
 		s.counts, _ = s.hub.Latencies()
 	}
+}
+
+// The parts of the samples in the state of a server.
+const (
+	sampleFieldsPart = "push.samples.1" // the names of a sample's values
+	samplePart       = "push.sample.1"  // one, the oldest first
+)
+
+// writeState writes the samples. A nil sampler has none.
+func (s *sampler) writeState(w *snapshot.Writer) error {
+	samples := s.since(0)
+	if len(samples) == 0 {
+		return nil
+	}
+	if err := w.Record(sampleFieldsPart, snapshot.AppendTexts(nil, sampleFields)); err != nil {
+		return err
+	}
+	var record []byte
+	for _, one := range samples {
+		record = record[:0]
+		for _, value := range one {
+			record = snapshot.AppendInt(record, value)
+		}
+		if err := w.Record(samplePart, record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A sampleRestore reads the samples of another process, which may have had other values.
+type sampleRestore struct {
+	s      *sampler // nil: there is no console, and they are passed over
+	places []int    // of the values of a sample here; -1: it has none; nil: the names have not come
+}
+
+// record takes a record of one of the parts of samples.
+func (r *sampleRestore) record(part string, body []byte) error {
+	f := snapshot.NewFields(body)
+	if part == sampleFieldsPart {
+		r.places = []int{}
+		for _, name := range f.Texts() {
+			r.places = append(r.places, slices.Index(sampleFields, name))
+		}
+	} else {
+		if r.places == nil {
+			f.Fail("a sample comes before the names of its values")
+		}
+		sample := make([]int64, len(sampleFields))
+		for _, at := range r.places {
+			if value := f.Int(); at >= 0 {
+				sample[at] = value
+			}
+		}
+		if r.s != nil && !f.Failed() {
+			r.s.mu.Lock()
+			r.s.keep(sample)
+			r.s.mu.Unlock()
+		}
+	}
+	if err := f.Done(); err != nil {
+		return fmt.Errorf("push: %s: %w", part, err)
+	}
+	return nil
 }
 
 // read reads the counters. Without an engine there are no stats.

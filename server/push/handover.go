@@ -1,9 +1,9 @@
 package push
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -23,12 +23,8 @@ const freezePatience = time.Second
 
 // AddTo adds the server to p, with its WebSockets, its state, and the connections of front, which
 // serves it. It sets front.ThawStream. Both processes call it before handover.Give or
-// handover.Take. Of the old one PrepareMove is called then. AddTo fails if the histories are more
-// than can move: handover.MaxState.
+// handover.Take. Of the old one PrepareMove is called then.
 func (s *Server) AddTo(p *handover.Program, front *web.Server, name string) error {
-	if err := s.checkSize(handover.MaxState); err != nil {
-		return err
-	}
 	front.ThawStream = s.thawStream
 	t, err := front.Thawer()
 	if err != nil {
@@ -48,19 +44,6 @@ func (s *Server) AddTo(p *handover.Program, front *web.Server, name string) erro
 	return nil
 }
 
-// checkSize fails if more than `most` bytes of histories would move. Otherwise clients would wait
-// for the end of an attempt that must fail.
-func (s *Server) checkSize(most int) error {
-	if s.own == nil {
-		return nil // Freeze says that it cannot move
-	}
-	if n := s.own.StateBytes(); n > most {
-		return fmt.Errorf("push: the histories have %d MiB, and at most %d MiB can move: replace the server without "+
-			"an upgrade, or keep less history", n>>20, most>>20)
-	}
-	return nil
-}
-
 // PrepareMove makes the long responses of clients ones that can move, right before handover.Give.
 // With false it undoes that, after Give has failed.
 func (s *Server) PrepareMove(on bool) { s.hub.OfferStreams(on) }
@@ -77,17 +60,15 @@ type handoverState struct{ s *Server }
 func (handoverState) Formats() []string { return []string{stateFormat} }
 
 // Freeze implements handover.State.
-func (h handoverState) Freeze() ([]byte, error) {
+func (h handoverState) Freeze(w io.Writer) error {
 	if err := h.freeze(); err != nil {
-		return nil, err
+		return err
 	}
-	var state bytes.Buffer
-	state.Grow(h.s.own.StateBytes()) // to copy it less often while clients wait
-	if err := h.s.WriteState(&state); err != nil {
+	if err := h.s.WriteState(w); err != nil {
 		h.s.Thaw()
-		return nil, err
+		return err
 	}
-	return state.Bytes(), nil
+	return nil
 }
 
 func (h handoverState) freeze() error {
@@ -100,11 +81,15 @@ func (h handoverState) freeze() error {
 }
 
 // Thaw implements handover.State.
-func (h handoverState) Thaw(_ string, state []byte) error {
+func (h handoverState) Thaw(_ string, r io.Reader) error {
 	if err := h.freeze(); err != nil {
 		return err
 	}
-	return h.s.ReadState(bytes.NewReader(state))
+	if err := h.s.ReadState(r); err != nil {
+		h.s.Leave()
+		return err
+	}
+	return nil
 }
 
 // GoOn implements handover.State.

@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -57,6 +58,10 @@ func handOver(t *testing.T, from, to *servertest.Live) {
 		r, err := handover.Give(ends[0], p)
 		if err == nil && r.Left > 0 {
 			err = fmt.Errorf("%d connections are left", r.Left)
+		}
+		if r != nil {
+			_, rest := r.MoveRest(t.Context()) // there is none
+			err = errors.Join(err, rest)
 		}
 		given <- err
 	}()
@@ -173,23 +178,6 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// Histories that are too large to move are found before anything is frozen.
-func TestHandOverOfTooMuch(t *testing.T) {
-	s := servertest.New(t, movingConfig())
-	const most = 10_000
-	for i := range most/100 + 1 {
-		if err := s.CheckSize(most); err != nil {
-			t.Fatalf("after %d publications of 100 bytes: %v", i, err)
-		}
-		if err := s.Publish(t.Context(), fmt.Sprint("kept:", i), fmt.Appendf(nil, `"%098d"`, i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.CheckSize(most); err == nil {
-		t.Errorf("%d bytes move, and at most %d can", most+100, most)
-	}
-}
-
 // If the next process cannot go on, the old one does.
 func TestHandOverFails(t *testing.T) {
 	c := movingConfig()
@@ -280,4 +268,66 @@ func TestHandOverIsGivenUp(t *testing.T) {
 		t.Error(err)
 	}
 	notice(2)
+}
+
+// A client that reads one long response goes on to send by requests of their own. One of which a
+// part has come when the client moves is told to come again: the client has not gone.
+func TestEmulationAfterHandOver(t *testing.T) {
+	from, to := servertest.NewLive(t, movingConfig()), servertest.NewLive(t, movingConfig())
+	stream := from.Dial("POST /connection/http_stream HTTP/1.1\r\nHost: test\r\nContent-Length: 21\r\n\r\n" +
+		`{"id":1,"connect":{}}`)
+	stream.Head()
+	var session string
+	for session == "" {
+		_, rest, _ := strings.Cut(stream.Line(), `"session":"`)
+		session, _, _ = strings.Cut(rest, `"`)
+	}
+	post := func(id int) string {
+		body := fmt.Sprintf(`{"session":%q,"node":"","data":"{\"id\":%d,\"subscribe\":{\"channel\":\"kept:a\"}}"}`,
+			session, id)
+		return fmt.Sprintf("POST /emulation HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	whole := post(2)
+	late := from.Dial(whole[:len(whole)-1])
+	for from.Engine.Stats().BytesIn < uint64(len(whole)-1) {
+		time.Sleep(time.Millisecond)
+	}
+	ends := socketPair(t)
+	from.PrepareMove(true)
+	p, next := program(t, from), program(t, to)
+	p.RestWait = -1 // the request does not end
+	given := make(chan *handover.Given, 1)
+	go func() {
+		r, err := handover.Give(ends[0], p)
+		if err != nil {
+			t.Error(err)
+		}
+		given <- r
+	}()
+	taken, err := handover.Take(ends[1], next)
+	if err == nil {
+		err = taken.GoOn()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-given
+	if r.Moved != 1 || r.Left != 1 {
+		t.Fatalf("%+v", r.Result)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.MoveRest(over); err != nil {
+		t.Error(err)
+	}
+	fmt.Fprint(late, whole[len(whole)-1:])
+	if line := late.Head(); !strings.HasPrefix(line, "HTTP/1.1 503 ") {
+		t.Errorf("a request that was under way is answered %q", line)
+	}
+	again := to.Dial(post(3))
+	if line := again.Head(); !strings.HasPrefix(line, "HTTP/1.1 204 ") {
+		t.Errorf("a request to the new process is answered %q", line)
+	}
+	for !strings.Contains(stream.Line(), `"id":3,"subscribe"`) {
+	}
 }

@@ -84,7 +84,13 @@ func TestHealthAndShutdown(t *testing.T) {
 	if w := ts.Do("GET", "/health", ""); w.Code != 200 || w.Body.String() != "{}" {
 		t.Errorf("health: %d %s", w.Code, w.Body)
 	}
-	ts.Do("POST", "/api/publish", `{"channel":"news","data":"last"}`)
+	ts.Unready()
+	if w := ts.Do("GET", "/health", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "will shut down") {
+		t.Errorf("health of a server that will shut down: %d %s", w.Code, w.Body)
+	}
+	if w := ts.Do("POST", "/api/publish", `{"channel":"news","data":"last"}`); w.Code != 200 {
+		t.Errorf("publish to a server that will shut down: %d %s", w.Code, w.Body)
+	}
 	if err := ts.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -69,20 +69,20 @@ const timingPart = "push.timing.1" // what clients were told of pings
 // ReadState understands. A part that changes its form gets another name. A server can move to one
 // that understands all of its parts.
 func (s *Server) StateParts() []string {
-	return slices.Concat([]string{timingPart, policy.RulesPart}, membus.StateParts(), hub.StateParts(),
-		s.hub.StateNames())
+	return slices.Concat([]string{timingPart, policy.RulesPart, sampleFieldsPart, samplePart}, membus.StateParts(),
+		hub.StateParts(), s.hub.StateNames())
 }
 
 // WriteState writes what the server holds besides its connections: histories of channels with their
-// positions, remembered IDs of publications, what is used of rates, and counters. The server is
-// frozen. It needs no memory in proportion to that.
+// positions, remembered IDs of publications, what is used of rates, counters, and what the console
+// shows of the last minutes. The server is frozen. It needs no memory in proportion to that.
 func (s *Server) WriteState(to io.Writer) error {
 	w := snapshot.NewWriter(to, s.StateParts())
 	timing := s.hub.Timing()
 	record := snapshot.AppendInt(nil, int64(timing.Ping))
 	rules := s.hub.Table().Namespaces()
 	return errors.Join(w.Record(timingPart, record), rules.WriteState(w), s.own.WriteState(w), s.hub.WriteState(w),
-		w.Close())
+		s.sampler.writeState(w), w.Close())
 }
 
 // ReadState gives a new server what another one has written. The server is frozen, and has had no
@@ -103,7 +103,7 @@ func (s *Server) ReadState(from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	rules := policy.LastingRules{}
+	rules, samples := policy.LastingRules{}, sampleRestore{s: s.sampler}
 	for {
 		part, body, err := r.Next()
 		switch {
@@ -116,6 +116,8 @@ func (s *Server) ReadState(from io.Reader) error {
 			err = s.checkTiming(body)
 		case part == policy.RulesPart:
 			err = rules.Record(body)
+		case part == sampleFieldsPart || part == samplePart:
+			err = samples.record(part, body)
 		case slices.Contains(membus.StateParts(), part):
 			err = histories.Record(part, body)
 		default:

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/doors/mercure"
 	"github.com/myriad-go/myriad/server/push/hub"
 	"github.com/myriad-go/myriad/server/push/internal/servertest"
+	"github.com/myriad-go/myriad/server/push/internal/snapshot"
 	"github.com/myriad-go/myriad/server/push/membus"
 )
 
@@ -241,6 +244,84 @@ func TestServersThatCannotTakeOver(t *testing.T) {
 	}
 	if err := s.WriteState(io.Discard); err == nil {
 		t.Error("a server that is not frozen writes its state")
+	}
+}
+
+// What the console shows goes on in another process: its charts have no gap and no leap, and a page
+// that is open gets the refusals that are newer than those that it has.
+func TestConsoleMoves(t *testing.T) {
+	from, to := servertest.New(t, movingConfig()), servertest.New(t, movingConfig())
+	for i := range 5 {
+		from.Call("publish", `{"channel":"kept:a","data":1}`)
+		from.Hub.CountRefusal(hub.RefusedToken, fmt.Sprint("192.0.2.", i), "error", "it is old")
+		from.Clock.Advance(push.SampleEvery)
+		to.Clock.Advance(push.SampleEvery)
+	}
+	before := from.Figures(0).Samples
+	counts, refused, last := from.Refusals(0)
+	if len(before) != 5 || len(refused) != 5 || last != 5 {
+		t.Fatalf("%d samples and %d refusals, of which the last is number %d", len(before), len(refused), last)
+	}
+	moveServer(t, from, to)
+	to.Clock.Advance(push.SampleEvery)
+	after := to.Figures(0).Samples
+	if len(after) != 6 || !reflect.DeepEqual(after[:5], before) {
+		t.Errorf("samples\n%v, and before\n%v", after, before)
+	}
+	publishes := slices.Index(push.SampleFields, "publishes")
+	if n := after[5][publishes]; n != 0 {
+		t.Errorf("the first sample has %d publications a second, and there was none", n)
+	}
+	if step := after[5][0] - after[4][0]; step != push.SampleEvery.Milliseconds() {
+		t.Errorf("%d ms lie between the samples of two processes", step)
+	}
+	newCounts, moved, newLast := to.Refusals(0)
+	if !reflect.DeepEqual(moved, refused) || newLast != last || !reflect.DeepEqual(newCounts, counts) {
+		t.Errorf("refusals\n%+v, number %d, and before\n%+v", moved, newLast, refused)
+	}
+	to.Hub.CountRefusal(hub.RefusedToken, "192.0.2.9")
+	if _, newer, _ := to.Refusals(last); len(newer) != 1 || newer[0].Remote != "192.0.2.9" {
+		t.Errorf("after number %d there are %+v", last, newer)
+	}
+}
+
+// Samples of a version with other values are put into their places. Those without a place are left
+// out, and those that the other version does not have are 0.
+func TestSamplesOfAnotherVersion(t *testing.T) {
+	from, to := servertest.New(t, movingConfig()), servertest.New(t, movingConfig())
+	if err := errors.Join(from.Freeze(t.Context()), to.Freeze(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	var whole, state bytes.Buffer
+	if err := from.WriteState(&whole); err != nil {
+		t.Fatal(err)
+	}
+	from.Thaw()
+	r, err := snapshot.NewReader(&whole, from.StateParts())
+	w := snapshot.NewWriter(&state, from.StateParts())
+	for err == nil {
+		var part string
+		var body []byte
+		if part, body, err = r.Next(); err == nil {
+			err = w.Record(part, body)
+		}
+	}
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	fields := snapshot.AppendTexts(nil, []string{"heap", "gone", "time"})
+	one := snapshot.AppendInt(snapshot.AppendInt(snapshot.AppendInt(nil, 11), 12), 13)
+	if err := errors.Join(w.Record("push.samples.1", fields), w.Record("push.sample.1", one), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.ReadState(&state); err != nil {
+		t.Fatal(err)
+	}
+	to.Thaw()
+	want := make([]int64, len(push.SampleFields))
+	want[slices.Index(push.SampleFields, "heap")], want[slices.Index(push.SampleFields, "time")] = 11, 13
+	if got := to.Figures(0).Samples; len(got) != 1 || !slices.Equal(got[0], want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -49,7 +49,7 @@ const (
 	sessionDead // it has been in, and answers nothing
 )
 
-// An overSession is a client that stays. It comes back at once when its connection ends.
+// An overSession is a client that stays. It comes back when its connection ends.
 type overSession struct {
 	w       *overWorld
 	form    sessionForm
@@ -66,6 +66,7 @@ type overSession struct {
 
 	opened time.Time // when it began to open
 	backAt time.Time
+	failed int // how often in a row it has given up
 	diedAt time.Time
 	told   bool // a dead one: the server has ended it
 
@@ -172,6 +173,17 @@ func (s *overSession) leave(d time.Duration) {
 	s.backAt = s.w.Now().Add(d)
 }
 
+// backoff is for how long the session waits before it tries again, as centrifuge-js does: a random
+// part of half a second, of twice as much after each try, and of 20 seconds at most.
+func (s *overSession) backoff() time.Duration {
+	if s.w.o.eager {
+		return 0
+	}
+	most := min(20*time.Second, 500*time.Millisecond<<min(s.failed, 10))
+	s.failed++
+	return time.Duration(s.w.random.Int64N(int64(most)))
+}
+
 // die makes the session silent. It still reads, so that it notes when the server gives it up.
 func (s *overSession) die() {
 	s.state, s.diedAt, s.told = sessionDead, s.w.Now(), false
@@ -188,7 +200,7 @@ func (s *overSession) step(now time.Time) {
 	case sessionOpening:
 		if now.Sub(s.opened) > s.w.o.patience {
 			s.w.gaveUp[workJoin+work(s.form)]++
-			s.leave(0)
+			s.leave(s.backoff())
 		}
 	case sessionDead:
 		if now.Sub(s.diedAt) > s.w.findsWithin() && !s.told {
@@ -327,7 +339,7 @@ func (s *overSession) line(line []byte) {
 
 // letIn is when the session has what it came for.
 func (s *overSession) letIn() {
-	s.state = sessionIn
+	s.state, s.failed = sessionIn, 0
 	s.confirmed = len(s.w.log(s.channel).ids)
 	s.w.finished(workJoin+work(s.form), s.w.Now().Sub(s.opened))
 }

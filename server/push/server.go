@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/hub"
@@ -134,6 +135,7 @@ type Server struct {
 	own            *membus.Bus // the bus that New has made; nil: it has made none
 	cluster        *cluster
 	sampler        *sampler // nil without a console
+	unready        atomic.Bool
 	handler        http.Handler
 	clients, admin http.Handler // parts of handler
 
@@ -309,14 +311,18 @@ func (s *Server) Clients() http.Handler { return s.clients }
 // console.
 func (s *Server) Admin() http.Handler { return s.admin }
 
-// serveHealth answers 200 until Drain or Shutdown begins, then 503, so that a load balancer stops
-// sending clients. It also answers 503 while this node does not have what other nodes publish. With
-// Config.Engine the body says how late the loops are, and what waits for that. That does not change
-// the status: under overload all nodes are late at once, and a load balancer would take them all
-// out.
+// serveHealth answers 200 until Unready, Drain or Shutdown is called, then 503, so that a load
+// balancer stops sending clients. It also answers 503 while this node does not have what other
+// nodes publish. With Config.Engine the body says how late the loops are, and what waits for that.
+// That does not change the status: under overload all nodes are late at once, and a load balancer
+// would take them all out.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if problem := s.config.Bus.State().Problem; problem != "" {
 		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, problem)
+		return
+	}
+	if s.unready.Load() {
+		answer.WriteError(w, http.StatusServiceUnavailable, ErrInternal.Code, "the server will shut down")
 		return
 	}
 	body := []byte(`{}`)
@@ -387,6 +393,11 @@ func (s *Server) nextRules(c Config) (policy.Namespaces, error) {
 	}
 	return next, now.CheckChange(&next)
 }
+
+// Unready makes GET /health answer 503, and changes nothing else. So load balancers send new
+// clients elsewhere while the server still serves. It is for a caller that will shut down some time
+// later.
+func (s *Server) Unready() { s.unready.Store(true) }
 
 // Drain makes the server refuse publications and new clients with 503. It returns when the running
 // publications are queued for their subscribers. It is for a caller that stops listening before it

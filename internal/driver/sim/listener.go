@@ -37,6 +37,7 @@ type address struct {
 	w         *World
 	addr      net.Addr
 	backlog   []*end
+	coming    int         // connections on their way to the backlog
 	listeners []*Listener // those that are not closed
 	accept    func(*Peer)
 	ended     bool // no more connections
@@ -286,7 +287,7 @@ func (d *dial) attempt() {
 			return
 		}
 		d.plan(dialRetry, d.attempt)
-	case len(l.backlog) >= w.o.Backlog:
+	case len(l.backlog)+l.coming >= w.o.Backlog:
 		if d.attempts++; d.attempts >= dialAttempts {
 			d.fail(syscall.ETIMEDOUT)
 			return
@@ -304,31 +305,33 @@ func isUnix(addr net.Addr) bool {
 }
 
 // connected makes a link whose far end waits in the backlog, and returns the near one.
-func (l *address) connected(addr net.Addr) *end {
-	w := l.w
+func (b *address) connected(addr net.Addr) *end {
+	w := b.w
 	server, client := driver.AddrOf(addr), driver.UnixAddr
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		client = driver.AddrOf(&net.TCPAddr{IP: tcp.IP, Port: w.freePort(), Zone: tcp.Zone})
 	}
 	near, far := w.newLink(client, server, isUnix(addr))
 	w.note("net", "connected", near.id, 0)
-	w.after(w.latency(), delivery, func() { l.arrive(far) })
+	b.coming++
+	w.after(w.latency(), delivery, func() { b.arrive(far) })
 	return near
 }
 
 // arrive puts a connection where it is accepted.
-func (l *address) arrive(e *end) {
+func (b *address) arrive(e *end) {
+	b.coming--
 	switch {
-	case l.ended:
+	case b.ended:
 		e.abort()
-	case l.accept != nil:
-		p := &Peer{w: l.w, e: e, open: true, slow: l.w.chance(l.w.o.SlowPeer)}
+	case b.accept != nil:
+		p := &Peer{w: b.w, e: e, open: true, slow: b.w.chance(b.w.o.SlowPeer)}
 		e.holder = p
-		l.w.callback(func() { l.accept(p) })
+		b.w.callback(func() { b.accept(p) })
 		p.endChanged()
 	default:
-		l.backlog = append(l.backlog, e)
-		for _, one := range l.listeners {
+		b.backlog = append(b.backlog, e)
+		for _, one := range b.listeners {
 			for _, c := range one.readers {
 				c.endChanged()
 			}

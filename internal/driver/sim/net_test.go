@@ -232,6 +232,37 @@ func TestBacklogIsBounded(t *testing.T) {
 	w.Check(t)
 }
 
+// TestBacklogIsBoundedForManyAtOnce dials before any of them has come to the backlog.
+func TestBacklogIsBoundedForManyAtOnce(t *testing.T) {
+	o := sim.Calm()
+	o.Backlog = 3
+	w := sim.New(4, o)
+	l, err := w.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peers []*sim.Peer
+	for range 20 {
+		peers = append(peers, w.Dial(l.Addr()))
+	}
+	w.Run()
+	connected := 0
+	for _, p := range peers {
+		if !errors.Is(p.Err(), syscall.ETIMEDOUT) {
+			connected++
+		}
+	}
+	if connected != 3 {
+		t.Errorf("a backlog of 3 has %d connections", connected)
+	}
+	l.Refuse()
+	w.Run()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	w.Check(t)
+}
+
 func TestAddresses(t *testing.T) {
 	w := sim.New(4, sim.Calm())
 	ctx := context.Background()

@@ -1,5 +1,5 @@
 // Speaks to a server with ioredis and prints "ok" if all of its answers are right.
-// Usage: node redis.mjs HOST PORT PROTOCOL store|door [PASSWORD]
+// Usage: node redis.mjs HOST PORT PROTOCOL store|door|listen [PASSWORD]
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import Redis from 'ioredis'
@@ -65,6 +65,25 @@ async function channels() {
   subscriber.disconnect()
 }
 
-await { store, door }[what]()
+// Prints each message, until it is "end". No connection is made anew meanwhile.
+async function listen() {
+  const id = await client.client('ID')
+  const subscriber = connect()
+  await subscriber.subscribe('news')
+  console.log('subscribed')
+  await new Promise((resolve, reject) => {
+    subscriber.on('close', () => reject(new Error('the connection has ended')))
+    subscriber.on('message', (_, data) => {
+      Promise.all([client.client('ID'), client.client('GETNAME')]).then((got) => {
+        assert.deepEqual(got, [id, 'test'])
+        console.log('got', data)
+        if (data === 'end') resolve()
+      }, reject)
+    })
+  })
+  subscriber.disconnect()
+}
+
+await { store, door, listen }[what]()
 client.disconnect()
 console.log('ok')

@@ -1,6 +1,6 @@
 """Speaks to a server with redis-py and prints "ok" if all of its answers are right.
 
-Usage: python redis.py HOST PORT PROTOCOL store|door [PASSWORD]
+Usage: python redis.py HOST PORT PROTOCOL store|door|listen [PASSWORD]
 """
 
 import sys
@@ -121,5 +121,21 @@ def channels():
     subscription.close()
 
 
-{"store": store, "door": door}[what]()
+def listen():
+    """Prints each message, until it is "end". No connection is made anew meanwhile."""
+    subscription = client.pubsub()
+    subscription.subscribe("news")
+    message(subscription, "subscribe")
+    ident = client.client_id()
+    print("subscribed", flush=True)
+    data = ""
+    while data != "end":
+        data = message(subscription, "message")["data"]
+        same(client.client_id(), ident)
+        same(client.client_getname(), "test")
+        print("got", data, flush=True)
+    subscription.close()
+
+
+{"store": store, "door": door, "listen": listen}[what]()
 print("ok", flush=True)

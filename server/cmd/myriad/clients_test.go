@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -136,6 +139,38 @@ func TestServeCutsOffAtTheEnd(t *testing.T) {
 	if strings.Count(behind, "level=WARN") != 1 || strings.Contains(behind, "level=ERROR") ||
 		strings.Contains(behind, "deadline") {
 		t.Errorf("the log has unexpected lines:\n%s", behind)
+	}
+}
+
+// For --drain-delay the server waits before it shuts down, and says so by /health alone. The wait
+// ends when serving fails.
+func TestServeWaitsForBalancers(t *testing.T) {
+	t.Parallel()
+	_, log, stop := startWith(t, settings{drainDelay: 10 * time.Millisecond, shutdownTimeout: 10 * time.Second})
+	if err := stop(); err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+	text := log.String()
+	if wait, end := strings.Index(text, "/health answers 503"), strings.Index(text, "shutting down"); wait < 0 ||
+		end < wait {
+		t.Errorf("the server did not wait before it shut down:\n%s", text)
+	}
+
+	server, err := push.New(push.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown(t.Context())
+	r := &running{settings: settings{drainDelay: time.Hour, log: slog.New(slog.DiscardHandler)}, pusher: server}
+	failed, broken := make(chan error, 1), errors.New("the listener is broken")
+	failed <- broken
+	if err := r.awaitBalancers(failed); err != broken {
+		t.Errorf("the wait ended with %v", err)
+	}
+	w := httptest.NewRecorder()
+	server.ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("/health answered %d during the wait", w.Code)
 	}
 }
 

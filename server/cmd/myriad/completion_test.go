@@ -54,7 +54,7 @@ echo "${COMPREPLY[@]-}"`
 		words []string
 		want  string
 	}{
-		{[]string{""}, "serve cluster load token version completion"},
+		{[]string{""}, "serve cluster load token health version completion"},
 		{[]string{"se"}, "serve"},
 		{[]string{"serve", "--lo"}, "--loops --log-format --log-level"},
 		{[]string{"serve", "--check", "--al"}, "--allowed-origin"},

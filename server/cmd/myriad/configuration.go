@@ -28,6 +28,7 @@ type settings struct {
 	tlsCert, tlsKey string         // files; empty: no TLS
 	balancers       []netip.Prefix // of listen only; nil: none
 	tokenKeys       []string       // files
+	drainDelay      time.Duration  // 0: none
 	shutdownTimeout time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level

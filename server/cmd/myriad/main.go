@@ -5,6 +5,7 @@
 //	myriad cluster remove NODE
 //	myriad load http|ws|push|redis URL [--connections 1000] [--rate 5000]
 //	myriad token make --user ann; myriad token check TOKEN; myriad token explain TOKEN
+//	myriad health [URL]
 //	myriad completion bash|zsh|fish
 //	myriad version
 package main
@@ -48,8 +49,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		Writer:    stdout,
 		ErrWriter: stderr,
 		Commands: []*cli.Command{serveCommand(stdout, stderr), clusterCommand(stdout, stderr),
-			loadCommand(stdout, stderr), tokenCommand(stdout, stderr), versionCommand(stdout),
-			completionCommand(stdout)},
+			loadCommand(stdout, stderr), tokenCommand(stdout, stderr), healthCommand(stdout),
+			versionCommand(stdout), completionCommand(stdout)},
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
 		Action: func(_ context.Context, c *cli.Command) error {
 			if c.Bool("version") {

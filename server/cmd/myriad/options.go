@@ -137,6 +137,10 @@ var options = []option{
 		func(s *settings) any { return &s.push.Timing.Ping }},
 	{"pong-timeout", "", "`TIME` for a client to answer a ping; without one, 2/5 of `--ping-interval`, at most 10s",
 		func(s *settings) any { return &s.push.Timing.Pong }},
+	{"drain-delay", "",
+		"`TIME` for which a server that is to end still serves, and only `/health` answers 503, so that load " +
+			"balancers send new clients elsewhere first; without one, it ends at once",
+		func(s *settings) any { return &s.drainDelay }},
 	{"shutdown-timeout", "15s", "`TIME` for clients to receive what is queued for them when the server ends",
 		func(s *settings) any { return &s.shutdownTimeout }},
 	{"loops", "0", "`COUNT` of event loops, at most 255; 0: half as many as processors, at least one",

@@ -37,9 +37,6 @@ func (r *running) openRedis(certificates *keeper) (net.Addr, error) {
 // Clients that do not read their answers in a third of the time to shut down are reset, because the
 // other clients need the rest of it.
 func (r *running) closeRedis(ctx context.Context) error {
-	if r.door == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.shutdownTimeout/3)
 	defer cancel()
 	err := r.door.Shutdown(ctx)

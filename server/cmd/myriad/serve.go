@@ -157,7 +157,7 @@ type running struct {
 	pusher      *push.Server
 	servers     []*web.Server // one per address
 	clusterNode *clusterNode  // nil: the server is on its own
-	door        *resp.Server  // for clients of Redis; nil: there is none
+	door        *resp.Server  // for clients of Redis; without --redis-listen, for those of another process
 }
 
 // serve runs the server until ctx ends, and then shuts it down.
@@ -218,9 +218,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 		})
 	}
 	r.servers[0].ProxyProtocol = s.balancers
-	if r.redis != nil {
-		r.door = redis.Listener(r.pusher, r.engine)
-	}
+	r.door = redis.Listener(r.pusher, r.engine)
 	return r, nil
 }
 
@@ -314,9 +312,27 @@ func (r *running) run(ctx context.Context, caught *signals, certificates *keeper
 			}
 		}
 	}
-	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	_ = manager.say("STOPPING=1") // the server ends in any case
+	if err == nil && r.drainDelay > 0 {
+		err = r.awaitBalancers(failed)
+	}
+	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
 	return err
+}
+
+// awaitBalancers gives load balancers the time to see that the server is to end. It returns early
+// when serving an address fails.
+func (r *running) awaitBalancers(failed <-chan error) error {
+	r.log.Info("myriad: /health answers 503 before the server ends", "delay", r.drainDelay.String())
+	r.pusher.Unready()
+	delay := time.NewTimer(r.drainDelay)
+	defer delay.Stop()
+	select {
+	case err := <-failed:
+		return err
+	case <-delay.C:
+		return nil
+	}
 }
 
 // openAll listens on all addresses. It returns those of the web servers, and that of Redis or nil.

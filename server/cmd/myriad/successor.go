@@ -37,10 +37,13 @@ func (r recipient) means(pid string) bool {
 	return pid == strconv.Itoa(r.pid) || r.predecessor != 0 && pid == strconv.Itoa(r.predecessor)
 }
 
-// successorEnviron returns the environment for a child that takes the place of r. The child sends
-// the keep-alives that are expected of r (WATCHDOG_PID). LISTEN_PID names the child, too, for when
-// sockets that were passed to r move: now a server that uses any refuses to upgrade (mayUpgrade),
-// and the child's descriptor 3 is that of package handover.
+// successorEnviron returns the environment for a child that takes the place of r. The pid of the
+// child is not known before it starts, so the manager's variables name r. The child takes them for
+// its own, because predecessorVariable names r, too:
+//
+//   - WATCHDOG_PID: the child sends the keep-alives that the manager expects of r.
+//   - LISTEN_PID: no child uses it yet, because a server with sockets of the manager does not
+//     upgrade (mayUpgrade).
 func (r recipient) successorEnviron(environ []string) []string {
 	var next []string
 	for _, one := range environ {

@@ -13,8 +13,9 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// This file is an upgrade that clients do not notice: at SIGUSR2 the server starts its own program
-// anew, which by then is a newer one, and hands its listeners, connections and state over to it.
+// This file upgrades the server while its clients stay connected. At SIGUSR2 the process starts its
+// own program again, which the operator has replaced by a newer one. It hands its listeners,
+// connections and state over to the new process.
 
 // program returns what of the server moves. The names are the same in all versions.
 func (r *running) program() (*handover.Program, error) {
@@ -24,6 +25,11 @@ func (r *running) program() (*handover.Program, error) {
 			return nil, err
 		}
 	}
+	t, err := r.door.Thawer()
+	if err != nil {
+		return nil, err
+	}
+	p.Servers["redis"] = t
 	return p, nil
 }
 

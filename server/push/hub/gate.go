@@ -210,8 +210,8 @@ func (g *gate) Drain(ctx context.Context) error {
 // IsDraining reports whether Drain or Shutdown was called, or another process goes on.
 func (g *gate) IsDraining() bool { return g.state.Load() >= gateShut }
 
-// isShut is IsDraining for a request, which waits while the gate is frozen, until ctx ends.
-func (g *gate) isShut(ctx context.Context) bool {
+// IsShut is IsDraining for a request, which waits while the gate is frozen, until ctx ends.
+func (g *gate) IsShut(ctx context.Context) bool {
 	state, err := g.state.Load(), error(nil)
 	if state == gateFrozen {
 		state, err = g.settled(ctx)

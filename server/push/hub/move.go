@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/answer"
@@ -52,11 +53,15 @@ func (h *Hub) Freeze(ctx context.Context) error {
 // they have sent may not have been read yet.
 func (h *Hub) Thaw() {
 	h.wheel.pause(false, h.clock.Now().UnixNano())
-	if h.restored != nil {
+	restored := h.restored
+	if restored != nil {
 		h.OfferStreams(false)
 	}
 	h.restored = nil
 	h.gate.leaveFrozen(gateOpen)
+	if restored != nil && len(restored.present.all) > 0 {
+		h.clock.AfterFunc(0, func() { h.announceLeft(&restored.present) }) // the clients that have come go on first
+	}
 }
 
 // Leave ends a freeze in the process whose sessions have moved: what waits is refused with
@@ -86,11 +91,14 @@ const (
 
 // StateParts are the parts of what WriteState and Session.AppendState write.
 func StateParts() []string {
-	return append([]string{nodePart, countPart, channelPart, sessionPart}, policy.StateParts()...)
+	return append([]string{nodePart, countPart, channelPart, sessionPart, refusalPart, refusedPart, slowPart,
+		presentPart},
+		policy.StateParts()...)
 }
 
-// WriteState writes what the sessions share: the node's id and secret, its counters, what users and
-// addresses have used of their rates, and the bases of deltas. The hub is frozen.
+// WriteState writes what the sessions share: the node's id and secret, its counters, the latest
+// refusals and slow clients, what users and addresses have used of their rates, and the bases of
+// deltas. The hub is frozen.
 func (h *Hub) WriteState(w *snapshot.Writer) error {
 	if !h.gate.isFrozen() {
 		return errNotFrozen
@@ -116,7 +124,8 @@ func (h *Hub) WriteState(w *snapshot.Writer) error {
 			return err
 		}
 	}
-	return h.rates.WriteState(w, h.clock.Now())
+	return errors.Join(h.writePresent(w), h.refusals.writeState(w), h.figures.writeSlow(w),
+		h.rates.WriteState(w, h.clock.Now()))
 }
 
 // A counter is one that goes on in another process.
@@ -175,6 +184,7 @@ type Restore struct {
 	counters map[string]counter
 	rates    *policy.Restore
 	bases    map[string]*bus.Publication // of deltas, by channel
+	present  present
 }
 
 // Restore begins to fill a hub, which is frozen and has no sessions.
@@ -212,6 +222,14 @@ func (r *Restore) Record(part string, body []byte) error {
 	case channelPart:
 		name, base := f.Text(), f.Publication()
 		r.bases[name] = &base
+	case presentPart:
+		r.present.record(f)
+	case refusalPart:
+		r.hub.refusals.restoreRefusal(f)
+	case refusedPart:
+		r.hub.refusals.restoreLast(f)
+	case slowPart:
+		r.hub.figures.restoreSlow(f)
 	default:
 		return r.rates.Record(part, body)
 	}
@@ -296,6 +314,44 @@ func readIdentity(f *snapshot.Fields, regexes *policy.RegexCache) *identity {
 		i.caps.Store(&caps)
 	}
 	return i
+}
+
+// AppendState appends a grant that a door keeps for its client, for Hub.ReadGrant.
+func (g *Grant) AppendState(dst []byte) []byte {
+	dst = snapshot.AppendText(dst, g.User)
+	ends := int64(0)
+	if !g.Ends.IsZero() {
+		ends = g.Ends.UnixNano()
+	}
+	dst = snapshot.AppendTexts(snapshot.AppendText(snapshot.AppendInt(dst, ends), g.info), g.Channels)
+	dst = snapshot.AppendNumber(dst, uint64(len(g.Infos)))
+	for _, name := range slices.Sorted(maps.Keys(g.Infos)) {
+		dst = snapshot.AppendText(snapshot.AppendText(dst, name), g.Infos[name])
+	}
+	dst = append(dst, g.id[:]...)
+	dst = snapshot.AppendBool(snapshot.AppendBool(dst, g.watcher), g.Hooked)
+	return g.caps.AppendState(snapshot.AppendText(dst, g.meta))
+}
+
+// ReadGrant reads what Grant.AppendState has appended. It keeps nothing of the record.
+func (h *Hub) ReadGrant(f *snapshot.Fields) (g Grant) {
+	g.User = f.Text()
+	if ends := f.Int(); ends != 0 {
+		g.Ends = time.Unix(0, ends)
+	}
+	g.info, g.Channels = f.Clone(), f.Texts()
+	for n := f.Count(); n > 0 && !f.Failed(); n-- {
+		if g.Infos == nil {
+			g.Infos = make(map[string][]byte)
+		}
+		name := f.Text()
+		g.Infos[name] = f.Clone()
+	}
+	f.Fixed(g.id[:])
+	g.watcher, g.Hooked = f.Bool(), f.Bool()
+	g.meta = f.Clone()
+	g.caps = h.admission.regexes.ReadCapabilities(f)
+	return g
 }
 
 // appendState appends what hooks know of a client.
@@ -438,6 +494,9 @@ func (h *Hub) ThawSession(t Transport, f Form, state []byte) (*Session, error) {
 	}
 	if s.timedByConn() {
 		s.await()
+	}
+	if h.restored != nil {
+		h.restored.present.come(s.id)
 	}
 	return s, nil
 }

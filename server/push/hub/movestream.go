@@ -15,9 +15,10 @@ import (
 // A MovingStream is a ResponseStream that can move to another process.
 type MovingStream interface {
 	ResponseStream
-	// OnFreeze has freeze called when the stream is frozen: it appends what is to be known of it in
-	// the other process, or returns an error, and the stream stays. moved is called in place of the
-	// function of OnClose if the stream goes on there. A nil freeze withdraws both.
+	// OnFreeze sets two functions. freeze is called when the stream is frozen. It appends to dst
+	// what the other process has to know of the client. If it returns an error, the stream stays
+	// here. moved is called when the other process has the stream, in place of the function that
+	// OnClose was given. A nil freeze removes both functions.
 	OnFreeze(freeze func(dst []byte) ([]byte, error), moved func())
 }
 

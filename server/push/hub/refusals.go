@@ -138,6 +138,12 @@ func (r *refusals) keep(one ShownRefusal, details []any) {
 	defer r.mu.Unlock()
 	r.last++
 	one.Number = r.last
+	r.show(one)
+}
+
+// show adds a refusal, in place of the oldest if there are as many as are kept. The caller holds
+// mu.
+func (r *refusals) show(one ShownRefusal) {
 	if len(r.kept) == keptRefusals {
 		r.kept = append(r.kept[:0], r.kept[1:]...)
 	}

@@ -27,7 +27,7 @@ type requestGuard struct {
 // waits.
 func (g *requestGuard) UnlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if g.gate.isShut(r.Context()) {
+		if g.gate.IsShut(r.Context()) {
 			g.refusals.CountRequestRefusal(RefusedDraining, r)
 			g.adviser.RefuseForNow(w, r, g.adviser.ConnectLater(), http.StatusServiceUnavailable,
 				answer.ErrInternal.Code,

@@ -1,4 +1,6 @@
-// Package membus is the bus within one process, which a push server has by default:
+// Package membus is a bus for servers of one process. A push server without Config.Bus makes one of
+// its own. A program that has several servers with the same channels makes one for all of them, and
+// closes it after them:
 //
 //	shared := membus.New(membus.Config{})
 //	first, err := push.New(push.Config{Bus: shared, Doors: doors.All(doors.Config{})})

@@ -50,19 +50,6 @@ func (b *Bus) WriteState(w *snapshot.Writer) error {
 	return nil
 }
 
-// StateBytes returns how many bytes WriteState would write at least: those of the publications in
-// histories, without what describes them. The bus need not be frozen.
-func (b *Bus) StateBytes() (total int) {
-	for _, t := range b.lru.all() {
-		t.mu.Lock()
-		if st := t.stream; st != nil {
-			total += st.bytes - len(st.items)*keptOverhead
-		}
-		t.mu.Unlock()
-	}
-	return total
-}
-
 func (b *Bus) isFrozen() bool {
 	b.frozen.mu.Lock()
 	defer b.frozen.mu.Unlock()

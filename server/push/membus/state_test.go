@@ -42,30 +42,6 @@ func (d *diary) Present(channel string, to []bus.ClientInfo) []bus.ClientInfo {
 	return append(to, bus.ClientInfo{Client: channel})
 }
 
-// What StateBytes returns without a freeze is less than what is written, by what each publication
-// has besides its content.
-func TestStateBytes(t *testing.T) {
-	b := New(Config{})
-	defer b.Close()
-	const channels, each, size, besides = 20, 5, 1000, 100
-	for i := range channels * (each + 2) { // the oldest are dropped
-		to := bus.Topic{Name: fmt.Sprint("c", i%channels), Keep: bus.Retention{Size: each, Age: time.Hour}}
-		if _, err := b.Publish(t.Context(), to, bus.Publication{Data: make([]byte, size)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const want = channels * each * size
-	if got := b.StateBytes(); got != want {
-		t.Errorf("%d bytes, want %d", got, want)
-	}
-	if err := b.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := len(stateOf(t, b)); got < want || got > want+channels*each*besides {
-		t.Errorf("%d bytes are written, at least %d were expected", got, want)
-	}
-}
-
 // stateOf returns the state of a frozen bus.
 func stateOf(t testing.TB, b *Bus) []byte {
 	t.Helper()

@@ -235,3 +235,62 @@ func TestLastingRulesMove(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Any records are refused, or what was read of them is written so that it is read again. Nothing
+// grows above what a client may send, or what limiters keep.
+func FuzzState(f *testing.F) {
+	now := time.Unix(1_700_000_000, 0)
+	rates := Rates{UserCommands: Rate{3, time.Minute}}
+	full := new(Limiters)
+	full.Set(rates)
+	full.Take(Commanding, "ann", "", now)
+	var stream bytes.Buffer
+	w := snapshot.NewWriter(&stream, StateParts())
+	if err := errors.Join(full.WriteState(w, now), w.Close()); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(uint8(0), stream.Bytes())
+	all, err := new(RegexCache).Capabilities([]Capability{{Channels: []string{"a*"}, Match: "wildcard",
+		Allow: []string{"sub"}}, {Channels: []string{"^b$"}, Match: "regex", Allow: []string{"pub"}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(uint8(1), all.AppendState(nil))
+	f.Add(uint8(2), (&TagFilter{Op: "not", Nodes: []*TagFilter{{Key: "k", Compare: "in",
+		Values: []string{"1"}}}}).AppendState(nil))
+	f.Add(uint8(3), snapshot.AppendText([]byte{0, 2, 2, 1, 0}, "drop-oldest"))
+	f.Fuzz(func(t *testing.T, what uint8, state []byte) {
+		r := snapshot.NewFields(state)
+		switch what % 4 {
+		case 0:
+			l := new(Limiters)
+			l.Set(rates)
+			if restoreAll(l, state, now) == nil {
+				moved(t, l, rates, now)
+			}
+		case 1:
+			caps := new(RegexCache).ReadCapabilities(r)
+			if r.Done() != nil {
+				return
+			}
+			again := snapshot.NewFields(caps.AppendState(nil))
+			if got := new(RegexCache).ReadCapabilities(again); again.Done() != nil ||
+				!bytes.Equal(got.AppendState(nil), caps.AppendState(nil)) {
+				t.Errorf("%q became %+v, and then %+v, %v", state, caps, got, again.Done())
+			}
+		case 2:
+			filter := ReadFilter(r)
+			if r.Done() != nil {
+				return
+			}
+			if again := filter.AppendState(nil); !bytes.Equal(again, state) {
+				t.Errorf("%q became %q", state, again)
+			}
+		case 3:
+			rules := LastingRules{}
+			if err := rules.Record(state); err != nil && !snapshot.IsMalformed(err) || err == nil && len(rules) != 1 {
+				t.Errorf("%+v, %v", rules, err)
+			}
+		}
+	})
+}

@@ -163,11 +163,12 @@ func (c *streams) serveEmulation(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := c.find(request.Session)
-	if e == nil {
+	if e == nil && !c.hub.IsShut(r.Context()) {
 		answer.WriteError(w, http.StatusNotFound, answer.ErrBadRequest.Code, errNoSession.Error())
 		return
 	}
-	if c.hub.LockThawed(r.Context(), &e.running) != nil {
+	// Else its body was still to come when the client moved to another process.
+	if e == nil || c.hub.LockThawed(r.Context(), &e.running) != nil {
 		c.hub.RefuseForNow(w, r, c.hub.ConnectLater(), http.StatusServiceUnavailable, answer.ErrInternal.Code,
 			"the server is shutting down")
 		return

@@ -325,11 +325,7 @@ func (h *handler) discard(w *resp.Reply, c *resp.Command) {
 // enqueue keeps a command, or answers why it may not be in a transaction. name is that of a command
 // of the mux.
 func (h *handler) enqueue(w *resp.Reply, c *resp.Command, name string) {
-	t := h.transaction(c.Conn)
-	size := transactionSlack * (1 + len(c.Args))
-	for _, a := range c.Args {
-		size += len(a)
-	}
+	t, size := h.transaction(c.Conn), queuedSize(c.Args)
 	switch limit := h.hub.Limits().Batch; {
 	case isSubscribing(name), isSilencing(c):
 		w.Error("ERR Command not allowed inside a transaction")
@@ -346,6 +342,15 @@ func (h *handler) enqueue(w *resp.Reply, c *resp.Command, name string) {
 	}
 	t.queued, t.bytes = append(t.queued, args), t.bytes+size
 	w.Simple("QUEUED")
+}
+
+// queuedSize returns what a queued command takes, in bytes.
+func queuedSize(args [][]byte) int {
+	size := transactionSlack * (1 + len(args))
+	for _, a := range args {
+		size += len(a)
+	}
+	return size
 }
 
 // isSubscribing reports whether a command is answered by push messages, which an array of replies

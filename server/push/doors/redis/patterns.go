@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +19,8 @@ import (
 // maxPatterns bounds the different patterns of one node, because each publication is compared with
 // all of them. A pattern may be as long as a channel's name.
 const maxPatterns = 1000
+
+var errTooManyPatterns = fmt.Errorf("push: redis: there are more than %d different patterns", maxPatterns)
 
 // patterns are the subscriptions of PSUBSCRIBE on a node. While there are any, they are a tap
 // of the bus. They get the publications of a channel in its order, each of them once, and after the

@@ -2,7 +2,7 @@
 // SUBSCRIBE and PSUBSCRIBE.
 //
 // redis.go has the connections, their rights and forms; commands.go the commands and transactions;
-// patterns.go the subscriptions of PSUBSCRIBE.
+// patterns.go the subscriptions of PSUBSCRIBE; move.go clients that move to another process.
 package redis
 
 import (
@@ -45,8 +45,9 @@ type Door struct {
 // A Server is what has the door: a *push.Server.
 type Server interface{ Doors() []hub.Door }
 
-// Listener returns a server for clients of Redis. Its Listen serves an address. Shut it down before
-// Shutdown of the push server is called. It panics if s does not have the door.
+// Listener returns a server for clients of Redis. Its Listen serves an address. Its Thawer is what
+// package handover needs so that its clients move with s. Shut it down before Shutdown of the push
+// server is called. It panics if s does not have the door.
 func Listener(s Server, engine *myriad.Engine) *resp.Server { return doorOf(s).listener(engine) }
 
 // doorOf returns the door of a server.
@@ -77,6 +78,7 @@ func (d *Door) listener(engine *myriad.Engine) *resp.Server {
 		server.Auth = d.authenticate
 		server.AuthOptional = !d.hub.Authenticates()
 	}
+	d.letMove(server)
 	return server
 }
 
