@@ -133,9 +133,10 @@ type Record struct {
 // Freeze takes those connections out of their drivers whose Freezer has one of these Thawers, and
 // that are at rest. For those that are not it looks again for wait, while the others are frozen
 // already. On a busy machine the loops may hardly have run when wait is over. So Freeze goes on
-// while further connections come to rest, for at most eight times wait. Frozen.Left says how many have not come to rest: they live on, and a later Freeze
-// may find them at rest. It counts connections on their way to a loop, too: what handles them is
-// not known yet. New connections are frozen as well, unless listeners are paused before.
+// while further connections come to rest, for at most eight times wait. Frozen.Left says how many
+// have not come to rest: they live on, and a later Freeze may find them at rest. It counts
+// connections on their way to a loop, too: what handles them is not known yet. New connections are
+// frozen as well, unless listeners are paused before.
 //
 // It fails with ErrUnsupported if the engine's driver cannot give sockets to another engine; then
 // nothing is frozen. Any goroutine but a loop's.
