@@ -59,8 +59,11 @@ func serveUpgrades(addr string) (net.Addr, error) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), leaving)
 		defer cancel()
-		_, err = given.MoveRest(ctx)
-		if err = errors.Join(err, pusher.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
+		err = pusher.Shutdown(ctx) // at once, because nothing is delivered any more to clients that are left
+		soon, over := context.WithTimeout(ctx, following)
+		defer over()
+		_, failed := given.MoveRest(soon)
+		if err = errors.Join(err, failed, engine.Shutdown(ctx)); err != nil {
 			fmt.Fprintln(os.Stderr, "what has not moved:", err)
 		}
 		os.Exit(0)
@@ -68,8 +71,12 @@ func serveUpgrades(addr string) (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// leaving is how long what has not moved may take to end.
-const leaving = 5 * time.Second
+const (
+	// leaving is how long what has not moved may take to end.
+	leaving = 5 * time.Second
+	// following is how long connections of publishers may take to come to rest, and follow.
+	following = time.Second / 2
+)
 
 // upgrade starts the program anew, and hands over to it.
 func upgrade(pusher *push.Server, program *handover.Program) (*handover.Given, error) {
