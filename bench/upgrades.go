@@ -27,9 +27,9 @@ const (
 	upgradePatience = 30 * time.Second
 )
 
-// upgrades has subscribers in, who come back and recover when they are lost. First nothing happens,
-// then the server is upgraded several times while programs publish. A server that cannot be
-// upgraded is restarted.
+// upgrades measures what subscribers notice of upgrades. First nothing happens, then the server is
+// upgraded several times while programs publish. A server that cannot be upgraded is restarted. The
+// subscribers come back and recover if they lose their connections.
 func (t turn) upgrades(ctx context.Context, target *target) (sample, error) {
 	watch, err := newWatch()
 	if err != nil {

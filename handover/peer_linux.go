@@ -26,7 +26,7 @@ func checkPeer(nc *net.UnixConn) error {
 	return nil
 }
 
-// peerOf returns who has made the other end of nc.
+// peerOf returns the credentials of the process that has made the other end of nc.
 func peerOf(nc *net.UnixConn) (who *unix.Ucred, err error) {
 	raw, err := nc.SyscallConn()
 	if err != nil {

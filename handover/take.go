@@ -112,9 +112,9 @@ func (t *Taken) receiveAll() error {
 // isLeftBehind reports whether this process goes on with what has come, because the other one has
 // died while it sent connections. Those go on that have come, and the others have ended with it.
 //
-// The end of the channel alone does not say so: a process that goes on closes it, too, and its
-// refusal may have found no room. That takes a message that was not received for Timeout. So after
-// half of it this process gives up.
+// The end of the channel is no proof of that. The other process closes the channel when it goes on,
+// too, and its refusal may find no room there, if this one has received nothing for Timeout. So
+// this one gives up if it has stood still for half of that.
 func (t *Taken) isLeftBehind(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) && len(t.states) == len(t.States) && t.stalled < t.patience()/2 &&
 		t.ch.otherEnded()

@@ -33,8 +33,8 @@ const (
 	PongWithin = time.Second / 2
 )
 
-// Servers with the app push-recovery keep so many publications of each channel for so long, and a
-// subscriber that comes back is given what it has missed of them.
+// Servers with the app push-recovery keep the last HistorySize publications of each channel for
+// HistoryAge. A subscriber that comes back is given those that it has missed.
 const (
 	HistorySize = 100
 	HistoryAge  = 5 * time.Minute

@@ -23,8 +23,8 @@ type subscribed struct {
 	} `json:"subscribe"`
 }
 
-// Recovery is for servers of the Centrifuge protocol that give a subscriber who comes back what it
-// has missed.
+// Recovery is for servers of the Centrifuge protocol whose channels have a history. A subscriber
+// that comes back must be given what it has missed.
 func Recovery(addr string) (load.Talk, error) {
 	const missed = 2
 	first, err := subscribeTo(addr, "")

@@ -131,7 +131,7 @@ func (r *interposer) pass(sender string, from, to *net.UnixConn) {
 		r.seen++
 		if now && !r.after {
 			if m.kind == haveKind && r.victim == "new" {
-				r.had = false // the old one does not hear of it
+				r.had = false // the old process does not receive it
 			}
 			r.kill(sender)
 		}
@@ -149,8 +149,8 @@ func (r *interposer) pass(sender string, from, to *net.UnixConn) {
 	}
 }
 
-// kill kills the victim, waits until it has no descriptors any more, and ends: then the other one
-// sees the end of the channel, and of the process at its other end. The relay is locked.
+// kill kills the victim, and waits until it has no descriptors any more. Then the relay ends, and
+// with it the channel and the process at the survivor's other end. The relay is locked.
 func (r *interposer) kill(sender string) {
 	pid := r.new
 	if r.victim == "old" {

@@ -52,8 +52,8 @@ type lane struct {
 	interval time.Duration
 	nextDue  int64
 	again    []time.Time // when requests were due that a server has not accepted
-	// owed are the requests that are made again by the link that has made them, or by that of its
-	// next connection: when they were due, in ns since 1970.
+	// owed says when requests were due, in ns since 1970, that are to be made again. The link that
+	// has made one makes it again, or the link of its next connection does.
 	owed  map[int64]struct{}
 	later []link // links that have one of them to make, in the order in which they may
 }

@@ -40,8 +40,8 @@ type wireLink struct {
 
 	answered bool // the server has replied
 
-	// retries has the request under way made again, and reports whether it does. reason is that of
-	// its refusal, or empty if the connection has ended before the reply. Nil: it is made once.
+	// retries reports whether the request under way is to be made again, and notes that. reason is
+	// the server's refusal; empty: the connection has ended before the reply. Nil: never.
 	retries func(reason string) bool
 }
 

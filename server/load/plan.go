@@ -108,10 +108,10 @@ type Plan struct {
 	Key, Token string
 	// Recover has subscribers ask for what they have missed when they come back.
 	Recover bool
-	// Retry has publishers make a publication again until it is accepted, for at most Timeout: one
-	// that was refused with status 503, or whose connection has ended before the reply. Each has an
-	// idempotency key, so that the server makes it once. Not for Mercure, which has no such keys,
-	// and Rooms.
+	// Retry has publishers make a publication again if it was refused with status 503, or if the
+	// connection has ended before the reply. They do so for at most Timeout. Each publication has
+	// an idempotency key, so the server makes it once. Not for Mercure, which has no such keys, and
+	// Rooms.
 	Retry bool
 	// Storm closes all subscribers' connections each time it has passed, and measures how long it
 	// takes until all are back. 0: never.
