@@ -357,13 +357,13 @@ func (w *witnessed) judge(o outcome) {
 	switch {
 	case o.killed == "": // both live on, and the old one ends
 		w.waitFor("the end of the old process", func() bool { return hasEnded(old) })
-	case o.killed == "new" && o.had:
-		// The old one has given all away, and the new one has died with it.
-		w.waitFor("the end of the old process", func() bool { return hasEnded(old) })
+	case o.killed == "new" && w.says("no new process took over, and this one goes on", old):
+	case o.killed == "new" && o.had: // the old one has given all away, and the new one has died with it
 		w.noneServes()
 		return
 	case o.killed == "new":
-		w.want("no new process took over, and this one goes on")
+		w.t.Error("the old process has ended, and the new one had not said that it has all")
+		return
 	case w.says("took the place of another process", w.new):
 	case o.had, o.moved > 0:
 		w.t.Errorf("the new process has ended, and had %d connections, or all: %t", o.moved, o.had)
