@@ -3,6 +3,7 @@ package myriad
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -130,10 +131,12 @@ type Record struct {
 }
 
 // Freeze takes those connections out of their drivers whose Freezer has one of these Thawers, and
-// that are at rest. For those that are not it looks again for at most wait, while the others are
-// frozen already. Frozen.Left says how many have not come to rest: they live on, and a later Freeze
-// may find them at rest. It counts connections on their way to a loop, too: what handles them is
-// not known yet. New connections are frozen as well, unless listeners are paused before.
+// that are at rest. For those that are not it looks again for wait, while the others are frozen
+// already. On a busy machine the loops may hardly have run when wait is over. So Freeze goes on
+// while further connections come to rest, for at most eight times wait. Frozen.Left says how many
+// have not come to rest: they live on, and a later Freeze may find them at rest. It counts
+// connections on their way to a loop, too: what handles them is not known yet. New connections are
+// frozen as well, unless listeners are paused before.
 //
 // It fails with ErrUnsupported if the engine's driver cannot give sockets to another engine; then
 // nothing is frozen. Any goroutine but a loop's.
@@ -142,7 +145,8 @@ func (e *Engine) Freeze(wait time.Duration, thawers ...Thawer) (*Frozen, error) 
 		return nil, fmt.Errorf("myriad: Freeze: %w: the driver %s cannot share sockets", ErrUnsupported, e.sys.Name())
 	}
 	f := e.newFrozen()
-	for end := e.sys.Now().Add(wait); ; {
+	began, before, vain := e.sys.Now(), math.MaxInt, 0
+	for {
 		e.onLoops(func(l *Loop) { f.part(l).left += l.peersInHand() }) // before they are in an intake
 		e.onLoops(func(l *Loop) { f.freezeAll(l, thawers) })
 		for f.leaving.Load() > 0 {
@@ -159,16 +163,27 @@ func (e *Engine) Freeze(wait time.Duration, thawers ...Thawer) (*Frozen, error) 
 			f.GoOn()
 			return nil, failure
 		}
-		rest := end.Sub(e.sys.Now())
-		if f.left == 0 || rest <= 0 {
+		if vain++; f.left < before {
+			before, vain = f.left, 0
+		}
+		took := e.sys.Now().Sub(began)
+		if f.left == 0 || took >= wait && (vain >= vainLooks || took >= wait*mostWaits) {
 			return f, nil
 		}
-		f.parker.ParkFor(min(rest, restPause))
+		f.parker.ParkFor(restPause)
 	}
 }
 
-// restPause is how long Freeze waits before it looks again for connections that were not at rest.
-const restPause = time.Millisecond
+const (
+	// restPause is how long Freeze waits before it looks again for connections that were not at
+	// rest.
+	restPause = time.Millisecond
+	// vainLooks is how often in a row it looks in vain before it counts that as no progress. The
+	// loops run between two looks.
+	vainLooks = 3
+	// mostWaits is the longest time that Freeze takes, in multiples of its wait.
+	mostWaits = 8
+)
 
 // Thaw returns an empty set, to which Frozen.Add adds connections that another engine has frozen.
 // It fails with ErrUnsupported where the driver cannot. Any goroutine.

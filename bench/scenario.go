@@ -61,6 +61,8 @@ const (
 	reconnecting load.Mode = "reconnects"
 	// crowding has more subscribers be held than can be pinged each second.
 	crowding load.Mode = "crowd"
+	// upgrading has the server upgraded, or restarted, while subscribers are in.
+	upgrading load.Mode = "upgrade"
 )
 
 // A dialect is an app with its check, instead of the scenario's.
@@ -144,6 +146,17 @@ var metrics = []metric{
 	{"ended_10x", "ended per second at 10 ×", 1, false},
 	{"arrive_p99_ms", "p99 ms of those who come", 1, false},
 	{"recover_ms", "ms to recover", 0, false},
+	{"pause_ms", "longest pause of a delivery ms", 0, false},
+	{"calm_pause_ms", "longest pause before ms", 0, false},
+	{"silence_ms", "longest silence ms", 0, false},
+	{"calm_silence_ms", "longest silence before ms", 0, false},
+	{"lost", "connections lost", 0, false},
+	{"missing", "missing", 0, false},
+	{"doubled", "twice", 0, false},
+	{"disordered", "out of order", 0, false},
+	{"upgrade_ms", "ms until the old process has ended", 0, false},
+	{"rss_before_mb", "RSS before MB", 1, false},
+	{"rss_after_mb", "RSS after MB", 1, false},
 	{"pongs", "pings answered per second", 0, false},
 	{"all_in_s", "seconds until all were in", 0, false},
 	{"found_ms", "ms until the last dead one was found", 0, false},

@@ -26,6 +26,14 @@ var overloadScenarios = []scenario{
 	})),
 	storming("storm", "centrifugo", "push"),
 	storming("storm-sse", "net/http", "push-sse"),
+	upgraded(scenario{
+		name: "upgrade", rows: "B5 L5",
+		asks: "What do 15,000 subscribers of 100 channels notice of ten upgrades, at 200 publications a second?",
+		mode: upgrading, kind: load.Push, conns: 15_000, publishers: 100, drivers: upgradeWorkers,
+		reference: "centrifugo",
+		measures: []string{"pause_ms", "calm_pause_ms", "silence_ms", "lost", "missing", "doubled", "disordered",
+			"upgrade_ms", "rss_before_mb", "rss_after_mb"},
+	}),
 
 	crowded("crowd-ramp", 144_000, scenario{ramp: 3000,
 		asks: "How many clients are held that are pinged each second, when 3,000 more come each second?"}),
@@ -98,6 +106,16 @@ func storming(name string, servers ...string) scenario {
 	})
 	s.servers = servers
 	s.dialects = pinging(s)
+	return s
+}
+
+// upgraded compares servers whose channels have a history, so that subscribers recover.
+func upgraded(s scenario) scenario {
+	s = pushing(s)
+	s.servers, s.dialects = []string{"centrifugo", "push"}, map[string]dialect{}
+	for _, name := range s.servers {
+		s.dialects[name] = dialect{"push-recovery", check.Recovery}
+	}
 	return s
 }
 

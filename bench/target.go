@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/myriad-go/myriad/bench/proc"
 	"github.com/myriad-go/myriad/bench/servers/harness"
@@ -15,13 +17,36 @@ import (
 // A target is a server process that listens.
 type target struct {
 	*child
-	addr     string
-	commands bool // it understands those of package harness
+	addr      string
+	commands  bool // it understands those of package harness
+	successor int  // the process that has taken the child's place; 0: none
+}
+
+// pid is that of the process that serves.
+func (t *target) pid() int {
+	if t.successor != 0 {
+		return t.successor
+	}
+	return t.child.pid()
+}
+
+// end ends the process that serves, as child.end does.
+func (t *target) end() {
+	if pid := t.successor; pid != 0 { // its input is the child's, at whose end it ends
+		impatience := time.AfterFunc(exitTimeout, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+		defer impatience.Stop()
+	}
+	t.child.end()
 }
 
 // launch starts a server. before is a command that starts the one behind it, or nothing.
 func launch(ctx context.Context, s server, before []string, program, app string) (*target, error) {
-	command := slices.Concat(before, []string{program, "--app", app, "--listen", "127.0.0.1:0"}, s.args)
+	return launchAt(ctx, "127.0.0.1:0", s, before, program, app)
+}
+
+// launchAt starts a server that listens there.
+func launchAt(ctx context.Context, addr string, s server, before []string, program, app string) (*target, error) {
+	command := slices.Concat(before, []string{program, "--app", app, "--listen", addr}, s.args)
 	c, err := start(ctx, "the server", command[0], command[1:]...)
 	if err != nil {
 		return nil, err
@@ -36,7 +61,7 @@ func launch(ctx context.Context, s server, before []string, program, app string)
 		c.end()
 		return nil, fmt.Errorf("the server's first line is %q, not \"listening ADDRESS\"", line)
 	}
-	return &target{c, words[1], len(words) > 2 && words[2] == "control"}, nil
+	return &target{child: c, addr: words[1], commands: len(words) > 2 && words[2] == "control"}, nil
 }
 
 // goroutines is how many there are, if the server can tell.

@@ -82,6 +82,8 @@ func (t turn) measure(ctx context.Context, target *target) (sample, error) {
 		return t.reconnects(ctx, target)
 	case crowding:
 		return t.crowd(ctx, target)
+	case upgrading:
+		return t.upgrades(ctx, target)
 	}
 	addr, _, _ := strings.Cut(target.addr, ",") // the first of a cluster
 	spec := load.Spec{

@@ -14,7 +14,8 @@
 //
 // The old process decides. It has everything until it has said go: if the new one refuses, fails or
 // dies, the old one goes on. The cost was a pause. If the old one dies when the new one has said
-// that it has all, the new one goes on. At no time do both read from a connection.
+// that it has all, the new one goes on. If it dies before that and has sent all states, the new one
+// goes on with the connections that have come (Linux). At no time do both read from a connection.
 //
 // Connections that are not at rest stay in the old process, which goes on with them. While
 // Given.MoveRest waits, each follows when it comes to rest, over the same channel:
@@ -107,12 +108,14 @@ func (p *Program) restWait() time.Duration {
 }
 
 // within is the end of a wait that begins now.
-func (p *Program) within() time.Time {
-	d := p.Timeout
-	if d <= 0 {
-		d = defaultTimeout
+func (p *Program) within() time.Time { return p.Engine.System().Now().Add(p.patience()) }
+
+// patience is Timeout, or its default.
+func (p *Program) patience() time.Duration {
+	if p.Timeout > 0 {
+		return p.Timeout
 	}
-	return p.Engine.System().Now().Add(d)
+	return defaultTimeout
 }
 
 // serverNames and stateNames are in the order in which both sides go through them.

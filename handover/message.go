@@ -25,6 +25,10 @@ type channel interface {
 	// received still, and then io.EOF. So afterwards it is decided whether a message has come. The
 	// kernel has to keep this promise, which Linux does.
 	stopReceiving()
+	// otherEnded reports, after the end of the channel, whether the other process has ended, and
+	// with it all that it had open. It waits for that a little. False: it lives, or the kernel does
+	// not tell.
+	otherEnded() bool
 	// setDeadline is when send and receive fail with os.ErrDeadlineExceeded.
 	setDeadline(t time.Time)
 	close()

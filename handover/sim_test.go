@@ -125,6 +125,8 @@ type process struct {
 	done    bool
 	dead    bool // killed
 	said    bool // of the new one: have has been sent
+	wentOn  bool // likewise
+	alone   int  // likewise: so many connections had come when the old one died; -1: it did not
 }
 
 // A note is a State that is one text.
@@ -225,7 +227,7 @@ func (w *world) process(name string, most int) *process {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p := &process{world: w, name: name, engine: e, state: &note{world: w}}
+	p := &process{world: w, name: name, engine: e, state: &note{world: w}, alone: -1}
 	p.server = &echoServer{world: w, side: name}
 	return p
 }
@@ -328,7 +330,7 @@ func (p *process) run(part func(ch channel) error, at int, how faultKind) {
 
 // die does what the kernel does with a process that is killed.
 func (p *process) die() {
-	p.dead = true
+	p.dead, p.channel.dead = true, true
 	p.channel.close()
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -361,7 +363,11 @@ func (p *process) take(ch channel) error {
 		t.Drop(err)
 		return err
 	}
+	if t.Alone() {
+		p.alone = t.Conns()
+	}
 	if err = t.goOn(); err == nil {
+		p.wentOn = true
 		t.follow()
 	}
 	return err
@@ -413,7 +419,10 @@ func (w *world) wholeFrames() {
 func (w *world) settle() {
 	w.t.Helper()
 	survive := true
-	newGoesOn := w.new.said && !w.new.dead && w.new.err == nil
+	newGoesOn := w.new.wentOn && !w.new.dead
+	if w.new.alone >= 0 && !w.old.dead {
+		w.wrong("the new process goes on alone, and the old one lives")
+	}
 	switch {
 	case w.old.dead && !newGoesOn, w.new.dead && w.new.said && w.old.err == nil:
 		survive = false // those that only a dead process had, end
@@ -513,6 +522,7 @@ func TestConnectionsMove(t *testing.T) {
 // One side fails, or is killed, at each step. No byte is lost, doubled or out of order. Each
 // connection is alive in one engine, unless only a dead process had it.
 func TestEveryStepMayFail(t *testing.T) {
+	alone := 0
 	for seed := range soak.Size(t, uint64(6), 60) {
 		for _, old := range []bool{true, false} {
 			for how := range faultKinds {
@@ -527,12 +537,16 @@ func TestEveryStepMayFail(t *testing.T) {
 					if w.settle(); t.Failed() {
 						t.Fatalf("seed %d, old %v, fault %d at call %d", seed, old, how, at)
 					}
+					alone += max(0, w.new.alone)
 					if !w.happened {
 						break
 					}
 				}
 			}
 		}
+	}
+	if alone == 0 {
+		t.Error("no connection went on whose old process had died before it had sent all")
 	}
 }
 

@@ -22,6 +22,7 @@ type simChannel struct {
 	queue    []message
 	closed   bool
 	stopped  bool // stopReceiving
+	dead     bool // its process
 	waiting  driver.Parker
 	deadline time.Time
 }
@@ -98,6 +99,8 @@ func (c *simChannel) stopReceiving() {
 	defer c.mu.Unlock()
 	c.stopped = true
 }
+
+func (c *simChannel) otherEnded() bool { return c.other.dead }
 
 func (c *simChannel) setDeadline(t time.Time) { c.deadline = t }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -22,6 +23,8 @@ type Taken struct {
 
 	inherited bool // listeners have come
 	unclaimed []string
+	stalled   time.Duration // the longest time for which nothing was received
+	alone     bool          // the other process has died before it had sent everything
 }
 
 // take receives all that the other process has. What it returns is not running: GoOn or Drop is to
@@ -90,9 +93,14 @@ func (t *Taken) receive() (message, error) {
 
 // receiveAll thaws what comes, until all has come.
 func (t *Taken) receiveAll() error {
-	for {
+	for last := t.Engine.System().Now(); ; {
 		m, err := t.receive()
+		now := t.Engine.System().Now()
+		t.stalled, last = max(t.stalled, now.Sub(last)), now
 		if err != nil {
+			if t.alone = t.isLeftBehind(err); t.alone {
+				return nil
+			}
 			return err
 		}
 		if over, err := t.thawNext(&m); over || err != nil {
@@ -100,6 +108,21 @@ func (t *Taken) receiveAll() error {
 		}
 	}
 }
+
+// isLeftBehind reports whether this process goes on with what has come, because the other one has
+// died while it sent connections. Those go on that have come, and the others have ended with it.
+//
+// The end of the channel is no proof of that. The other process closes the channel when it goes on,
+// too, and its refusal may find no room there, if this one has received nothing for Timeout. So
+// this one gives up if it has stood still for half of that.
+func (t *Taken) isLeftBehind(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) && len(t.states) == len(t.States) && t.stalled < t.patience()/2 &&
+		t.ch.otherEnded()
+}
+
+// Alone reports whether the other process has died before it had sent everything. Conns are those
+// that had come, and the others have ended.
+func (t *Taken) Alone() bool { return t.alone }
 
 // thawNext thaws what a message has. over: it was the last.
 func (t *Taken) thawNext(m *message) (over bool, err error) {
@@ -246,9 +269,15 @@ func (t *Taken) goOn() error {
 
 // accept says have, and waits until the other process decides. It fails if that one goes on.
 func (t *Taken) accept() error {
+	if t.alone {
+		return nil
+	}
 	t.ch.setDeadline(t.within())
 	if err := t.ch.send(message{kind: have}); err != nil {
-		return fmt.Errorf("handover: tell the other process: %w", whyEnded(t.ch, err))
+		if err = whyEnded(t.ch, err); hasEnded(err) && t.ch.otherEnded() { // it has died without a word
+			return nil
+		}
+		return fmt.Errorf("handover: tell the other process: %w", err)
 	}
 	for {
 		t.ch.setDeadline(t.within())

@@ -199,6 +199,8 @@ func descriptors(p []byte) (fds []int, err error) {
 
 func (c *unixChannel) stopReceiving() { _ = c.nc.CloseRead() }
 
+func (c *unixChannel) otherEnded() bool { return peerEnded(c.nc) }
+
 func (c *unixChannel) setDeadline(t time.Time) {
 	c.by = t
 	_ = c.nc.SetDeadline(t)

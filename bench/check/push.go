@@ -33,6 +33,13 @@ const (
 	PongWithin = time.Second / 2
 )
 
+// Servers with the app push-recovery keep the last HistorySize publications of each channel for
+// HistoryAge. A subscriber that comes back is given those that it has missed.
+const (
+	HistorySize = 100
+	HistoryAge  = 5 * time.Minute
+)
+
 // Push is a way in which a push server is subscribed to.
 type Push struct {
 	hello   string

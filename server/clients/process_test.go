@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -21,6 +22,13 @@ const patience = 2 * time.Minute
 var binary string // of the server
 
 func TestMain(m *testing.M) {
+	if server := os.Getenv("UPGRADE_RELAY"); server != "" {
+		if err := relayUpgrade(server); err != nil {
+			fmt.Println("relay: failed:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if kind := os.Getenv("MYRIAD_CROWD"); kind != "" {
 		run := func() error { return runCrowd(kind) }
 		if other := otherCrowds[kind]; other != nil {
@@ -49,6 +57,9 @@ func TestMain(m *testing.M) {
 
 // otherCrowds are child processes that only some systems support.
 var otherCrowds = map[string]func() error{}
+
+// relayUpgrade is a child process that only some systems support.
+var relayUpgrade = func(string) error { return errors.ErrUnsupported }
 
 // A process is a child process with a record of its output lines.
 type process struct {

@@ -32,6 +32,25 @@ func TestNumbersTellWhatIsMissing(t *testing.T) {
 	}
 }
 
+// The silence is that of all subscribers together, and only between publications that count.
+func TestSilenceIsThatOfAll(t *testing.T) {
+	a := testAudience(2, 1)
+	from := time.Unix(1_764_000_000, 0)
+	a.start(from)
+	deliver := func(i int, number int64, due, at time.Duration) {
+		a.delivered(&a.subscribers[i], number, from.Add(due).UnixNano(), from.Add(at).UnixNano())
+	}
+	deliver(0, 1, -time.Second, 0) // before it counts
+	deliver(0, 2, time.Second, 5*time.Second)
+	deliver(1, 2, time.Second, 6*time.Second)
+	deliver(0, 3, 2*time.Second, 9*time.Second)
+	deliver(1, 3, 2*time.Second, 8*time.Second) // its loop was later than the other one
+	deliver(1, 4, 3*time.Second, 11*time.Second)
+	if p := a.collect(); p.Silence != 3*time.Second {
+		t.Errorf("a silence of %s, want 3 s", p.Silence)
+	}
+}
+
 // Two workers have two subscribers each of one channel.
 func TestSpreadsAddUp(t *testing.T) {
 	p := Plan{Kind: Push, Connections: 4, Channels: 1}

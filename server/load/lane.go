@@ -27,6 +27,9 @@ type linkState struct {
 	sent time.Time
 	live bool
 	busy bool // its request is answered, and it cannot send yet
+	// owed is when the request was due that the link makes again before any other one, not before
+	// after. Zero: there is none.
+	owed, after time.Time
 }
 
 // A lane makes requests on the connections of one loop. Its methods may be called from any
@@ -49,10 +52,14 @@ type lane struct {
 	interval time.Duration
 	nextDue  int64
 	again    []time.Time // when requests were due that a server has not accepted
+	// owed says when requests were due, in ns since 1970, that are to be made again. The link that
+	// has made one makes it again, or the link of its next connection does.
+	owed  map[int64]struct{}
+	later []link // links that have one of them to make, in the order in which they may
 }
 
 func newLane(p *part, message []byte) *lane {
-	return &lane{plan: p, message: message, sample: newSample(), links: map[link]struct{}{}}
+	return &lane{plan: p, message: message, sample: newSample(), links: map[link]struct{}{}, owed: map[int64]struct{}{}}
 }
 
 // opened takes the links of one connection in, which stands.
@@ -60,9 +67,14 @@ func (l *lane) opened(links ...link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range links {
-		k.state().live = true
+		s := k.state()
+		s.live = true
 		l.links[k] = struct{}{}
-		l.free.put(k)
+		if s.owed.IsZero() {
+			l.free.put(k)
+		} else {
+			l.later = append(l.later, k)
+		}
 	}
 	l.sample.Opened++
 	l.next(time.Now())
@@ -157,6 +169,16 @@ func (l *lane) next(now time.Time) {
 	if patient := now.Add(-l.plan.Timeout); l.running && l.interval > 0 && l.dueAt(l.nextDue).Before(patient) {
 		l.skip(patient, now)
 	}
+	for len(l.later) > 0 && !l.later[0].state().after.After(now) {
+		k := l.later[0]
+		l.later = l.later[1:]
+		if s := k.state(); s.live { // else the link of its next connection makes the request
+			due := s.owed
+			s.owed = time.Time{}
+			delete(l.owed, due.UnixNano())
+			l.send(k, due, now)
+		}
+	}
 	for (l.running || len(l.again) > 0) && l.hasFree() {
 		due := now
 		if len(l.again) > 0 {
@@ -167,22 +189,28 @@ func (l *lane) next(now time.Time) {
 			}
 			l.nextDue++
 		}
-		k := l.free.take()
-		s := k.state()
-		s.due, s.sent = due, now
-		err := k.send(due)
-		if err != nil {
-			k.abort(err)
-		}
-		now = time.Now()
-		if _, is := k.(oneWay); is && err == nil {
-			if l.counts(due, now) {
-				l.sample.Requests++
-			}
-			s.due = time.Time{}
-			l.free.put(k)
-		}
+		now = l.send(l.free.take(), due, now)
 	}
+}
+
+// send has a link send the request that was due then, and returns what time it is. The lane is
+// locked.
+func (l *lane) send(k link, due, now time.Time) time.Time {
+	s := k.state()
+	s.due, s.sent = due, now
+	err := k.send(due)
+	if err != nil {
+		k.abort(err)
+	}
+	now = time.Now()
+	if _, is := k.(oneWay); is && err == nil {
+		if l.counts(due, now) {
+			l.sample.Requests++
+		}
+		s.due = time.Time{}
+		l.free.put(k)
+	}
+	return now
 }
 
 // hasFree reports whether a link waits for something to send. It forgets links that have gone.
@@ -294,6 +322,26 @@ func (l *lane) retry(k link) {
 	l.next(time.Now())
 }
 
+// retryPause is how long a link waits before it makes a request again that was refused.
+const retryPause = 10 * time.Millisecond
+
+// owe has a link make its request again, which does not count until it is accepted. If the link's
+// connection ends, that of the next one makes it, whose linkState has it as owed.
+func (l *lane) owe(k link, ends bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	if !s.live || s.due.IsZero() {
+		return
+	}
+	l.owed[s.due.UnixNano()] = struct{}{}
+	s.owed, s.due = s.due, time.Time{}
+	if !ends {
+		s.after = time.Now().Add(retryPause)
+		l.later = append(l.later, k)
+	}
+}
+
 // fired notes how late a timer of this side was.
 func (l *lane) fired(due, now time.Time) {
 	l.mu.Lock()
@@ -335,6 +383,13 @@ func (l *lane) isIdle(k link) bool {
 	defer l.mu.Unlock()
 	s := k.state()
 	return s.live && !s.busy && s.due.IsZero()
+}
+
+// isUnderWay reports whether a link waits for a reply.
+func (l *lane) isUnderWay(k link) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !k.state().due.IsZero()
 }
 
 // lost is called when the connection of links has ended. A request that was under way has failed.
@@ -382,7 +437,7 @@ func (l *lane) expire(now time.Time) {
 func (l *lane) underWay() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n = len(l.again)
+	n = len(l.again) + len(l.owed)
 	for k := range l.links {
 		if !k.state().due.IsZero() {
 			n++
@@ -409,7 +464,14 @@ func (l *lane) overdue() {
 			l.sample.fail(neverSent, 1)
 		}
 	}
+	for due := range l.owed {
+		if due := time.Unix(0, due); l.isWithin(due) {
+			l.sample.Latency.Record(time.Since(due), 1)
+			l.sample.fail(notAccepted, 1)
+		}
+	}
 	l.again = nil
+	clear(l.owed)
 }
 
 // open is how many connections there are: those of HTTP/2 have several links each.

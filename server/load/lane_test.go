@@ -161,6 +161,40 @@ func TestSilentServerFailsClosedLoop(t *testing.T) {
 	}
 }
 
+// A request that is made again counts once, when it is accepted, from when it was due.
+func TestOwedRequestsAreMadeAgain(t *testing.T) {
+	k, other := new(fakeLink), new(fakeLink)
+	l := testLane(k, other)
+	start := time.Now().Add(-2 * time.Second) // so three are due
+	l.start(start, start, 1, 0, 1)
+	l.owe(k, false)
+	if l.underWay() != 2 || len(k.sends) != 1 {
+		t.Errorf("%d under way, %d sent by the link that is to wait", l.underWay(), len(k.sends))
+	}
+	l.tick(time.Now().Add(retryPause))
+	if len(k.sends) != 2 || !k.sends[1].Equal(start) {
+		t.Fatalf("the link has sent requests that were due at %v, want %v twice", k.sends, start)
+	}
+	l.owe(k, true)
+	l.lost(nil, k) // its next connection has it
+	next := &fakeLink{linkState: linkState{owed: start}}
+	l.opened(next)
+	if len(next.sends) != 1 || !next.sends[0].Equal(start) {
+		t.Errorf("the next link has sent requests that were due at %v, want %v", next.sends, start)
+	}
+	l.replied(next, 1, 0, "", false)
+	if s := l.collect(); s.Requests != 1 || s.failures() != 0 || s.Latency.Max() < 2*time.Second || s.Lost != 1 {
+		t.Errorf("%d requests, failures %v, latency %s, %d lost; want 1, none, 2 s or more, 1", s.Requests, s.Failed,
+			s.Latency.Max(), s.Lost)
+	}
+	l.owe(next, true)
+	l.stopAt(time.Now())
+	l.overdue()
+	if s := l.collect(); s.Failed[notAccepted] != 1 || l.underWay() != 0 {
+		t.Errorf("at the end: failures %v, %d under way", s.Failed, l.underWay())
+	}
+}
+
 func TestLateRepliesExpire(t *testing.T) {
 	k := new(fakeLink)
 	l := testLane(k)

@@ -39,6 +39,10 @@ type wireLink struct {
 	reason  string
 
 	answered bool // the server has replied
+
+	// retries reports whether the request under way is to be made again, and notes that. reason is
+	// the server's refusal; empty: the connection has ended before the reply. Nil: never.
+	retries func(reason string) bool
 }
 
 func (k *wireLink) state() *linkState { return &k.linkState }
@@ -86,6 +90,13 @@ func (k *wireLink) took(done int64) bool {
 	if left == 0 {
 		refused, reason := k.refused, k.reason
 		k.refused, k.reason = 0, ""
+		if refused > 0 && k.retries != nil && k.retries(reason) {
+			k.lane.owe(k, k.talk.closing())
+			if k.talk.closing() {
+				k.lane.retire(k)
+			}
+			return true
+		}
 		k.lane.replied(k, int64(k.lane.plan.Pipeline), refused, reason, k.talk.closing())
 	}
 	return left >= 0
@@ -105,9 +116,12 @@ func (k *wireLink) Ended(c *myriad.Conn) {
 // Closed implements myriad.Handler.
 func (k *wireLink) Closed(_ *myriad.Conn, err error) {
 	idle := k.lane.isIdle(k) && time.Since(k.since) > firstBackoff
+	if k.retries != nil && k.lane.isUnderWay(k) && k.retries("") {
+		k.lane.owe(k, true)
+	}
 	k.lane.lost(err, k)
 	switch s := k.dialer.dialing(); {
-	case idle:
+	case idle, k.retries != nil && k.answered: // what is pending waits for retryPause
 		s.idled()
 	case k.answered:
 		s.succeeded()

@@ -108,6 +108,11 @@ type Plan struct {
 	Key, Token string
 	// Recover has subscribers ask for what they have missed when they come back.
 	Recover bool
+	// Retry has publishers make a publication again if it was refused with status 503, or if the
+	// connection has ended before the reply. They do so for at most Timeout. Each publication has
+	// an idempotency key, so the server makes it once. Not for Mercure, which has no such keys, and
+	// Rooms.
+	Retry bool
 	// Storm closes all subscribers' connections each time it has passed, and measures how long it
 	// takes until all are back. 0: never.
 	Storm time.Duration
@@ -198,6 +203,9 @@ func (p Plan) check() error {
 	refuse(rooms && !strings.Contains(p.Message, idPlace), "the message %.100q has no %s: members of a room tell "+
 		"messages apart by it", p.Message, idPlace)
 	refuse(rooms && p.Recover, "rooms cannot recover: members do not know what they have missed")
+	refuse(p.Retry && (p.Kind != Push || p.Protocol != Centrifuge && p.Protocol != Events),
+		"publications that are made "+
+			"again for the kind %s and the protocol %s: it is for push, with centrifuge or sse", p.Kind, p.Protocol)
 	refuse(!rooms && p.Join != "", "a message to join with, without rooms")
 	refuse(p.Message != "" && !rooms && p.Kind != Echo, "a message for the kind %s: it is for WebSockets", p.Kind)
 	refuse(max(len(p.Message), len(p.Join)) > largestMessage, "a message of %d bytes: give %d at most",

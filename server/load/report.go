@@ -252,7 +252,9 @@ func (r *Report) writeCounts(w io.Writer) error {
 	}
 	if p := r.Total.Push; r.Plan.Kind == Push {
 		lines = append(lines, fmt.Sprintf("%.0f deliveries a second; %d missing, %d twice, %d out of order",
-			perSecond(p.Delivery.Count(), r.Elapsed), p.Missing, p.Duplicates, p.Late))
+			perSecond(p.Delivery.Count(), r.Elapsed), p.Missing, p.Duplicates, p.Late),
+			fmt.Sprintf("%d connections were lost; the longest pause of a delivery was %s, the longest silence %s",
+				r.Total.Lost, round(p.Delivery.Max()), round(p.Silence)))
 		for _, d := range p.Returns {
 			lines = append(lines, fmt.Sprintf("after a storm all subscribers of a worker were back in %s", round(d)))
 		}
@@ -321,6 +323,7 @@ func (r *Report) Metrics() []Metric {
 		add("last-", r.Last)
 		all = append(all, Metric{Name: "deliveries", Unit: "a second", MoreIsGood: true,
 			Value: perSecond(p.Delivery.Count(), r.Elapsed)},
+			Metric{Name: "silence", Unit: "ms", Value: float64(p.Silence) / 1e6, Unknown: p.Delivery.Count() == 0},
 			Metric{Name: "missing", Value: float64(p.Missing)},
 			Metric{Name: "duplicates", Value: float64(p.Duplicates)},
 			Metric{Name: "late", Value: float64(p.Late)})

@@ -38,6 +38,23 @@ func TestReportSaysWhatWasMeasured(t *testing.T) {
 	}
 }
 
+func TestReportOfPushSaysWhatSubscribersNoticed(t *testing.T) {
+	r := newReport(Plan{Kind: Push, URL: "http://127.0.0.1/"}.withDefaults())
+	r.Total.Lost, r.Total.Push.Silence = 3, 120*time.Millisecond
+	r.Total.Push.Delivery.Record(250*time.Millisecond, 1)
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	want := "3 connections were lost; the longest pause of a delivery was 250.1ms, the longest silence 120ms"
+	if !strings.Contains(text.String(), want) {
+		t.Errorf("%q is not in:\n%s", want, text.String())
+	}
+	if m, err := r.metric("silence"); err != nil || m.Value != 120 || m.Unknown {
+		t.Errorf("silence: %+v, %v", m, err)
+	}
+}
+
 func TestReportsSurviveJSON(t *testing.T) {
 	before := testReport()
 	text, err := json.Marshal(before)
@@ -239,6 +256,7 @@ func TestPlansThatCannotBe(t *testing.T) {
 		"header":        func(p *Plan) { p.Header = []string{"a\r\nb: c"} },
 		"source":        func(p *Plan) { p.Sources = []string{"localhost"} },
 		"publications":  func(p *Plan) { p.Kind, p.Size = Push, 10 },
+		"made again":    func(p *Plan) { p.Kind, p.Protocol, p.Retry = Push, Mercure, true },
 	} {
 		p := good
 		change(&p)

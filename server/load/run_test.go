@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"strings"
@@ -410,6 +411,52 @@ func TestLossesAndDoublesAreCounted(t *testing.T) {
 	if p := r.Total.Push; p.Missing != lost.Load() || p.Duplicates != doubled.Load() || lost.Load() == 0 ||
 		doubled.Load() == 0 {
 		t.Errorf("missing %d of %d, twice %d of %d", p.Missing, lost.Load(), p.Duplicates, doubled.Load())
+	}
+}
+
+// A server that refuses every fifth publication, and ends the connection of every seventh after it
+// has made it. With Retry each is made once, and none has failed.
+func TestPublicationsAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	s, err := push.New(push.Config{Doors: doors.All(doors.Config{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Shutdown(context.WithoutCancel(t.Context())) })
+	var n, refused, cut atomic.Int64
+	at := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/publish" {
+			s.ServeHTTP(w, r)
+			return
+		}
+		switch n := n.Add(1); {
+		case n%5 == 0:
+			refused.Add(1)
+			if n%2 == 0 {
+				w.Header().Set("Connection", "close")
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case n%7 == 0:
+			cut.Add(1)
+			s.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		default:
+			s.ServeHTTP(w, r)
+		}
+	}))
+	p := Plan{Kind: Push, URL: at, Connections: 12, Channels: 3, Rate: 200, Retry: true}
+	r := run(t, p, Options{}, requests(60))
+	push := r.Total.Push
+	delete(r.Total.Failed, neverSent) // depends on the machine's speed
+	if push.Missing+push.Duplicates+push.Late != 0 || r.Failures() != 0 {
+		t.Errorf("missing %d, twice %d, late %d, failures %v", push.Missing, push.Duplicates, push.Late, r.Total.Failed)
+	}
+	if refused.Load() == 0 || cut.Load() == 0 || r.Total.Lost == 0 || push.Deliveries < 4*r.Total.Requests {
+		t.Errorf("%d refused, %d cut, %d connections lost, %d publications with %d deliveries", refused.Load(),
+			cut.Load(), r.Total.Lost, r.Total.Requests, push.Deliveries)
+	}
+	if push.Silence <= 0 || push.Silence > r.Elapsed+p.Timeout+time.Minute {
+		t.Errorf("a silence of %s in %s", push.Silence, r.Elapsed)
 	}
 }
 

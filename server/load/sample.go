@@ -21,6 +21,9 @@ const mostReasons = 64
 // the end.
 const neverSent = "never sent: no connection was free"
 
+// notAccepted is the failure of a publication that was made again until the end (Plan.Retry).
+const notAccepted = "not accepted in time"
+
 // A Sample is what has been counted since the sample before it.
 type Sample struct {
 	Requests int64 // replies or, for Push, accepted publications
@@ -52,7 +55,10 @@ type PushSample struct {
 	// were counted as missing before, or are a second copy.
 	Duplicates, Late int64
 	// Pinged is how many subscribers the server has pinged, of those that speak Centrifuge.
-	Pinged   int64
+	Pinged int64
+	// Silence is the longest time for which no subscriber of a process was given anything, between
+	// two publications that count.
+	Silence  time.Duration
 	Delivery *Histogram
 	Spreads  []Spread        `json:",omitempty"`
 	Returns  []time.Duration `json:",omitempty"` // how long after each storm all were back
@@ -116,6 +122,7 @@ func (s *PushSample) add(o *PushSample) {
 	s.Duplicates += o.Duplicates
 	s.Late += o.Late
 	s.Pinged += o.Pinged
+	s.Silence = max(s.Silence, o.Silence)
 	s.Delivery.Add(o.Delivery)
 	s.Spreads = append(s.Spreads, o.Spreads...)
 	s.Returns = append(s.Returns, o.Returns...)

@@ -143,6 +143,7 @@ type audience struct {
 	spread map[publicationKey]*Spread // since the last collection
 	newest []newest                   // of spread, by channel: what is found without a search
 	from   int64                      // what was due then or later counts, ns since 1970; 0: nothing does yet
+	heard  int64                      // when the last publication came that counts; 0: none has
 
 	present int // subscribers that are subscribed, and were when the run began
 	late    int // that were not, and how many of these are subscribed
@@ -221,6 +222,10 @@ func (a *audience) delivered(s *subscriber, number, due, now int64) {
 	if a.from == 0 || due < a.from {
 		return
 	}
+	if a.heard != 0 {
+		a.sample.Silence = max(a.sample.Silence, time.Duration(now-a.heard))
+	}
+	a.heard = max(a.heard, now)
 	took := time.Duration(now - due)
 	a.sample.Delivery.Record(took, 1)
 	if s.late {

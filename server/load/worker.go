@@ -238,23 +238,6 @@ func (w *worker) wire(place int, t talk, d dialer) *wireLink {
 	return &wireLink{lane: w.lanes[place], talk: t, dialer: d, reopen: w.reopen}
 }
 
-// A publisher is the connection that publishes to one channel, as the opener knows it.
-type publisher struct {
-	channel int
-	state   dialState
-}
-
-func (p *publisher) dialing() *dialState { return &p.state }
-
-func (p *publisher) open(w *worker) error {
-	if w.plan.Protocol == Rooms {
-		return w.openSpeaker(p)
-	}
-	const i = 0 // all publishers share a lane, so that the rate is theirs together
-	t := newPublishTalk(w.plan, w.target, w.audience.topics[p.channel], &w.last[p.channel])
-	return w.serve(i, w.wire(i, t, p))
-}
-
 func (s *subscriber) dialing() *dialState { return &s.state }
 
 func (s *subscriber) open(w *worker) error { return w.openSubscriber(s) }

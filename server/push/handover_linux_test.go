@@ -211,6 +211,67 @@ func TestHandOverFails(t *testing.T) {
 	}
 }
 
+// A new process that gives up when it has everything ends at once: no client of any door is left
+// there.
+func TestHandOverIsGivenUp(t *testing.T) {
+	to := servertest.NewLive(t, movingConfig())
+	from := servertest.NewLive(t, movingConfig()) // ends first: its connection may hold a block until then
+	client := from.SubscribeNews()
+	events := from.Dial("GET /events?channel=kept:a HTTP/1.1\r\nHost: test\r\n\r\n")
+	stream := from.Dial("POST /connection/http_stream HTTP/1.1\r\nHost: test\r\nContent-Length: 63\r\n\r\n" +
+		"{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"kept:a\"}}")
+	for _, c := range []*servertest.RawClient{events, stream} {
+		if line := c.Head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			t.Fatal(line)
+		}
+	}
+	notice := func(n int) {
+		from.PublishNews(fmt.Sprint(n))
+		if err := from.Publish(t.Context(), "kept:a", fmt.Append(nil, n)); err != nil {
+			t.Fatal(err)
+		}
+		if _, got := client.Frame(); !strings.Contains(got, fmt.Sprint(`"data":`, n)) {
+			t.Errorf("by WebSocket: %q", got)
+		}
+		for !strings.Contains(events.Line(), fmt.Sprint("data: ", n)) {
+		}
+		for !strings.Contains(stream.Line(), fmt.Sprint(`"data":`, n)) {
+		}
+	}
+	for !strings.Contains(events.Line(), "id: ") {
+	}
+	for !strings.Contains(stream.Line(), `"subscribe"`) {
+	}
+	notice(1)
+	ends := socketPair(t)
+	from.PrepareMove(true)
+	p := program(t, from)
+	given := make(chan error, 1)
+	go func() {
+		_, err := handover.Give(ends[0], p)
+		given <- err
+	}()
+	taken, err := handover.Take(ends[1], program(t, to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if taken.Conns() != 3 {
+		t.Errorf("%d clients have come", taken.Conns())
+	}
+	taken.Drop(nil)
+	if err := <-given; err == nil {
+		t.Error("the old one is not told")
+	}
+	from.PrepareMove(false)
+	if got := to.Hub.Counts().Connections; got != 0 {
+		t.Errorf("the server that gave up has %d clients", got)
+	}
+	if err := to.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	notice(2)
+}
+
 // A client that reads one long response goes on to send by requests of their own. One of which a
 // part has come when the client moves is told to come again: the client has not gone.
 func TestEmulationAfterHandOver(t *testing.T) {

@@ -12,6 +12,7 @@
 // each is answered by one line:
 //
 //	goroutines   the number of them
+//	pid          that of the process
 //	gc           "done", after a collection whose memory has been given back to the system
 //	work {...}   of a Work: what it has done
 package harness
@@ -101,6 +102,8 @@ func command(line string, work Work) string {
 	switch line {
 	case "goroutines":
 		return fmt.Sprint(runtime.NumGoroutine())
+	case "pid":
+		return fmt.Sprint(os.Getpid())
 	case "gc":
 		runtime.GC() // twice, because what a sync.Pool holds survives the first
 		debug.FreeOSMemory()

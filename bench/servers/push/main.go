@@ -17,7 +17,7 @@ import (
 
 func main() {
 	harness.Main(map[string]harness.Start{"push-ws": serve, "push-sse": serve, "push-tokens": serveTokens,
-		"push-redis": serveRedis, "push-pinging": servePinging})
+		"push-redis": serveRedis, "push-pinging": servePinging, "push-recovery": serveUpgrades})
 }
 
 func serve(addr string) (net.Addr, error) { return serveWith(addr, push.Config{}) }

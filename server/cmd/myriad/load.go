@@ -179,6 +179,8 @@ func pushFlags() []cli.Flag {
 		&cli.StringFlag{Name: "api-key", Usage: "`KEY` of publishers", Sources: cli.EnvVars("MYRIAD_API_KEY")},
 		&cli.StringFlag{Name: "token", Usage: "`TOKEN` of subscribers"},
 		&cli.BoolFlag{Name: "recover", Usage: "subscribers that come back ask for what they have missed"},
+		&cli.BoolFlag{Name: "retry", Usage: "publishers make a publication again, with an idempotency key, that was " +
+			"refused with status 503 or lost its connection"},
 		&cli.DurationFlag{Name: "storm",
 			Usage: "close all subscribers' connections each `TIME`, and measure until all are back"},
 	}
@@ -188,7 +190,7 @@ func pushPlan(c *cli.Command) load.Plan {
 	return load.Plan{Kind: load.Push, URL: c.Args().First(), Size: c.Int("size"),
 		Protocol: load.Protocol(c.String("protocol")),
 		Channels: c.Int("channels"), Prefix: c.String("prefix"), Key: c.String("api-key"), Token: c.String("token"),
-		Recover: c.Bool("recover"), Storm: c.Duration("storm")}
+		Recover: c.Bool("recover"), Retry: c.Bool("retry"), Storm: c.Duration("storm")}
 }
 
 func arrivalFlags() []cli.Flag {

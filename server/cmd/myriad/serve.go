@@ -358,6 +358,9 @@ func (r *running) begin(caught *signals, certificates *keeper) (socket *handover
 		caught.tookOver()
 		socket.own()
 		r.log.Info("myriad: took the place of another process", "connections", taken.Conns())
+		if taken.Alone() {
+			r.log.Warn("myriad: the other process died before it had sent all connections: the others ended")
+		}
 		if closed := taken.Unclaimed(); len(closed) > 0 {
 			r.log.Warn("myriad: the other process listened on addresses that this one is not told to listen on: "+
 				"they are closed", "addresses", strings.Join(closed, ", "))

@@ -54,6 +54,9 @@ func (h *Hub) Freeze(ctx context.Context) error {
 func (h *Hub) Thaw() {
 	h.wheel.pause(false, h.clock.Now().UnixNano())
 	restored := h.restored
+	if restored != nil {
+		h.OfferStreams(false)
+	}
 	h.restored = nil
 	h.gate.leaveFrozen(gateOpen)
 	if restored != nil && len(restored.present.all) > 0 {

@@ -147,5 +147,8 @@ func (h *Hub) ThawStream(stream ResponseStream, state []byte) error {
 		}
 	}
 	stream.OnClose(ended)
+	if m, ok := stream.(MovingStream); ok { // until Hub.Thaw, because the client may stay in the other process
+		m.OnFreeze(s.freezeStream, s.streamMoved)
+	}
 	return nil
 }
