@@ -45,6 +45,9 @@ func (r *running) end(state *atomic.Uint32) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.count.Load() > 0 { // the gate was opened and frozen again meanwhile: a call may run
+		return
+	}
 	for _, w := range r.waiters {
 		close(w)
 	}
