@@ -181,7 +181,7 @@ func TestPreflightRefuses(t *testing.T) {
 	}{
 		{"descriptors", "descriptors of a process", func(s *settings) { s.each = 1 << 30 }},
 		{"memory", "memory", func(s *settings) { s.reserve = 1 << 60 }},
-		{"files", "fs/file-max", func(s *settings) { s.connections = math.MaxInt64 / 4 }},
+		{"processes", "kernel/pid_max", func(s *settings) { s.connections = math.MaxInt64 / 4 }},
 		{"connections", "give positive numbers", func(s *settings) { s.connections = 0 }},
 		{"hold", "8s at least", func(s *settings) { s.hold = time.Second }},
 	} {
