@@ -49,9 +49,6 @@ const minRead = 512
 // newDetached takes s over, which has its raw conn.
 func newDetached(s *session) *detached {
 	d := &detached{pipe: (*pipe)(s), sys: s.conn.Loop().Engine().System()}
-	if o := s.rec.outside; o != nil { // it was outside before, and the loop has not come to what it left
-		d.plain, o.left, s.rec.outside = o.left, nil, nil
-	}
 	switch {
 	case s.cut:
 		d.endReading(io.ErrUnexpectedEOF)
@@ -115,12 +112,11 @@ func (d *detached) fill() error {
 	return err
 }
 
-// withRoom is the part of a record in memory for all of it, or for minRead bytes, and not for much
-// more.
+// withRoom is the part of a record in memory for all of it, or for minRead bytes.
 func withRoom(held []byte) []byte {
 	size, _ := record.Size(held)
 	want := max(size, minRead)
-	if cap(held) >= want && cap(held) <= 2*want {
+	if cap(held) >= want {
 		return held
 	}
 	return append(make([]byte, 0, want), held...)

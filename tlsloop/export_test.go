@@ -61,6 +61,18 @@ func HoldsKeysOutside(nc net.Conn) (reading, writing bool) {
 	return !d.rec.reader.Erased(), !d.rec.writer.Erased()
 }
 
+// CloseBeside closes a connection that has left the engine, while its Read and its Write have their
+// locks and are about to succeed.
+func CloseBeside(nc net.Conn) error {
+	d := nc.(*detached)
+	d.in.Lock()
+	d.out.Lock()
+	err := d.Close()
+	d.unlock(&d.out, d.endWriting)
+	d.unlock(&d.in, d.endReading)
+	return err
+}
+
 // HeldOutside is how many bytes a connection that has left the engine has memory for.
 func HeldOutside(nc net.Conn) int {
 	d := nc.(*detached)

@@ -166,7 +166,18 @@ func TestFatalAlertOutside(t *testing.T) {
 // Close erases the keys also where a Read or a Write is at work that succeeds.
 func TestCloseBesideReadAndWrite(t *testing.T) {
 	leanOnly(t)
-	for range 100 {
+	_, nc := outside(t)
+	if err := tlsloop.CloseBeside(nc); err != nil {
+		t.Error(err)
+	}
+	noKeys(t, nc, true, true)
+	if _, err := nc.Read(make([]byte, 1)); err != net.ErrClosed {
+		t.Errorf("Read: %v", err)
+	}
+	if _, err := nc.Write([]byte("x")); err != net.ErrClosed {
+		t.Errorf("Write: %v", err)
+	}
+	for range 20 {
 		p, nc := outside(t)
 		p.write(p.seal(recordApplication, "text", 0))
 		var wg sync.WaitGroup
