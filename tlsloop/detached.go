@@ -122,7 +122,7 @@ func withRoom(held []byte) []byte {
 	return append(make([]byte, 0, want), held...)
 }
 
-// endReading ends the side whose keys are not needed any more. in is held, or nobody has d yet.
+// endReading ends the side whose keys are not needed any more. in is held, except in newDetached.
 func (d *detached) endReading(err error) {
 	if d.readErr == nil {
 		d.readErr = err
@@ -133,7 +133,7 @@ func (d *detached) endReading(err error) {
 	}
 }
 
-// endWriting is the same for the other side. out is held, or nobody has d yet.
+// endWriting is the same for the other side. out is held, except in newDetached.
 func (d *detached) endWriting(err error) {
 	if d.writeErr == nil {
 		d.writeErr = err

@@ -91,8 +91,8 @@ func SetMaxSealed(t testing.TB, n uint64) {
 	t.Cleanup(func() { maxSealed = was })
 }
 
-// WatchHandshake is called with the context of a callback. alive says whether the handshake is in
-// memory, and secrets how many bytes of them the connection still knows.
+// WatchHandshake takes the context of a callback. alive reports whether the handshake is in memory.
+// secrets is how many bytes of them the connection still has.
 func WatchHandshake(ctx context.Context) (alive func() bool, secrets func() int) {
 	h := ctx.Value(handshakeKey{}).(*handshake)
 	weakly, box := weak.Make(h), h.secrets
@@ -101,8 +101,8 @@ func WatchHandshake(ctx context.Context) (alive func() bool, secrets func() int)
 	}
 }
 
-// A DyingHandshake is one of c, whose conn closes while its last step runs or behind it. On the loop
-// of a conn with a tls.Conn.
+// A DyingHandshake is one of c, whose conn closes while its last step runs or behind it. On the
+// loop of a conn with a tls.Conn.
 func DyingHandshake(c *myriad.Conn, duringStep bool) (left int) {
 	s := c.Layer().(*session)
 	box := &secrets{client: []byte("one"), server: []byte("two")}
@@ -121,8 +121,8 @@ func DyingHandshake(c *myriad.Conn, duringStep bool) (left int) {
 	return len(box.client) + len(box.server)
 }
 
-// NoteTwice is what is left of a secret that a key log has had twice, and of a line that no user
-// gets.
+// NoteTwice gives a key log a line twice, without a user. It returns what is left of the first
+// secret and of the line.
 func NoteTwice(line string) (secret, rest []byte) {
 	s := new(secrets)
 	l := keyLog{s, nil}

@@ -43,8 +43,8 @@ type Options struct {
 	// io.ErrUnexpectedEOF.
 	//
 	// TLS 1.2, other suites, FIPS mode, a Config with GetConfigForClient or keys for encrypted
-	// hellos, and clients stay with crypto/tls. If none of a Handler's connections can leave it, for
-	// example on a processor without AES instructions, the engine's Logger says so once.
+	// hellos, and clients stay with crypto/tls. If none of a Handler's connections can leave it,
+	// for example on a processor without AES instructions, the engine's Logger says so once.
 	//
 	// Secrets come from Config.KeyLogWriter, which crypto/tls calls under one mutex for the whole
 	// process. So a KeyLogWriter that blocks, of any other Config of the process, stops the

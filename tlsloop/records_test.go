@@ -358,8 +358,8 @@ func TestNothingBehindAnAlert(t *testing.T) {
 	}
 }
 
-// At the limit of records for a key the next keys take over, also between the records of several
-// goroutines, of what was kept, and outside of the engine.
+// At the limit of records for a key the next keys take over. That holds between the records of
+// several goroutines, for what was kept, and outside of the engine.
 func TestKeyLimit(t *testing.T) {
 	leanOnly(t)
 	tlsloop.SetMaxSealed(t, 3)

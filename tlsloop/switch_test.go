@@ -245,8 +245,8 @@ func testRotation(t *testing.T, cfg *tls.Config, connect, another func(t *testin
 	}
 }
 
-// With LeanTLS the keys of the caller's Config also hold where it has callbacks that choose a
-// certificate, for connections that stay with crypto/tls, too.
+// With LeanTLS the ticket keys of the caller's Config also hold where a callback chooses the
+// certificate. They do so for connections that stay with crypto/tls, too.
 func TestRotationWithGetCertificate(t *testing.T) {
 	leanOnly(t)
 	cfg := serverConfig()
@@ -483,8 +483,8 @@ func (l leavesLate) Opened(c *myriad.Conn)             { l.h.Opened(c) }
 func (l leavesLate) Received(c *myriad.Conn, p []byte) { l.h.Received(c, p) }
 func (l leavesLate) Closed(c *myriad.Conn, err error)  { l.h.Closed(c, err) }
 
-// Leave by a handler that is no Leaver fails, and the loop does not wait for the peer: the
-// connection ends as any other, with a close_notify.
+// Leave by a handler that is no Leaver fails. The connection ends as any other, with a
+// close_notify, and the loop does not wait for the peer.
 func TestLeaveWithoutLeaver(t *testing.T) {
 	leanOnly(t)
 	errs := make(chan error, 1)

@@ -24,9 +24,9 @@ var recordsWork = sync.OnceValue(tryRecords)
 // errUntried is the error of a trial whose handshake has another suite.
 var errUntried = errors.New("tlsloop: crypto/tls does not prefer AES-GCM on this processor")
 
-// tryRecords makes a handshake between two tls.Conns in memory, goes on with records behind the
-// server's, and has the client say whether all is as expected: a ticket, data both ways, key
-// updates of the server and the end. It takes about a millisecond.
+// tryRecords makes a handshake between two tls.Conns in memory, and goes on with records behind the
+// server's. The client says whether all is as expected: a ticket, data both ways, key updates of
+// the server and the end. It takes about a millisecond.
 //
 // It tries the suite that crypto/tls chooses by itself, which is AES-128-GCM. A tls.Conn cannot be
 // made to choose AES-256-GCM, nor to send a KeyUpdate: tests try both with a client of their own.
@@ -54,7 +54,7 @@ func tryRecords() (err error) {
 	}
 	state := server.ConnectionState()
 	if _, known := record.SuiteOf(state.CipherSuite); !known {
-		return errUntried // a client that offers nothing but AES-GCM would have records that nobody has tried
+		return errUntried // clients that offer AES-GCM alone would have records without a trial
 	}
 	r := s.records(&state, false)
 	switch {

@@ -43,7 +43,8 @@ func prefersAES(t *testing.T) bool {
 // stay with crypto/tls. Then the engine's log says why LeanTLS is not in force.
 func TestWithoutAES(t *testing.T) {
 	if !strings.Contains(os.Getenv("GODEBUG"), slowAES) {
-		cmd := exec.Command(os.Args[0], "-test.run=^(TestWithoutAES|TestPropertyRecords)$", "-test.timeout=2m", "-test.v")
+		cmd := exec.Command(os.Args[0], "-test.run=^(TestWithoutAES|TestPropertyRecords)$", "-test.timeout=2m",
+			"-test.v")
 		cmd.Env = append(os.Environ(), "GODEBUG="+slowAES)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v:\n%s", err, out)

@@ -169,6 +169,6 @@ func (c *Cipher) nonceOf(k *Keys) []byte {
 	return c.nonce[:]
 }
 
-// used reports whether nothing can be opened or sealed: there is no key, or all numbers have been
-// used, and the next one would be the first again.
+// used reports whether nothing can be opened or sealed: there is no key, or all its numbers have
+// been used. The next number would be the first again.
 func (k *Keys) used() bool { return k.Erased() || k.number == math.MaxUint64 }

@@ -318,8 +318,7 @@ func TestNumbersEnd(t *testing.T) {
 	})
 }
 
-// Keys that are erased open and seal nothing, least of all with a key of zeros: with Ciphers from
-// before, and with those of zero keys.
+// Keys that are erased open and seal nothing, neither with Ciphers from before nor with their own.
 func TestErasedKeysAreNone(t *testing.T) {
 	zero, err := aes.NewCipher(make([]byte, 16))
 	if err != nil {
