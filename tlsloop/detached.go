@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -22,28 +23,40 @@ var errShutdown = errors.New("tls: protocol is shutdown")
 // A detached conn is a connection that has left the engine without a tls.Conn, which it stands for:
 // Read and Write block, and may be called at once, by one goroutine each. Its methods are those
 // that callers of a hijacked *tls.Conn look for.
+//
+// Unlike a tls.Conn, it takes a FIN between two records for a truncation: its Read returns io.EOF
+// behind the peer's close_notify alone.
 type detached struct {
-	*pipe // addresses, deadlines
-	sys   driver.System
+	*pipe   // addresses, deadlines
+	sys     driver.System
+	moved   atomic.Bool // it is in an engine again, which has the keys; set with in and out held
+	closing atomic.Bool // Close has been called: the side whose lock is held ends when that is released
 
 	in      sync.Mutex
 	plain   []byte // opened and not read
 	left    []byte // plain, for the loop of an engine that has adopted it
-	room    []byte // of Read, until the conn ends
 	readErr error  // the first one that does not pass
 
 	out      sync.Mutex
 	writeErr error
-	moved    bool // it is in an engine again; guarded by in and out
 }
 
 var _ net.Conn = (*detached)(nil)
 
+// minRead is how many bytes Read asks the conn below for at least, as crypto/tls does.
+const minRead = 512
+
 // newDetached takes s over, which has its raw conn.
 func newDetached(s *session) *detached {
 	d := &detached{pipe: (*pipe)(s), sys: s.conn.Loop().Engine().System()}
-	if s.ended {
-		d.readErr = io.EOF
+	switch {
+	case s.cut:
+		d.endReading(io.ErrUnexpectedEOF)
+	case s.ended:
+		d.endReading(io.EOF)
+	}
+	if s.rec.closed {
+		d.endWriting(errShutdown)
 	}
 	return d
 }
@@ -52,7 +65,7 @@ func newDetached(s *session) *detached {
 // nothing.
 func (d *detached) Read(p []byte) (int, error) {
 	d.in.Lock()
-	defer d.in.Unlock()
+	defer d.unlock(&d.in, d.endReading)
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -71,7 +84,8 @@ func (d *detached) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill opens the next record, or reads a part of it.
+// fill opens the next record, or reads a part of it. While it waits for a record's first byte, it
+// holds minRead bytes, and nothing between two calls.
 func (d *detached) fill() error {
 	whole, held, _, f := next(d.pipe.in, nil)
 	d.pipe.in = held
@@ -81,37 +95,61 @@ func (d *detached) fill() error {
 	case whole != nil:
 		return d.take(whole)
 	}
-	if d.room == nil {
-		d.room = make([]byte, 4<<10)
+	held = withRoom(held)
+	n, err := d.raw.Read(held[len(held):cap(held)])
+	if held = held[:len(held)+n]; len(held) > 0 {
+		d.pipe.in = held
 	}
-	n, err := d.raw.Read(d.room)
-	d.pipe.in = append(d.pipe.in, d.room[:n]...)
 	switch e, ok := err.(net.Error); {
 	case n > 0 || err == nil:
 		return nil // an error comes again
 	case ok && e.Timeout():
 		return err
-	case err == io.EOF && len(d.pipe.in) > 0:
-		err = io.ErrUnexpectedEOF
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF // there was no close_notify
 	}
 	d.endReading(err)
 	return err
 }
 
-// endReading ends the side whose keys are not needed any more. in is held.
+// withRoom is the part of a record in memory for all of it, or for minRead bytes.
+func withRoom(held []byte) []byte {
+	size, _ := record.Size(held)
+	want := max(size, minRead)
+	if cap(held) >= want {
+		return held
+	}
+	return append(make([]byte, 0, want), held...)
+}
+
+// endReading ends the side whose keys are not needed any more. in is held, except in newDetached.
 func (d *detached) endReading(err error) {
 	if d.readErr == nil {
 		d.readErr = err
 	}
-	d.rec.reader.Erase()
+	if !d.moved.Load() {
+		d.pipe.in = nil
+		d.rec.reader.Erase()
+	}
 }
 
-// endWriting is the same for the other side. out is held.
+// endWriting is the same for the other side. out is held, except in newDetached.
 func (d *detached) endWriting(err error) {
 	if d.writeErr == nil {
 		d.writeErr = err
 	}
-	d.rec.writer.Erase()
+	if !d.moved.Load() {
+		d.rec.writer.Erase()
+	}
+}
+
+// unlock releases in or out. A Close that has found the lock held relies on its holder to end the
+// side.
+func (d *detached) unlock(side *sync.Mutex, end func(error)) {
+	side.Unlock()
+	if d.closing.Load() {
+		d.end(side, end)
+	}
 }
 
 func (d *detached) take(whole []byte) error {
@@ -124,7 +162,7 @@ func (d *detached) take(whole []byte) error {
 		d.plain = data
 	case record.Requested:
 		d.out.Lock()
-		defer d.out.Unlock()
+		defer d.unlock(&d.out, d.endWriting)
 		if d.writeErr == nil {
 			if _, err := d.raw.Write(d.rec.appendUpdate(nil)); err != nil {
 				d.endWriting(err)
@@ -140,18 +178,18 @@ func (d *detached) take(whole []byte) error {
 func (d *detached) fail(f *record.Failure) error {
 	d.endReading(errorOf(f))
 	d.out.Lock()
-	defer d.out.Unlock()
+	defer d.unlock(&d.out, d.endWriting)
 	if content := f.AppendAlert(nil); len(content) > 0 && d.writeErr == nil {
 		_, _ = d.raw.Write(d.rec.append(nil, record.Alert, content))
-		d.endWriting(d.readErr)
 	}
+	d.endWriting(d.readErr)
 	return d.readErr
 }
 
 // Write implements net.Conn. Any error is final.
 func (d *detached) Write(p []byte) (n int, err error) {
 	d.out.Lock()
-	defer d.out.Unlock()
+	defer d.unlock(&d.out, d.endWriting)
 	if d.writeErr != nil {
 		return 0, d.writeErr
 	}
@@ -164,7 +202,7 @@ func (d *detached) Write(p []byte) (n int, err error) {
 // CloseWrite sends the close_notify, and leaves the conn below open, as that of a tls.Conn does.
 func (d *detached) CloseWrite() error {
 	d.out.Lock()
-	defer d.out.Unlock()
+	defer d.unlock(&d.out, d.endWriting)
 	return d.notify()
 }
 
@@ -186,21 +224,27 @@ func (d *detached) notify() error {
 // Close sends the close_notify, unless a Write is under way, which it breaks, and closes the conn
 // below.
 func (d *detached) Close() error {
+	if d.moved.Load() {
+		return net.ErrClosed
+	}
 	if d.out.TryLock() {
-		if d.moved {
-			d.out.Unlock()
-			return net.ErrClosed
-		}
 		_ = d.notify()
 		d.writeErr = net.ErrClosed
 		d.out.Unlock()
 	}
+	d.closing.Store(true)
+	d.end(&d.out, d.endWriting) // of a Write that has ended before it could see closing
 	err := d.raw.Close()
-	if d.in.TryLock() { // else Read fails now, and erases the keys
-		d.endReading(net.ErrClosed)
-		d.in.Unlock()
-	}
+	d.end(&d.in, d.endReading)
 	return err
+}
+
+// end ends a side of a conn that is being closed, unless the holder of its lock does.
+func (d *detached) end(side *sync.Mutex, end func(error)) {
+	if side.TryLock() {
+		end(net.ErrClosed)
+		side.Unlock()
+	}
 }
 
 // ConnectionState is that of the tls.Conn.
@@ -227,6 +271,7 @@ func (d *detached) comesBack() bool {
 	_ = d.raw.SetDeadline(time.Time{})
 	d.left, d.plain = d.plain, nil
 	d.rec.outside = d
-	d.readErr, d.writeErr, d.moved = net.ErrClosed, net.ErrClosed, true
+	d.readErr, d.writeErr = net.ErrClosed, net.ErrClosed
+	d.moved.Store(true)
 	return true
 }

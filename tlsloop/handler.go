@@ -38,8 +38,17 @@ type Options struct {
 	// LeanTLS has a server's connections of TLS 1.3 with AES-GCM leave crypto/tls behind their
 	// handshake: records of ours then take a quarter of the memory of an idle tls.Conn
 	// (docs/adr/0040). What such a connection is outside of the engine is no *tls.Conn, but has the
-	// methods of one that a caller of Hijack looks for. TLS 1.2, other suites, FIPS mode, a Config
-	// with GetConfigForClient or keys for encrypted hellos, and clients stay with crypto/tls.
+	// methods of one that a caller of Hijack looks for. Its Read returns io.EOF behind the peer's
+	// close_notify alone, where a tls.Conn also does so for a FIN between two records: then it is
+	// io.ErrUnexpectedEOF.
+	//
+	// TLS 1.2, other suites, FIPS mode, a Config with GetConfigForClient or keys for encrypted
+	// hellos, and clients stay with crypto/tls. If none of a Handler's connections can leave it,
+	// for example on a processor without AES instructions, the engine's Logger says so once.
+	//
+	// Secrets come from Config.KeyLogWriter, which crypto/tls calls under one mutex for the whole
+	// process. So a KeyLogWriter that blocks, of any other Config of the process, stops the
+	// handshakes of an engine with LeanTLS until it returns.
 	LeanTLS bool
 }
 
@@ -48,7 +57,9 @@ type Options struct {
 // closed. pick runs on the loop and must not block. Failed handshakes are logged, once in 10 s.
 //
 // cfg may be shared and must not be changed any more. SetSessionTicketKeys may be called on it,
-// unless it has callbacks that choose a certificate or a Config: then a copy is used.
+// unless it has callbacks that choose a certificate or a Config: then a copy is used. With LeanTLS
+// in force (see Options), a callback that chooses a certificate does not matter: the tickets have
+// the keys of cfg.
 func Handler(cfg *tls.Config, pick func(tls.ConnectionState) myriad.Handler) myriad.Handler {
 	return Options{}.Handler(cfg, pick)
 }
@@ -87,6 +98,7 @@ func (o *opener) Opened(c *myriad.Conn) {
 	if s == nil {
 		s = newSession(o.kind)
 	}
+	o.kind.tellNotLean(c)
 	s.conn = c
 	s.hs = newHandshake(s, o)
 	c.SetLayer(s)

@@ -55,7 +55,7 @@ type handshake struct {
 	err   error         // how it ended
 	took  time.Duration // steps that do not block, together
 
-	secrets secrets // for records, if they are to take over
+	secrets *secrets // for records, if they may take over
 
 	link // in one of the steppers' lists
 }
@@ -137,7 +137,8 @@ func (h *handshake) finish() {
 	}
 }
 
-// kill ends the handshake without a report.
+// kill ends the handshake without a report. Its secrets are erased now, or by end if a step is
+// under way.
 func (h *handshake) kill() {
 	h.mu.Lock()
 	h.dead = true
@@ -147,6 +148,8 @@ func (h *handshake) kill() {
 		h.state = over
 	case stalled:
 		h.state = active
+	case over:
+		h.secrets.erase()
 	}
 	h.mu.Unlock()
 	switch {
@@ -331,13 +334,13 @@ func (h *handshake) flush() {
 func (h *handshake) end() {
 	h.next, h.yield = nil, nil
 	buffers.takeBack(h.s.tls)
-	if h.err != nil {
-		h.secrets.erase()
-	}
-	leaves := h.secrets.complete()
 	h.mu.Lock()
 	h.state = over
 	lost := h.lost
+	if h.err != nil || h.dead || lost != nil {
+		h.secrets.erase()
+	}
+	leaves := h.secrets.complete()
 	h.mu.Unlock()
 	h.steppers.leave()
 	if lost != nil {
@@ -390,6 +393,7 @@ func (h *handshake) succeed(c *myriad.Conn) {
 	if h.secrets.complete() {
 		h.passOn(heir, &state)
 	}
+	h.secrets.erase()
 	if heir == nil {
 		_ = c.Close()
 		return
@@ -423,7 +427,6 @@ func (h *handshake) passOn(heir myriad.Handler, state *tls.ConnectionState) {
 	if s.frame.next() == headerLen && !leaves && heir != nil {
 		rec = h.secrets.records(state, s.kind.config.DynamicRecordSizingDisabled)
 	}
-	h.secrets.erase()
 	h.wire.Sync(func(myriad.Wire) {
 		if rec != nil {
 			s.rec, s.tls, s.state = rec, nil, state
@@ -498,11 +501,6 @@ func (h *handshake) outlives(err error) bool {
 // bury reports the end of a conn that has closed with err, or the alert that the peer sent before
 // it broke the conn.
 func (h *handshake) bury(err error) {
-	h.mu.Lock()
-	if h.state == over {
-		h.secrets.erase()
-	}
-	h.mu.Unlock()
 	if alert := h.alert(); alert != nil && byReset(err) {
 		err = alert
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -22,6 +23,9 @@ type kind struct {
 	client bool
 	slow   bool // something in it may block and cannot be called elsewhere: whole steps are
 	o      Options
+
+	notLean error // why LeanTLS, which was asked for, is not in force
+	told    sync.Once
 
 	failures pace.Reports
 	silent   pace.Reports // of peers that have sent nothing, as balancers do to see whether a server is there
@@ -38,10 +42,22 @@ func newKind(cfg *tls.Config, client bool, o Options) *kind {
 		k.config.Renegotiation = tls.RenegotiateNever
 		callElsewhere(k.config)
 	}
-	if !client && o.LeanTLS && ownRecords(cfg) {
-		k.takeSecrets(cfg)
+	if !client && o.LeanTLS {
+		if k.notLean = ownRecords(cfg); k.notLean == nil {
+			k.takeSecrets(cfg)
+		}
 	}
 	return k
+}
+
+// tellNotLean logs once that LeanTLS is not in force.
+func (k *kind) tellNotLean(c *myriad.Conn) {
+	if k.notLean != nil {
+		k.told.Do(func() {
+			c.Loop().Engine().Logger().Warn("tlsloop: LeanTLS is not in force, crypto/tls keeps the connections",
+				"reason", k.notLean)
+		})
+	}
 }
 
 // blocks reports whether cfg has a callback that may block and gets no context. Without one

@@ -30,31 +30,39 @@ type leaver struct {
 }
 
 func (l *leaver) Opened(c *myriad.Conn) {
-	if s, ok := c.Layer().(*session); ok && s.rec == nil {
+	if s, ok := c.Layer().(*session); ok {
+		if s.rec != nil {
+			c.Loop().Later(func() { l.fail(c, errTaken) })
+			return
+		}
 		s.leaving = true
 	}
 	c.Detach(func(nc net.Conn, _ []byte, err error) {
-		done := l.done
-		l.done = nil
 		if err != nil {
-			done(nil, err)
-			_ = c.Close()
+			l.fail(c, err)
 			return
 		}
 		tc, ok := nc.(*tls.Conn)
-		if !ok {
+		if !ok { // it never had TLS
 			_ = nc.Close()
-			done(nil, errTaken)
+			l.fail(c, errTaken)
 			return
 		}
-		done(tc, nil)
+		l.done(tc, nil)
 	})
+}
+
+// fail calls done, and closes the conn.
+func (l *leaver) fail(c *myriad.Conn, err error) {
+	l.done(nil, err)
+	_ = c.Close()
 }
 
 // LeavesWithTLS implements Leaver.
 func (*leaver) LeavesWithTLS() {}
 
-// Received is never called: the session keeps what comes in for the tls.Conn.
+// Received is called only for a conn without a tls.Conn, which is being closed: the session keeps
+// what comes in for a tls.Conn.
 func (*leaver) Received(*myriad.Conn, []byte) {}
 
 // Closed follows the call of done if the conn broke first, or could not leave.

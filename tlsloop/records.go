@@ -23,8 +23,11 @@ type records struct {
 	opens   weak.Pointer[record.Cipher]
 	seals   weak.Pointer[record.Cipher]
 	outside *detached // has been one, and may have left plaintext; owned by the loop
-	closed  bool      // a close_notify or a fatal alert was sent
+	closed  bool      // a close_notify or a fatal alert was sent, or the keys are erased
 }
+
+// maxSealed is how many records one key seals.
+var maxSealed uint64 = record.MaxSealed
 
 // opener returns the Cipher that opens the next record.
 func (r *records) opener() *record.Cipher {
@@ -57,7 +60,7 @@ func (r *records) open(whole []byte) (record.Event, []byte, *record.Failure) {
 
 // append seals a record, and an update of the keys before it if they have sealed enough.
 func (r *records) append(dst []byte, kind record.Type, content []byte) []byte {
-	if r.writer.Spent() {
+	if r.writer.Number() >= maxSealed {
 		dst = r.appendUpdate(dst)
 	}
 	return r.writer.Seal(r.sealer(), dst, kind, content)
@@ -91,7 +94,7 @@ const updateLen = 5
 
 // erase overwrites the keys. AEADs made of them are left to the garbage collector.
 func (r *records) erase() {
-	*r = records{}
+	*r = records{closed: true}
 }
 
 // errorOf is f as crypto/tls has it.
@@ -168,8 +171,18 @@ func (s *session) decodeRecords(w myriad.Wire, p []byte) {
 		s.take(w, whole)
 	}
 	if len(held) > 0 && !s.ended {
-		s.in = held
+		s.in = fitted(held)
 	}
+}
+
+// fitted is the part of a record in memory of the record's size: what is held may lie at the end of
+// many other records.
+func fitted(held []byte) []byte {
+	n, _ := record.Size(held)
+	if cap(held) <= n+n/2 {
+		return held
+	}
+	return append(make([]byte, 0, n), held...)
 }
 
 // take opens one record, and does what it says.
@@ -203,15 +216,19 @@ func (s *session) answer(w myriad.Wire) {
 	_, _ = w.Write(p) // it fails behind the end, where it is not needed
 }
 
-// fail ends the conn, after the alert.
+// fail ends the conn, after the alert. No other goroutine gets the lock in between: its data would
+// follow the alert.
 func (s *session) fail(w myriad.Wire, f *record.Failure) {
-	if content := f.AppendAlert(nil); len(content) > 0 {
-		w.Sync(func(w myriad.Wire) { s.alert(w, content) })
-	}
+	w.Sync(func(w myriad.Wire) {
+		if content := f.AppendAlert(nil); len(content) > 0 {
+			s.alert(w, content)
+		}
+		s.phase = broken
+	})
 	s.end(w, errorOf(f))
 }
 
-// alert queues an alert, which must be the last record.
+// alert queues an alert, which must be the last record. The conn's lock is held.
 func (s *session) alert(w myriad.Wire, content []byte) {
 	if s.rec.closed || s.phase != established {
 		return

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -325,4 +326,141 @@ func TestCut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Nothing follows a fatal alert, however many goroutines write.
+func TestNothingBehindAnAlert(t *testing.T) {
+	leanOnly(t)
+	h := newProbe()
+	h.opened = func(c *myriad.Conn) { c.SetWriteLimit(8 << 20) }
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(h)))
+	for range 50 {
+		p := newRecordPeer(t, addr)
+		c := await(t, "Opened", h.opens)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for range 5000 {
+					if _, err := c.Write([]byte("data")); err == myriad.ErrClosed {
+						return
+					}
+				}
+			}()
+		}
+		p.expect("data")
+		p.write(p.seal(99, "", 0))
+		p.expectAlert(10)
+		p.Conn.Close()
+		wg.Wait()
+		await(t, "Closed", h.closes)
+	}
+}
+
+// At the limit of records for a key the next keys take over. That holds between the records of
+// several goroutines, for what was kept, and outside of the engine.
+func TestKeyLimit(t *testing.T) {
+	leanOnly(t)
+	tlsloop.SetMaxSealed(t, 3)
+	conns, h := make(chan net.Conn, 1), echo()
+	echoes := h.received
+	h.received = func(c *myriad.Conn, p []byte) {
+		if string(p) == "leave" {
+			leaveTo(conns).received(c, p)
+			return
+		}
+		echoes(c, p)
+	}
+	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(h))))
+	c := await(t, "Opened", h.opens)
+	const writers, times = 4, 50
+	sizes := []int{1, 3000, 70_000} // of one record, of several, of what the loop seals
+	total := 0
+	for w := range writers {
+		for i := range times {
+			total += sizes[(w+i)%len(sizes)]
+		}
+	}
+	for w := range writers {
+		go func() {
+			for i := range times {
+				msg := bytes.Repeat([]byte{byte(w)}, sizes[(w+i)%len(sizes)])
+				for {
+					_, err := c.Write(msg)
+					if err == nil {
+						break
+					}
+					if err != myriad.ErrFull {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond) // the peer reads
+				}
+			}
+		}()
+	}
+	updates, sealed, counts := 0, 0, [writers]int{}
+	read := func(want int, note func(text string)) {
+		t.Helper()
+		for got := 0; got < want; {
+			kind, text, err := p.next()
+			if err != nil {
+				t.Fatalf("after %d of %d bytes: %v", got, want, err)
+			}
+			if kind == recordHandshake {
+				if sealed != 3 {
+					t.Fatalf("a KeyUpdate behind %d records", sealed)
+				}
+				updates++
+				sealed = 0
+				continue
+			}
+			if sealed++; sealed > 3 {
+				t.Fatal("a key has sealed more records than it may")
+			}
+			got += len(text)
+			note(text)
+		}
+	}
+	read(total, func(text string) {
+		for _, b := range []byte(text) {
+			counts[b]++
+		}
+	})
+	for w, n := range counts {
+		want := 0
+		for i := range times {
+			want += sizes[(w+i)%len(sizes)]
+		}
+		if n != want {
+			t.Errorf("writer %d: %d of %d bytes", w, n, want)
+		}
+	}
+	if updates < total/(16<<10)/4 {
+		t.Errorf("%d updates for %d bytes", updates, total)
+	}
+	p.write(p.seal(recordApplication, "leave", 0))
+	nc := await(t, "net.Conn", conns)
+	defer nc.Close()
+	was := updates
+	for range 10 {
+		send(t, nc, "outside")
+	}
+	read(10*len("outside"), func(string) {})
+	if updates < was+3 {
+		t.Errorf("%d updates outside", updates-was)
+	}
+}
+
+// So does a client of crypto/tls read it.
+func TestKeyLimitForCryptoTLS(t *testing.T) {
+	leanOnly(t)
+	tlsloop.SetMaxSealed(t, 2)
+	tc := dial(t, listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(echo()))), clientConfig())
+	for _, n := range []int{1, 100, 50_000, 200_000, 7} {
+		msg := pattern(n)
+		go func() { _, _ = io.WriteString(tc, msg) }()
+		expect(t, tc, msg)
+	}
 }

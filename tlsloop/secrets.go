@@ -5,6 +5,7 @@ import (
 	"crypto/fips140"
 	"crypto/tls"
 	"encoding/hex"
+	"errors"
 	"io"
 	"slices"
 
@@ -12,7 +13,11 @@ import (
 )
 
 // secrets are what a server's handshake leaves to records that are to go on behind it. They are
-// owned by the goroutine that steps it, and then by the loop.
+// owned by the goroutine that steps it, and then by the loop. Nil is that of a handshake whose
+// secrets are not taken.
+//
+// The Config of a connection that stays with its tls.Conn refers to them for the connection's life.
+// So they lie apart from the handshake, and are empty then.
 type secrets struct {
 	client, server []byte
 	flight         []byte // what the tls.Conn has written since it had the server's
@@ -26,12 +31,14 @@ type keyLog struct {
 	users   io.Writer // of the caller's Config, or nil
 }
 
-// Write takes one line: a label, the client's random bytes and a secret.
+// Write takes one line: a label, the client's random bytes and a secret. If no user gets it, Write
+// overwrites it, because crypto/tls has made it for this call.
 func (l keyLog) Write(line []byte) (int, error) {
 	l.secrets.note(line)
 	if l.users != nil {
 		return l.users.Write(line)
 	}
+	clear(line)
 	return len(line), nil
 }
 
@@ -51,18 +58,21 @@ func (s *secrets) note(line []byte) {
 	if _, err := hex.Decode(secret, text); err != nil || *to != nil {
 		s.strange = true
 	}
+	clear(*to)
 	*to = secret
 }
 
 // sent takes note of what the tls.Conn writes during the handshake.
 func (s *secrets) sent(p []byte) {
-	if s.server != nil {
+	if s != nil && s.server != nil {
 		s.flight = append(s.flight, p...)
 	}
 }
 
 // complete reports whether records have what they need, if they know the suite.
-func (s *secrets) complete() bool { return s.client != nil && s.server != nil && !s.strange }
+func (s *secrets) complete() bool {
+	return s != nil && s.client != nil && s.server != nil && !s.strange
+}
 
 // records are what goes on behind the handshake, or nil if crypto/tls must. The tls.Conn has read
 // nothing behind Finished.
@@ -85,16 +95,30 @@ func (s *secrets) records(state *tls.ConnectionState, fullRecords bool) *records
 
 // erase overwrites the secrets.
 func (s *secrets) erase() {
+	if s == nil {
+		return
+	}
 	clear(s.client)
 	clear(s.server)
 	*s = secrets{}
 }
 
-// ownRecords reports whether records may go on behind handshakes with cfg. A Config that chooses
-// another by itself, or that hides the ClientHello, stays with crypto/tls.
-func ownRecords(cfg *tls.Config) bool {
-	return !cryptoTLSOnly && !fips140.Enabled() && cfg.GetConfigForClient == nil &&
-		cfg.GetEncryptedClientHelloKeys == nil && len(cfg.EncryptedClientHelloKeys) == 0 && recordsWork()
+// ownRecords returns why no records may go on behind handshakes with cfg, or nil if they may. A
+// Config that chooses another by itself, or that hides the ClientHello, stays with crypto/tls.
+func ownRecords(cfg *tls.Config) error {
+	switch {
+	case cryptoTLSOnly:
+		return errors.New("tlsloop: boringcrypto keeps all TLS")
+	case fips140.Enabled():
+		return errors.New("tlsloop: in FIPS mode crypto/tls keeps all connections")
+	case cfg.GetConfigForClient != nil:
+		return errors.New("tlsloop: the Config has GetConfigForClient")
+	case cfg.GetEncryptedClientHelloKeys != nil || len(cfg.EncryptedClientHelloKeys) > 0:
+		return errors.New("tlsloop: the Config has keys for encrypted hellos")
+	case cfg.MaxVersion != 0 && cfg.MaxVersion < tls.VersionTLS13:
+		return errors.New("tlsloop: the Config's MaxVersion excludes TLS 1.3")
+	}
+	return recordsWork()
 }
 
 // takeSecrets has handshakes of k give away their secrets. Each has a Config of its own, which only
@@ -114,7 +138,8 @@ func (k *kind) takeSecrets(users *tls.Config) {
 		}
 		own := shared.Clone()
 		own.GetConfigForClient = nil
-		own.KeyLogWriter = keyLog{&h.secrets, shared.KeyLogWriter}
+		h.secrets = new(secrets)
+		own.KeyLogWriter = keyLog{h.secrets, shared.KeyLogWriter}
 		return own, nil
 	}
 	k.config = shared

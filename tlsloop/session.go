@@ -60,6 +60,7 @@ type session struct {
 	reading bool // the tls.Conn's Read is running: what it writes are answers
 	leaving bool // it is on its way out of the engine, and in is kept for the tls.Conn
 	ended   bool // the peer's close_notify or FIN has come, or an error: the tls.Conn is not read again
+	cut     bool // the peer's FIN has come without its close_notify
 }
 
 var _ myriad.BufferedLayer = (*session)(nil)
@@ -167,7 +168,7 @@ func (s *session) Ended(w myriad.Wire) {
 	case !s.leaving:
 		s.catchUp(w)
 		if !s.ended {
-			s.ended = true
+			s.ended, s.cut = true, true
 			w.Truncated(io.ErrUnexpectedEOF)
 		}
 	}
@@ -198,7 +199,7 @@ func (s *session) Closed(err error) error {
 // Write encodes p, or keeps it until the handshake has ended or the loop comes to it.
 func (s *session) Write(w myriad.Wire, p []byte) (int, error) {
 	switch {
-	case s.phase == broken:
+	case s.phase == broken || s.rec != nil && s.rec.closed:
 		return 0, myriad.ErrClosed
 	case w.Room() < encodedLen(len(p)):
 		return 0, myriad.ErrFull
@@ -215,7 +216,10 @@ func (s *session) Write(w myriad.Wire, p []byte) (int, error) {
 func encodedLen(n int) int { return n + (n/1000+2)*100 }
 
 func (s *session) encode(w myriad.Wire, p []byte) (int, error) {
-	if s.rec != nil {
+	switch {
+	case s.rec != nil && s.rec.closed:
+		return 0, myriad.ErrClosed
+	case s.rec != nil:
 		return writeRecords(s.rec, w, p)
 	}
 	s.wire = w

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -209,19 +210,8 @@ func TestConfigStays(t *testing.T) {
 		return tc.ConnectionState().DidResume
 	}
 	versions(t, func(t *testing.T, version uint16) {
-		if connect(addr, version) {
-			t.Error("the first connection has resumed a session")
-		}
-		if !connect(addr, version) || !connect(another, version) {
-			t.Error("a session is not resumed, here or by another handler of the Config")
-		}
-		cfg.SetSessionTicketKeys([][32]byte{{byte(version)}})
-		if connect(addr, version) {
-			t.Error("a session is resumed whose key has gone")
-		}
-		if !connect(addr, version) {
-			t.Error("a session is not resumed with the new key")
-		}
+		testRotation(t, cfg, func(t *testing.T) bool { return connect(addr, version) },
+			func(t *testing.T) bool { return connect(another, version) })
 	})
 	if cfg.GetConfigForClient != nil || cfg.WrapSession != nil || cfg.UnwrapSession != nil {
 		t.Error("the Config has been changed")
@@ -232,6 +222,51 @@ func TestConfigStays(t *testing.T) {
 		"CLIENT_RANDOM ") {
 		t.Errorf("the key log has %d bytes", log.Len())
 	}
+}
+
+// testRotation sets ticket keys of cfg. Both connect to a server with it, and report whether they
+// have resumed a session.
+func testRotation(t *testing.T, cfg *tls.Config, connect, another func(t *testing.T) bool) {
+	t.Helper()
+	if connect(t) {
+		t.Error("the first connection has resumed a session")
+	}
+	if !connect(t) || !another(t) {
+		t.Error("a session is not resumed, here or by another handler of the Config")
+	}
+	for key := range byte(2) {
+		cfg.SetSessionTicketKeys([][32]byte{{key + 1}})
+		if connect(t) {
+			t.Error("a session is resumed whose key has gone")
+		}
+		if !connect(t) || !another(t) {
+			t.Error("a session is not resumed with the new key")
+		}
+	}
+}
+
+// With LeanTLS the ticket keys of the caller's Config also hold where a callback chooses the
+// certificate. They do so for connections that stay with crypto/tls, too.
+func TestRotationWithGetCertificate(t *testing.T) {
+	leanOnly(t)
+	cfg := serverConfig()
+	getCertificate(cfg)
+	e := start(t, myriad.Config{})
+	addr := listen(t, e, patient.Handler(cfg, always(echo())))
+	another := listen(t, e, patient.Handler(cfg, always(echo())))
+	versions(t, func(t *testing.T, version uint16) {
+		cc := clientConfig()
+		cc.ClientSessionCache, cc.MaxVersion = tls.NewLRUClientSessionCache(10), version
+		connect := func(addr string) func(t *testing.T) bool {
+			return func(t *testing.T) bool {
+				tc := dial(t, addr, cc)
+				send(t, tc, "hello")
+				expect(t, tc, "hello") // and the ticket
+				return tc.ConnectionState().DidResume
+			}
+		}
+		testRotation(t, cfg, connect(addr), connect(another))
+	})
 }
 
 type writerFunc func(p []byte) (int, error)
@@ -439,4 +474,176 @@ func TestKeysAreErased(t *testing.T) {
 			}
 		})
 	}
+}
+
+// leavesLate is a handler that embeds Leave's, and does not say so by LeavesWithTLS.
+type leavesLate struct{ h myriad.Handler }
+
+func (l leavesLate) Opened(c *myriad.Conn)             { l.h.Opened(c) }
+func (l leavesLate) Received(c *myriad.Conn, p []byte) { l.h.Received(c, p) }
+func (l leavesLate) Closed(c *myriad.Conn, err error)  { l.h.Closed(c, err) }
+
+// Leave by a handler that is no Leaver fails. The connection ends as any other, with a
+// close_notify, and the loop does not wait for the peer.
+func TestLeaveWithoutLeaver(t *testing.T) {
+	leanOnly(t)
+	errs := make(chan error, 1)
+	h := leavesLate{tlsloop.Leave(func(tc *tls.Conn, err error) {
+		if tc != nil {
+			t.Error("it has a tls.Conn")
+		}
+		errs <- err
+	})}
+	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(h))))
+	if err := await(t, "done", errs); err == nil || !strings.Contains(err.Error(), "LeavesWithTLS") {
+		t.Errorf("done(%v)", err)
+	}
+	p.expectAlert(0)
+}
+
+// A connection that stays with crypto/tls keeps neither its handshake nor its secrets in memory.
+func TestStayingKeepsNoHandshake(t *testing.T) {
+	leanOnly(t)
+	type watch struct {
+		alive   func() bool
+		secrets func() int
+	}
+	for name, tt := range map[string]struct {
+		leaver bool
+		lean   bool
+	}{"by Leave": {leaver: true}, "with records": {lean: true}} {
+		t.Run(name, func(t *testing.T) {
+			watches, cfg := make(chan watch, 1), serverConfig()
+			pair := cfg.Certificates[0]
+			cfg.Certificates = nil
+			cfg.VerifyConnection = nil
+			var log writerFunc = func(p []byte) (int, error) { return len(p), nil }
+			cfg.KeyLogWriter = log
+			var hello *tls.ClientHelloInfo
+			cfg.GetCertificate = func(info *tls.ClientHelloInfo) (*tls.Certificate, error) {
+				hello = info
+				return &pair, nil
+			}
+			conns, h := make(chan *tls.Conn, 1), echo()
+			front := myriad.Handler(h)
+			if tt.leaver {
+				front = tlsloop.Leave(func(tc *tls.Conn, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+					conns <- tc
+				})
+			}
+			addr := listen(t, start(t, myriad.Config{}), patient.Handler(cfg, func(tls.ConnectionState) myriad.Handler {
+				alive, secrets := tlsloop.WatchHandshake(hello.Context())
+				hello = nil
+				watches <- watch{alive, secrets}
+				return front
+			}))
+			tc := dial(t, addr, clientConfig())
+			w := await(t, "watch", watches)
+			if tt.leaver {
+				nc := await(t, "tls.Conn", conns)
+				defer nc.Close()
+				go io.Copy(nc, nc)
+			} else if !owns(t, await(t, "Opened", h.opens)) {
+				t.Error("it has not left its tls.Conn")
+			}
+			send(t, tc, "hello")
+			expect(t, tc, "hello")
+			eventually(t, "the handshake is garbage", func() bool { runtime.GC(); return !w.alive() })
+			if n := w.secrets(); n > 0 {
+				t.Errorf("%d bytes of secrets are left", n)
+			}
+		})
+	}
+}
+
+// A conn that closes while the last step of its handshake runs, or right behind it, leaves no
+// secrets.
+func TestDyingHandshake(t *testing.T) {
+	o, h := patient, echo()
+	o.LeanTLS = false
+	addr := listen(t, start(t, myriad.Config{}), o.Handler(serverConfig(), always(h)))
+	tc := dial(t, addr, clientConfig())
+	c := await(t, "Opened", h.opens)
+	send(t, tc, "hello")
+	expect(t, tc, "hello")
+	for _, duringStep := range []bool{true, false} {
+		left := make(chan int, 1)
+		if err := c.Loop().Do(func() { left <- tlsloop.DyingHandshake(c, duringStep) }); err != nil {
+			t.Fatal(err)
+		}
+		if n := await(t, "answer of the loop", left); n > 0 {
+			t.Errorf("during the step %v: %d bytes of secrets are left", duringStep, n)
+		}
+	}
+}
+
+// A secret that the key log names twice is overwritten, and so is a line that no user gets.
+func TestKeyLogIsCleared(t *testing.T) {
+	secret, line := tlsloop.NoteTwice("CLIENT_TRAFFIC_SECRET_0 00 " + strings.Repeat("ab", 32) + "\n")
+	if len(secret) != 32 || !bytes.Equal(secret, make([]byte, 32)) || bytes.ContainsAny(line, "ab") {
+		t.Errorf("secret %x, line %q", secret, line)
+	}
+}
+
+// What comes together with Finished, 30 kB and the part of a record, costs an idle connection that
+// part.
+func TestPartBehindTheHandshake(t *testing.T) {
+	leanOnly(t)
+	log, h, cfg := new(recordtest.KeyLog), echo(), ticketless()
+	cfg.KeyLogWriter = log
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(cfg, always(h)))
+	nc := &lastTogether{Conn: dialTCP(t, addr)}
+	peer, err := recordtest.Handshake(nc, tls.TLS_AES_128_GCM_SHA256, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pattern(15_000)
+	stream := bytes.Join([][]byte{nc.held, peer.Out.Seal(recordApplication, text, 0),
+		peer.Out.Seal(recordApplication, text, 0), peer.Out.Seal(recordApplication, "hello", 0)[:7]}, nil)
+	if _, err := nc.Conn.Write(stream); err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for len(got) < 2*len(text) {
+		r, err := recordtest.ReadRecord(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, data, err := peer.In.Open(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += string(data)
+	}
+	c := await(t, "Opened", h.opens)
+	eventually(t, "the part has come", func() bool {
+		var room, part int
+		done := make(chan struct{})
+		if err := c.Loop().Do(func() { room, part = tlsloop.BuffersHeld(c); close(done) }); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "answer of the loop", done)
+		if part == 7 && room > 100 {
+			t.Fatalf("%d bytes are held for %d", room, part)
+		}
+		return part == 7
+	})
+}
+
+// A lastTogether keeps what is written behind a ClientHello.
+type lastTogether struct {
+	net.Conn
+	writes int
+	held   []byte
+}
+
+func (l *lastTogether) Write(p []byte) (int, error) {
+	if l.writes++; l.writes == 1 {
+		return l.Conn.Write(p)
+	}
+	l.held = append(l.held, p...)
+	return len(p), nil
 }

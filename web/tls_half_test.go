@@ -164,7 +164,8 @@ func TestLargeAnswersAfterTruncation(t *testing.T) {
 	}
 }
 
-// A hijacked connection is its handler's: it may answer behind the client's end.
+// A hijacked connection is its handler's: it may answer behind the client's end. With LeanTLS it
+// learns that there was no close_notify, which a *tls.Conn does not say.
 func TestHijackedAfterTruncationLikeNetHTTP(t *testing.T) {
 	sameOverTLS(t, func(s *Server) {
 		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -175,6 +176,12 @@ func TestHijackedAfterTruncationLikeNetHTTP(t *testing.T) {
 			}
 			defer nc.Close()
 			got, err := io.ReadAll(rw)
+			if _, standard := nc.(*tls.Conn); !standard { // with LeanTLS a cut stream is no whole one
+				if err != io.ErrUnexpectedEOF {
+					t.Errorf("Read of a cut stream: %v", err)
+				}
+				err = nil
+			}
 			fmt.Fprintf(nc, "%q, %v, %s", got, err, strings.Repeat("x", 1<<20))
 		})
 	}, func(t *testing.T, dial func() *tls.Conn, r *record) {

@@ -34,20 +34,22 @@ const (
 	// Overhead is what a record without padding has besides its content.
 	Overhead = HeaderLen + 1 + tagLen
 
+	// MaxSealed is how many records one key seals: then Writer.SealUpdate is due. RFC 8446, section
+	// 5.5 permits 2^24.5 of full size for AES-GCM.
+	MaxSealed = 1 << 24
+
 	maxBody = MaxPlaintext + 256 // RFC 8446, section 5.2
 	tagLen  = 16
 	ivLen   = 12
-
-	// maxSealed is how many records one key seals. RFC 8446, section 5.5 permits 2^24.5 of full
-	// size for AES-GCM.
-	maxSealed = 1 << 24
 )
 
-// A Suite is a cipher suite of TLS 1.3.
+// A Suite is a cipher suite of TLS 1.3. The zero value is none: Keys that have it open and seal
+// nothing.
 type Suite uint8
 
 const (
-	aes128 Suite = iota
+	none Suite = iota
+	aes128
 	aes256
 )
 
@@ -64,10 +66,13 @@ func SuiteOf(id uint16) (Suite, bool) {
 
 // lengths are those of a traffic secret and of a key.
 func (s Suite) lengths() (secret, key int) {
-	if s == aes256 {
+	switch s {
+	case aes128:
+		return sha256.Size, 16
+	case aes256:
 		return sha512.Size384, 32
 	}
-	return sha256.Size, 16
+	return 0, 0
 }
 
 // expand is HKDF-Expand-Label without a context (RFC 8446, section 7.1).
@@ -96,11 +101,11 @@ type Keys struct {
 	iv     [ivLen]byte
 }
 
-// Set begins with a traffic secret and record 0. It returns false if the secret has not the length
-// that the suite's has.
+// Set begins with a traffic secret and record 0. It returns false for the zero Suite, and if the
+// secret has not the length that the suite's has.
 func (k *Keys) Set(s Suite, secret []byte) bool {
 	n, keyLen := s.lengths()
-	if len(secret) != n {
+	if s == none || len(secret) != n {
 		return false
 	}
 	k.Erase()
@@ -121,8 +126,12 @@ func (k *Keys) update() {
 	clear(next)
 }
 
-// Erase overwrites everything with zeros. Nothing can be opened or sealed any more.
+// Erase overwrites everything with zeros. Nothing can be opened or sealed any more: Open fails, and
+// Seal panics, also with a Cipher from before.
 func (k *Keys) Erase() { *k = Keys{} }
+
+// Erased reports whether k is as Erase leaves it, or was never set.
+func (k *Keys) Erased() bool { return k.suite == none }
 
 // Number is the number of the next record under the current key.
 func (k *Keys) Number() uint64 { return k.number }
@@ -134,8 +143,12 @@ type Cipher struct {
 	nonce [ivLen]byte
 }
 
-// Cipher makes one for the current key. It allocates about 0.7 kB.
+// Cipher makes one for the current key. It allocates about 0.7 kB. Keys that are erased have one
+// with which Open fails.
 func (k *Keys) Cipher() *Cipher {
+	if k.Erased() {
+		return new(Cipher)
+	}
 	_, n := k.suite.lengths()
 	block, err := aes.NewCipher(k.key[:n])
 	if err != nil {
@@ -156,5 +169,6 @@ func (c *Cipher) nonceOf(k *Keys) []byte {
 	return c.nonce[:]
 }
 
-// used reports whether all numbers have been used: the next one would be the first again.
-func (k *Keys) used() bool { return k.number == math.MaxUint64 }
+// used reports whether nothing can be opened or sealed: there is no key, or all its numbers have
+// been used. The next number would be the first again.
+func (k *Keys) used() bool { return k.Erased() || k.number == math.MaxUint64 }

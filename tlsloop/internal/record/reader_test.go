@@ -2,6 +2,8 @@ package record_test
 
 import (
 	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -316,6 +318,51 @@ func TestNumbersEnd(t *testing.T) {
 	})
 }
 
+// Keys that are erased open and seal nothing, neither with Ciphers from before nor with their own.
+func TestErasedKeysAreNone(t *testing.T) {
+	zero, err := aes.NewCipher(make([]byte, 16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCM(zero)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := []byte{application, 3, 3, 0, 1 + 1 + 16}
+	forged := append(header, aead.Seal(nil, make([]byte, 12), []byte{'x', application}, header)...)
+	suites(t, func(t *testing.T, suite uint16) {
+		_, _, peer := pair(t, suite)
+		s := newSide(t, suite, peer.ClientSecret, peer.ServerSecret)
+		s.reader.Erase()
+		s.writer.Erase()
+		good := peer.Out.Seal(application, "x", 0)
+		for name, tt := range map[string]struct {
+			opens, seals *record.Cipher
+		}{
+			"from before": {s.opens, s.seals},
+			"of zeros":    {s.reader.Cipher(), s.writer.Cipher()},
+		} {
+			for _, r := range [][]byte{forged, good} {
+				if _, data, f := s.reader.Open(tt.opens, bytes.Clone(r)); f == nil {
+					t.Errorf("ciphers %s: erased keys open %q", name, data)
+				}
+			}
+			if out := sealOrPanic(&s.writer, tt.seals); out != nil {
+				t.Errorf("ciphers %s: erased keys seal %x", name, out)
+			}
+		}
+		if s.writer.Follow(forged) || s.writer.Follow(nil) {
+			t.Error("erased keys follow a flight")
+		}
+	})
+}
+
+// sealOrPanic seals a record, and returns nil if Seal panics.
+func sealOrPanic(w *record.Writer, c *record.Cipher) (out []byte) {
+	defer func() { _ = recover() }()
+	return w.Seal(c, nil, record.ApplicationData, []byte("x"))
+}
+
 // Erased keys hold nothing, and secrets of a wrong length are refused.
 func TestErase(t *testing.T) {
 	suites(t, func(t *testing.T, suite uint16) {
@@ -326,12 +373,15 @@ func TestErase(t *testing.T) {
 				t.Errorf("a secret of %d bytes", n)
 			}
 		}
-		n := map[record.Suite]int{0: 32, 1: 48}[id]
+		n := map[uint16]int{tls.TLS_AES_128_GCM_SHA256: 32, tls.TLS_AES_256_GCM_SHA384: 48}[suite]
 		if !k.Set(id, bytes.Repeat([]byte{7}, n)) || k == (record.Keys{}) {
 			t.Fatal("Set")
 		}
 		if k.Erase(); k != (record.Keys{}) {
 			t.Error("something is left")
+		}
+		if k.Set(0, nil) || k.Set(0, make([]byte, 32)) || !k.Erased() {
+			t.Error("the zero Suite has keys")
 		}
 	})
 	if _, ok := record.SuiteOf(tls.TLS_CHACHA20_POLY1305_SHA256); ok {

@@ -34,10 +34,10 @@ func (w *Writer) Content(n int) int {
 func (w *Writer) AlwaysFull() { w.sent = boostAfter }
 
 // Seal appends a record with at most MaxPlaintext bytes to dst. c is the Cipher of w's current key.
-// Before it, the caller asks Spent.
+// Once a key has sealed MaxSealed records, SealUpdate is due before the next one.
 func (w *Writer) Seal(c *Cipher, dst []byte, kind Type, content []byte) []byte {
 	if w.used() || len(content) > MaxPlaintext {
-		panic("record: Seal past the limits of a key or of a record")
+		panic("record: Seal without a key, or past the limits of a key or of a record")
 	}
 	n := len(content) + 1 + tagLen
 	dst = slices.Grow(dst, HeaderLen+n)
@@ -55,6 +55,9 @@ func (w *Writer) Seal(c *Cipher, dst []byte, kind Type, content []byte) []byte {
 // only the last ones, or none, were sealed with w's key from number 0 on. It returns false if
 // flight is something else.
 func (w *Writer) Follow(flight []byte) bool {
+	if w.Erased() {
+		return false
+	}
 	c := w.Cipher()
 	for len(flight) > 0 {
 		if len(flight) < HeaderLen {
@@ -76,10 +79,6 @@ func (w *Writer) Follow(flight []byte) bool {
 	}
 	return true
 }
-
-// Spent reports whether the current key has sealed as many records as one may (RFC 8446, section
-// 5.5). SealUpdate is due.
-func (w *Writer) Spent() bool { return w.number >= maxSealed }
 
 // SealUpdate appends a KeyUpdate that asks nothing of the peer, and goes on to the next keys: w
 // needs another Cipher.

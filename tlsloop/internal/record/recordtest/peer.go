@@ -167,6 +167,11 @@ type Client struct {
 // Handshake makes the client's side of a handshake with suite on nc. log is the KeyLogWriter of the
 // server, which need not show a certificate that anybody trusts.
 func Handshake(nc net.Conn, suite uint16, log *KeyLog) (*Client, error) {
+	return HandshakeWith(nc, suite, log, "")
+}
+
+// HandshakeWith is Handshake with more in the record that has Finished, behind it.
+func HandshakeWith(nc net.Conn, suite uint16, log *KeyLog, behind string) (*Client, error) {
 	random := make([]byte, 32)
 	rand.Read(random)
 	share, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -216,7 +221,7 @@ func Handshake(nc net.Conn, suite uint16, log *KeyLog) (*Client, error) {
 	mac.Write(h.Sum(nil))
 	verify := mac.Sum(nil)
 	message := append([]byte{finished, 0, 0, byte(len(verify))}, verify...)
-	if _, err := nc.Write(out.Seal(22, string(message), 0)); err != nil {
+	if _, err := nc.Write(out.Seal(22, string(message)+behind, 0)); err != nil {
 		return nil, err
 	}
 	c := &Client{}
