@@ -64,7 +64,11 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 			d.many = append(d.many, i)
 		}
 	}
-	_ = d.submit() // the next Poll reports what is wrong
+	_ = d.submit()                                                                            // the next Poll reports what is wrong
+	for before, sent := int64(-1), d.sendOn(batch); sent != before && d.ring.pending() > 0; { // memory may be short
+		_ = d.submit()
+		before, sent = sent, d.sendOn(batch)
+	}
 	for _, i := range d.many {
 		o := &batch[i]
 		s := d.conn(o.ID)
@@ -87,6 +91,22 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 		}
 		d.rest(s)
 	}
+}
+
+// sendOn begins to send what is left of those of SendMany that have room: one operation takes only
+// so many blocks. It returns how many bytes have been sent so far.
+func (d *Driver) sendOn(batch []driver.Outgoing) (sent int64) {
+	for _, i := range d.many {
+		s := d.conn(batch[i].ID)
+		if s == nil || s.work == nil || !s.work.silent {
+			continue
+		}
+		sent += s.work.hushed
+		if s.work.out != nil && !s.has(noRoom) && d.makeRoom() == nil {
+			d.applyOutput(batch[i].ID, s)
+		}
+	}
+	return sent
 }
 
 // applyOutput goes on sending if there is something to send, and room.
