@@ -152,8 +152,8 @@ func sendToClosedPeer(b *bed) {
 	b.same("received", c.In, []byte("bye"))
 }
 
-// Sending fails outside Poll, and the owner closes the connection before it is told so: then it need
-// not know any more.
+// Sending fails outside Poll, and the owner closes the connection before it is told so: then it
+// need not know any more.
 func closeAfterAFailedSend(b *bed) {
 	b.start()
 	for _, end := range []func(*Conn){(*Conn).Close, (*Conn).Abort} {

@@ -64,8 +64,10 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 			d.many = append(d.many, i)
 		}
 	}
-	_ = d.submit()                                                                            // the next Poll reports what is wrong
-	for before, sent := int64(-1), d.sendOn(batch); sent != before && d.ring.pending() > 0; { // memory may be short
+	_ = d.submit() // the next Poll reports what is wrong
+
+	// until nothing more goes: what has room may have failed because memory is short
+	for before, sent := int64(-1), d.sendOn(batch); sent != before && d.ring.pending() > 0; {
 		_ = d.submit()
 		before, sent = sent, d.sendOn(batch)
 	}
