@@ -21,7 +21,9 @@ type Config struct {
 	// BSDs), "std" (package net, everywhere). Empty: the best one that is proven on the platform.
 	// Start fails with ErrUnsupported where it does not exist. "uring" is io_uring. It needs Linux
 	// 6.1; if the kernel refuses it, "epoll" serves in its place, and the log says why. Its loops
-	// are bound to their threads: see Loop.ThreadBound.
+	// are bound to their threads (Loop.ThreadBound), so no loop changes hands while a handler
+	// blocks. DispatchAuto therefore runs every handler on the pool. A handler that sleeps under
+	// DispatchInline holds up all connections of its loop for as long.
 	Driver string
 	// Logger gets what no caller can be told: failing accepts, panicking handlers. Nil:
 	// slog.Default().

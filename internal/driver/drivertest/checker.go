@@ -202,10 +202,19 @@ func (c *Conn) SendChain(chain *buf.Chain) int64 {
 // is over may be among them.
 func (k *Checker) SendMany(conns []*Conn, parts [][]byte) {
 	k.t.Helper()
-	batch := make([]driver.Outgoing, len(conns))
+	chains := make([]*buf.Chain, len(parts))
+	for i, p := range parts {
+		chains[i] = new(buf.Chain)
+		chains[i].Append(p)
+	}
+	k.sendManyChains(conns, chains)
+}
+
+func (k *Checker) sendManyChains(conns []*Conn, chains []*buf.Chain) {
+	k.t.Helper()
+	batch, lengths := make([]driver.Outgoing, len(conns)), make([]int, len(conns))
 	for i, c := range conns {
-		batch[i] = driver.Outgoing{ID: c.ID, Chain: new(buf.Chain)}
-		batch[i].Chain.Append(parts[i])
+		batch[i], lengths[i] = driver.Outgoing{ID: c.ID, Chain: chains[i]}, chains[i].Len()
 	}
 	k.call("SendMany", func() { k.Driver.Capabilities().SendMany(batch) })
 	for i, o := range batch {
@@ -213,8 +222,8 @@ func (k *Checker) SendMany(conns []*Conn, parts [][]byte) {
 			errorf(k.t, "SendMany left %d bytes in a chain", n)
 			o.Chain.Release()
 		}
-		if o.Queued < 0 || o.Queued > int64(len(parts[i])) || conns[i].Over && o.Queued != 0 {
-			errorf(k.t, "SendMany of %d bytes says that %d are queued", len(parts[i]), o.Queued)
+		if o.Queued < 0 || o.Queued > int64(lengths[i]) || conns[i].Over && o.Queued != 0 {
+			errorf(k.t, "SendMany of %d bytes says that %d are queued", lengths[i], o.Queued)
 		}
 		conns[i].Queued += o.Queued
 	}

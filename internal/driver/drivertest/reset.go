@@ -1,6 +1,12 @@
 package drivertest
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
 
 var resetCases = []testCase{
 	{"ResetInEveryState", resetInEveryState},
@@ -9,6 +15,7 @@ var resetCases = []testCase{
 	{"SendToClosedPeer", sendToClosedPeer},
 	{"SendFailsAfterInput", sendFailsAfterInput},
 	{"SendInsideClosed", sendInsideClosed},
+	{"CloseAfterAFailedSend", closeAfterAFailedSend},
 }
 
 // A state is what a connection is brought into before its peer resets it.
@@ -143,6 +150,38 @@ func sendToClosedPeer(b *bed) {
 	}
 	b.over(c, true)
 	b.same("received", c.In, []byte("bye"))
+}
+
+// Sending fails outside Poll, and the owner closes the connection before it is told so: then it
+// need not know any more.
+func closeAfterAFailedSend(b *bed) {
+	b.start()
+	for _, end := range []func(*Conn){(*Conn).Close, (*Conn).Abort} {
+		p, c := b.connect()
+		c.Pause()
+		b.settle()
+		p.Reset()
+		b.sendUntilStale(c)
+		end(c)
+		b.over(c, false)
+	}
+}
+
+// sendUntilStale sends, and does not poll, until the driver has given the connection up, if it can
+// be asked about that.
+func (b *bed) sendUntilStale(c *Conn) {
+	control := b.k.Capabilities().Control
+	if control == nil {
+		c.Send(pattern(100, 1))
+		return
+	}
+	for range 10_000 { // the peer's reset may take some time, and one driver sends many together
+		c.Send(pattern(10, 1))
+		if errors.Is(control(c.ID, func(uintptr) {}), driver.ErrStale) {
+			return
+		}
+		runtime.Gosched()
+	}
 }
 
 // The peer has sent something and gone. What it sent arrives although sending fails.

@@ -9,6 +9,7 @@ var sendCases = []testCase{
 	{"SendInsideSent", sendInsideSent},
 	{"SharedBlocks", sharedBlocks},
 	{"SendMany", sendMany},
+	{"SendManyOfManyBlocks", sendManyOfManyBlocks},
 	{"EmptySend", emptySend},
 	{"HalfClosedByOwner", halfClosedByOwner},
 	{"CloseWriteFollowsTheQueue", closeWriteFollowsTheQueue},
@@ -189,6 +190,29 @@ func sendMany(b *bed) {
 	}
 	b.until("the last event of the one whose peer has gone", func() bool { return conns[gone].Over })
 	b.closed(conns[stuck:]...)
+}
+
+// What SendMany says is queued the kernel has refused: it is asked to take all blocks, however many
+// there are.
+func sendManyOfManyBlocks(b *bed) {
+	b.start()
+	if b.k.Capabilities().SendMany == nil {
+		return // the driver does without
+	}
+	const blocks = 500
+	p, c := b.connect()
+	chain, want := new(buf.Chain), []byte(nil)
+	for i := range blocks {
+		part := pattern(10, byte(i))
+		chain.AppendBlock(buf.From(part))
+		want = append(want, part...)
+	}
+	b.k.sendManyChains([]*Conn{c}, []*buf.Chain{chain})
+	if n := c.Left(); n != 0 {
+		b.Errorf("%d of %d bytes are queued on a connection that has room", n, len(want))
+	}
+	b.arrives(p, want)
+	b.closed(c)
 }
 
 func emptySend(b *bed) {

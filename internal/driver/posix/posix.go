@@ -378,8 +378,14 @@ func (d *Driver) Abort(id driver.ID) { d.end(id, true) }
 // end closes a connection or an attempt to connect. The kernel forgets the descriptor at once, so
 // nothing is pending; only the event waits for the next Poll.
 func (d *Driver) end(id driver.ID, reset bool) {
-	s := d.live(id)
-	if s == nil || s.kind != kindConn && s.kind != kindDialing {
+	s := d.find(id)
+	switch {
+	case s == nil:
+		return
+	case s.kind == kindClosing:
+		s.set(forgiven)
+		return
+	case s.kind != kindConn && s.kind != kindDialing:
 		return
 	}
 	d.release(s)
@@ -452,6 +458,7 @@ const (
 	parked                      // out of the poller until Resume: it would be reported without end
 	touched                     // in Driver.changed
 	shared                      // another process may have a duplicate of the descriptor
+	forgiven                    // the owner closed what had failed: it need not know why
 )
 
 func (s *slot) has(f flag) bool { return s.flags&f != 0 }
@@ -474,14 +481,22 @@ type view struct {
 	p  []byte
 }
 
-// live finds the slot of an id, or nil if the id is stale or on its way out.
-func (d *Driver) live(id driver.ID) *slot {
+// find finds the slot of an id, or nil if the id is stale.
+func (d *Driver) find(id driver.ID) *slot {
 	i, generation := id.Split()
 	s := d.slots.Row(i)
-	if s == nil || s.generation != generation || s.kind == kindFree || s.kind == kindClosing {
+	if s == nil || s.generation != generation || s.kind == kindFree {
 		return nil
 	}
 	return s
+}
+
+// live is the slot of an id that is not on its way out.
+func (d *Driver) live(id driver.ID) *slot {
+	if s := d.find(id); s != nil && s.kind != kindClosing {
+		return s
+	}
+	return nil
 }
 
 func (d *Driver) conn(id driver.ID) *slot {
@@ -568,6 +583,9 @@ func (d *Driver) emitDeferred(ev driver.Events) {
 		d.emit[d.emitted] = deferred{}
 		d.emitted++
 		d.polled++
+		if d.slots.Row(e.id.Slot()).has(forgiven) {
+			e.err = nil
+		}
 		d.recycle(e.id.Slot())
 		if e.socket != nil {
 			ev.Detached(e.id, e.socket)

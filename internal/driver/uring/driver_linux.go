@@ -405,6 +405,9 @@ func (d *Driver) complete(c cqe) {
 // Shutdown cancels all operations, and then releases the kernel's objects and aborts what still
 // lives.
 func (d *Driver) Shutdown() error {
+	if d.shutDown { // only this method sets it, and its caller owns the driver
+		return nil
+	}
 	err := d.cancelAll()
 	for i := range d.used {
 		if s := d.slots.Row(i); s != nil && s.kind != kindFree {
@@ -421,9 +424,6 @@ func (d *Driver) Shutdown() error {
 	d.slots, d.used, d.ready, d.turn, d.next, d.touched = table.Table[slot]{}, 0, nil, nil, 0, nil
 	d.waking.Lock()
 	defer d.waking.Unlock()
-	if d.shutDown {
-		return nil
-	}
 	d.shutDown = true
 	unix.Close(d.wakeFD)
 	if err != nil { // the kernel may still write into the buffers: they are left to it
@@ -678,6 +678,7 @@ const (
 	broken    // of a listener: it has been refused
 	noRoom    // the socket's buffer is full
 	detaching // a socket is to be made of the descriptor
+	capped    // the receive operation was told how many bytes it may take
 )
 
 func (s *slot) has(f flag) bool { return s.flags&f != 0 }

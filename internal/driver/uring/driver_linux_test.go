@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -245,5 +246,75 @@ func TestDetachBeforeSent(t *testing.T) {
 	}
 	if err := b.Shutdown(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A kernel that cannot bound a receive operation refuses all that were begun in one call: each of
+// them begins again without a bound.
+func TestKernelRefusesManyBounds(t *testing.T) {
+	b := newBed(t)
+	const n = 5
+	peers := b.connect(n)
+	for _, id := range b.ids {
+		b.cancel(id, b.find(id), opReceive)
+	}
+	if err := b.submit(); err != nil {
+		t.Fatal(err)
+	}
+	receives := func(id driver.ID) bool { return b.find(id).runs(opReceive) }
+	for slices.ContainsFunc(b.ids, receives) {
+		if errno := b.ring.wait(time.Minute); errno != 0 {
+			t.Fatal(errno)
+		}
+		b.harvest()
+	}
+	if err := b.applyAll(); err != nil {
+		t.Fatal(err)
+	}
+	if b.uncapped {
+		t.Skip("this kernel refuses them by itself")
+	}
+	if refused := b.refusePending(); refused != n {
+		t.Fatalf("%d receives are pending, want %d", refused, n)
+	}
+	for _, nc := range peers {
+		if _, err := nc.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range b.ids {
+		b.until("it is received", func() bool { return b.over[id] || string(b.received[id]) == "hello" })
+		if b.over[id] {
+			t.Errorf("connection %x is over", uint64(id))
+		}
+	}
+	if !b.uncapped {
+		t.Error("receives are still bounded")
+	}
+	if err := b.Shutdown(); err != nil {
+		t.Error(err)
+	}
+}
+
+// refusePending gives all pending receive operations a flag that does not exist, so that the kernel
+// refuses them with EINVAL. It returns how many that are.
+func (b *bed) refusePending() (n int) {
+	for i := b.ring.tail - uint32(b.ring.pending()); i != b.ring.tail; i++ {
+		if e := &b.ring.sqes[i&b.ring.sqMask]; e.opcode == opRecv {
+			e.ioprio |= 1 << 15
+			n++
+		}
+	}
+	return n
+}
+
+// Shutdown may be called again, when the ring is not mapped any more.
+func TestShutdownTwice(t *testing.T) {
+	b := newBed(t)
+	b.connect(1)
+	for range 2 {
+		if err := b.Shutdown(); err != nil {
+			t.Error(err)
+		}
 	}
 }

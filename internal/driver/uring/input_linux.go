@@ -106,8 +106,9 @@ func (d *Driver) receive(id driver.ID, s *slot) {
 	e := d.ring.next()
 	e.opcode, e.flags, e.ioprio, e.fd = opRecv, sqeBufferSelect, recvMultishot, s.fd
 	e.bufGroup, e.userData = theGroup, userData(opReceive, id)
-	if !d.uncapped {
+	if s.clear(capped); !d.uncapped {
 		e.optlen = uint32(max(d.readBuffer, d.buffers.size))
+		s.set(capped)
 	}
 	s.ops |= 1 << opReceive
 	d.inFlight++
@@ -124,7 +125,7 @@ func (d *Driver) received(id driver.ID, s *slot, c cqe) {
 		d.workOf(s).inputEnd = true
 		d.list(id, s)
 	case c.res > 0: // bytes without a buffer there are none
-	case errno == unix.EINVAL && !d.uncapped:
+	case errno == unix.EINVAL && s.has(capped): // others of the same call may have been capped, too
 		d.uncapped = true
 	case errno == unix.ENOBUFS, errno == unix.ECANCELED, errno == unix.EAGAIN, errno == unix.EINTR:
 	default:

@@ -65,6 +65,12 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 		}
 	}
 	_ = d.submit() // the next Poll reports what is wrong
+
+	// until nothing more goes: what has room may have failed because memory is short
+	for before, sent := int64(-1), d.sendOn(batch); sent != before && d.ring.pending() > 0; {
+		_ = d.submit()
+		before, sent = sent, d.sendOn(batch)
+	}
 	for _, i := range d.many {
 		o := &batch[i]
 		s := d.conn(o.ID)
@@ -87,6 +93,22 @@ func (d *Driver) SendMany(batch []driver.Outgoing) {
 		}
 		d.rest(s)
 	}
+}
+
+// sendOn begins to send what is left of those of SendMany that have room: one operation takes only
+// so many blocks. It returns how many bytes have been sent so far.
+func (d *Driver) sendOn(batch []driver.Outgoing) (sent int64) {
+	for _, i := range d.many {
+		s := d.conn(batch[i].ID)
+		if s == nil || s.work == nil || !s.work.silent {
+			continue
+		}
+		sent += s.work.hushed
+		if s.work.out != nil && !s.has(noRoom) && d.makeRoom() == nil {
+			d.applyOutput(batch[i].ID, s)
+		}
+	}
+	return sent
 }
 
 // applyOutput goes on sending if there is something to send, and room.
