@@ -113,8 +113,18 @@ func unixConn(fd int) (*net.UnixConn, error) {
 	return nc.(*net.UnixConn), nil
 }
 
-// pass passes messages on in one direction, until its sender closes the channel.
+// pass passes a line on in one direction, the request or its answer, and then messages, until their
+// sender closes the channel.
 func (r *interposer) pass(sender string, from, to *net.UnixConn) {
+	for one := []byte{0}; one[0] != '\n'; {
+		if _, err := io.ReadFull(from, one); err != nil {
+			to.CloseWrite()
+			return
+		}
+		if _, err := to.Write(one); err != nil {
+			return
+		}
+	}
 	for {
 		m, err := readRelayed(from)
 		r.mu.Lock()
