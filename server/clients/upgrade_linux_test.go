@@ -279,6 +279,35 @@ func TestUpgradeWhileShuttingDown(t *testing.T) {
 	}
 }
 
+// The signal to shut down comes while everything moves: the old process, which alone gets it, passes
+// it on. Both end, and clients are told.
+func TestShutDownWhileMoving(t *testing.T) {
+	for n := range fewestMessages - 1 { // from hello, which follows take, to before go
+		t.Run(fmt.Sprint("message ", n), func(t *testing.T) {
+			t.Parallel()
+			w := witness(t, 2, fmt.Sprintf("told %d before", n))
+			w.stop()
+			nc, err := net.Dial("tcp", w.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			// The old process waits for the rest of the request, so it does not end before it knows of the signal.
+			io.WriteString(nc, "POST /connection/http_stream HTTP/1.1\r\nHost: "+w.addr+"\r\nContent-Length: 9\r\n"+
+				"Expect: 100-continue\r\n\r\n")
+			if line, err := bufio.NewReader(nc).ReadString('\n'); !strings.Contains(line, " 100 ") {
+				t.Fatalf("%q, %v", line, err)
+			}
+			w.replaceByRelay()
+			w.want("passing on the signal")
+			nc.Close()
+			if err := w.wait(); err != nil { // for the ends of both, because both have its output
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // The signals that ask for an upgrade, and for new settings, do not end a server that shuts down.
 func TestSignalsWhileShuttingDown(t *testing.T) {
 	s := serve(t, "--shutdown-timeout", "1s")
