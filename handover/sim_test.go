@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -587,4 +588,65 @@ func TestHandOverWorlds(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
+}
+
+// The old process has died without a word before it learned that the new one has all. That goes on,
+// unless it has stood still for so long that the old one may have gone on meanwhile, and have died
+// later: what the new one has would be out of date.
+func TestHaveIsNotReceived(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		w := newWorld(t, 1, sim.Lossless(), 1, 20)
+		w.timeout = time.Second
+		var err error
+		w.Go(func() {
+			var taken *Taken
+			if taken, err = take(w.new.channel, w.new.program()); err != nil {
+				return
+			}
+			w.old.die()
+			err = taken.goOn()
+		})
+		w.Go(func() { // the old process, as far as the new one sees
+			old := giver{Program: w.old.program(), ch: w.old.channel}
+			if err := old.agree(); err != nil {
+				w.wrong("agree: %v", err)
+			}
+			out := old.stateWriter(0)
+			_, _ = out.Write([]byte("state"))
+			_ = out.end()
+			if late {
+				w.NewParker().ParkFor(w.timeout * 3 / 4)
+			}
+			if err := old.offerNothing(); err != nil {
+				w.wrong("offer: %v", err)
+			}
+		})
+		w.RunFor(5 * time.Second)
+		if w.complaint != "" || (err != nil) != late {
+			t.Errorf("late %v: %s, %v", late, w.complaint, err)
+		}
+		w.new.die()
+	}
+}
+
+// offerNothing says that no connections were sent.
+func (g *giver) offerNothing() error { return g.send(message{kind: all, body: []byte{0}}) }
+
+// A new process that is refused while it accepts says why.
+func TestRefusedBeforeAccept(t *testing.T) {
+	w := newWorld(t, 1, sim.Lossless(), 1, 20)
+	var err error
+	w.Go(func() {
+		old := w.old.channel
+		_ = old.send(message{kind: hello, body: appendItems(w.old.program().items())})
+		_ = old.send(refusal(errFault))
+		old.close()
+		_, err = take(w.new.channel, w.new.program())
+	})
+	w.RunFor(time.Second)
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), errFault.Error()) {
+		t.Errorf("the new process says: %v", err)
+	}
+	w.old.die()
+	w.new.die()
 }

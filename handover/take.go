@@ -79,7 +79,16 @@ func (t *Taken) agree() error {
 	if t.frozen, err = t.Engine.Thaw(); err != nil {
 		return err
 	}
-	return t.ch.send(message{kind: accept})
+	return t.send(message{kind: accept})
+}
+
+// send fails with what the other process has said last, if that has refused.
+func (t *Taken) send(m message) error {
+	t.ch.setDeadline(t.within())
+	if err := t.ch.send(m); err != nil {
+		return fmt.Errorf("handover: send %v: %w", m.kind, whyEnded(t.ch, err))
+	}
+	return nil
 }
 
 func (t *Taken) receive() (message, error) {
@@ -111,14 +120,18 @@ func (t *Taken) receiveAll() error {
 
 // isLeftBehind reports whether this process goes on with what has come, because the other one has
 // died while it sent connections. Those go on that have come, and the others have ended with it.
+func (t *Taken) isLeftBehind(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) && len(t.states) == len(t.States) && t.isOrphaned()
+}
+
+// isOrphaned reports whether the other process has died with all that it had, after the channel has
+// ended without a word.
 //
 // The end of the channel is no proof of that. The other process closes the channel when it goes on,
-// too, and its refusal may find no room there, if this one has received nothing for Timeout. So
-// this one gives up if it has stood still for half of that.
-func (t *Taken) isLeftBehind(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) && len(t.states) == len(t.States) && t.stalled < t.patience()/2 &&
-		t.ch.otherEnded()
-}
+// too, and its refusal may find no room there, if this one has received nothing for Timeout. It may
+// die later, when what has come is out of date. So this one gives up if it has stood still for half
+// of Timeout.
+func (t *Taken) isOrphaned() bool { return t.stalled < t.patience()/2 && t.ch.otherEnded() }
 
 // Alone reports whether the other process has died before it had sent everything. Conns are those
 // that had come, and the others have ended.
@@ -272,12 +285,11 @@ func (t *Taken) accept() error {
 	if t.alone {
 		return nil
 	}
-	t.ch.setDeadline(t.within())
-	if err := t.ch.send(message{kind: have}); err != nil {
-		if err = whyEnded(t.ch, err); hasEnded(err) && t.ch.otherEnded() { // it has died without a word
+	if err := t.send(message{kind: have}); err != nil {
+		if hasEnded(err) && t.isOrphaned() {
 			return nil
 		}
-		return fmt.Errorf("handover: tell the other process: %w", err)
+		return err
 	}
 	for {
 		t.ch.setDeadline(t.within())

@@ -1,9 +1,13 @@
 package clients
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -100,18 +104,67 @@ func TestInitEndsAsTheServer(t *testing.T) {
 	}
 }
 
+// The new server fails while the old one still answers a request: the last server has failed, and so
+// does myriad init.
+func TestInitEndsAsTheNewServer(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil, binary, "init", "serve", "--listen", "127.0.0.1:0", "--handover-wait", patience.String())
+	s := server{p, p.want(`url=http://([0-9.:]+)`)[1]}
+	nc, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	// The server waits for the rest of the request.
+	io.WriteString(nc, "POST /connection/http_stream HTTP/1.1\r\nHost: "+s.addr+"\r\nContent-Length: 9\r\n"+
+		"Expect: 100-continue\r\n\r\n")
+	if line, err := bufio.NewReader(nc).ReadString('\n'); !strings.Contains(line, " 100 ") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	old := childOf(p.cmd.Process.Pid)
+	if err := syscall.Kill(old, syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	next, _ := strconv.Atoi(s.want(`a new process goes on" pid=(\d+)`)[1])
+	if err := syscall.Kill(next, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); slices.Contains(childrenOf(old), next); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the old server does not wait for the new one")
+		}
+	}
+	nc.Close()
+	s.want("which had taken over, has ended: signal: killed")
+	var status *exec.ExitError
+	if err := p.wait(); !errors.As(err, &status) || status.ExitCode() != 1 {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
 // The signal to end comes while a new process starts: both end, and so does myriad init.
 func TestInitEndsWhileUpgrading(t *testing.T) {
 	t.Parallel()
-	for i := range 5 {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
+	for name, await := range map[string]func(p *process){
+		"asked": func(*process) {},
+		"started": func(p *process) {
+			old := childOf(p.cmd.Process.Pid)
+			for end := time.Now().Add(patience); childOf(old) == 0 && childOf(p.cmd.Process.Pid) == old &&
+				time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+		},
+		"has moved": func(p *process) { p.want("a new process goes on") },
+		"old ends":  func(p *process) { p.want("shutting down") },
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, nil, binary, "init", "serve", "--listen", "127.0.0.1:0")
 			p.want("url=")
 			if err := p.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Duration(i) * 5 * time.Millisecond) // somewhere on the way: each is right
+			await(p)
 			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}

@@ -231,8 +231,8 @@ func childrenOf(pid int) (children []int) {
 	return children
 }
 
-// The signal to shut down comes while a new process starts. It ends the service, although only the
-// old process gets it, and clients are told if both do.
+// The signal to shut down comes while a new process starts. It ends the service at once, although
+// only the old process gets it and the new one hangs. Clients are told, also if both get it.
 func TestUpgradeWhileShuttingDown(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(fmt.Sprint("both ", both), func(t *testing.T) {
@@ -268,12 +268,40 @@ func TestUpgradeWhileShuttingDown(t *testing.T) {
 				}
 			}
 			s.stop()
-			f.Close()
-			s.want("passing on the signal")
+			s.want("SIGUSR2: no new process took over, and this one goes on.*the server shuts down")
 			if _, err := io.ReadAll(r.Body); err != nil {
 				t.Errorf("the client's stream: %v", err)
 			}
 			if err := s.wait(); err != nil { // for the ends of both, because both have its output
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The signal to shut down comes while everything moves: the old process, which alone gets it, passes
+// it on. Both end, and clients are told.
+func TestShutDownWhileMoving(t *testing.T) {
+	for n := range fewestMessages - 1 { // from hello, which follows take, to before go
+		t.Run(fmt.Sprint("message ", n), func(t *testing.T) {
+			t.Parallel()
+			w := witness(t, 2, fmt.Sprintf("told %d before", n))
+			w.stop()
+			nc, err := net.Dial("tcp", w.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			// The old process waits for the rest of the request, so it does not end before it knows of the signal.
+			io.WriteString(nc, "POST /connection/http_stream HTTP/1.1\r\nHost: "+w.addr+"\r\nContent-Length: 9\r\n"+
+				"Expect: 100-continue\r\n\r\n")
+			if line, err := bufio.NewReader(nc).ReadString('\n'); !strings.Contains(line, " 100 ") {
+				t.Fatalf("%q, %v", line, err)
+			}
+			w.replaceByRelay()
+			w.want("passing on the signal")
+			nc.Close()
+			if err := w.wait(); err != nil { // for the ends of both, because both have its output
 				t.Error(err)
 			}
 		})

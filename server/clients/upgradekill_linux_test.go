@@ -332,6 +332,18 @@ type outcome struct {
 // upgrade replaces the program by the relay, and asks for the upgrade.
 func (w *witnessed) upgrade() (o outcome) {
 	w.t.Helper()
+	w.replaceByRelay()
+	w.new, _ = strconv.Atoi(w.want(`relay: new (\d+)`)[1])
+	said := w.want(`relay: (over|killed (\w+) at message \d+ of the \w+ one, moved (\d+), all had: (\w+))`)
+	w.t.Log(said[0])
+	o = outcome{killed: said[2], had: said[4] == "true"}
+	o.moved, _ = strconv.Atoi(said[3])
+	return o
+}
+
+// replaceByRelay replaces the program by the relay, and asks for the upgrade.
+func (w *witnessed) replaceByRelay() {
+	w.t.Helper()
 	self, err := os.Executable()
 	if err == nil {
 		err = errors.Join(os.Symlink(self, w.link+".next"), os.Rename(w.link+".next", w.link))
@@ -342,12 +354,6 @@ func (w *witnessed) upgrade() (o outcome) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.new, _ = strconv.Atoi(w.want(`relay: new (\d+)`)[1])
-	said := w.want(`relay: (over|killed (\w+) at message \d+ of the \w+ one, moved (\d+), all had: (\w+))`)
-	w.t.Log(said[0])
-	o = outcome{killed: said[2], had: said[4] == "true"}
-	o.moved, _ = strconv.Atoi(said[3])
-	return o
 }
 
 // judge checks what clients have noticed of an upgrade.

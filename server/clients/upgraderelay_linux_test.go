@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 //	UPGRADE_KILL    VICTIM N before|after: kill -9 of the process "old" or "new", when message N has
 //	                come, before it is passed on or after that;
 //	                VICTIM MICROSECONDS in: so long after the first message
+//	                told N before|after: SIGTERM for the old one, and no kill
 //
 // It says what it does on lines of the standard output that begin with "relay: ". One says which
 // process is the new server, and the last one is "killed" or "over".
@@ -85,8 +87,19 @@ func runRelay(server string) error {
 	}
 	its.Close()
 	r.new = cmd.Process.Pid
-	fmt.Println("relay: new", r.new)
 	var ways sync.WaitGroup
+	if r.victim == "told" { // the old process takes this one for the new one
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGTERM)
+		ways.Go(func() {
+			select {
+			case <-told:
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+			case <-time.After(patience): // the test fails then
+			}
+		})
+	}
+	fmt.Println("relay: new", r.new)
 	ways.Go(func() { r.pass("old", r.toOld, r.toNew) })
 	ways.Go(func() { r.pass("new", r.toNew, r.toOld) })
 	if when == "in" {
@@ -113,8 +126,18 @@ func unixConn(fd int) (*net.UnixConn, error) {
 	return nc.(*net.UnixConn), nil
 }
 
-// pass passes messages on in one direction, until its sender closes the channel.
+// pass passes a line on in one direction, the request or its answer, and then messages, until their
+// sender closes the channel.
 func (r *interposer) pass(sender string, from, to *net.UnixConn) {
+	for one := []byte{0}; one[0] != '\n'; {
+		if _, err := io.ReadFull(from, one); err != nil {
+			to.CloseWrite()
+			return
+		}
+		if _, err := to.Write(one); err != nil {
+			return
+		}
+	}
 	for {
 		m, err := readRelayed(from)
 		r.mu.Lock()
@@ -152,13 +175,19 @@ func (r *interposer) pass(sender string, from, to *net.UnixConn) {
 // kill kills the victim, and waits until it has no descriptors any more. Then the relay ends, and
 // with it the channel and the process at the survivor's other end. The relay is locked.
 func (r *interposer) kill(sender string) {
-	pid := r.new
-	if r.victim == "old" {
+	pid, with := r.new, syscall.SIGKILL
+	switch r.victim {
+	case "old":
 		pid = r.old
+	case "told":
+		pid, with = r.old, syscall.SIGTERM
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(pid, with); err != nil {
 		fmt.Println("relay: failed", err)
 		os.Exit(1)
+	}
+	if r.victim == "told" {
+		return
 	}
 	for !hasEnded(pid) {
 		time.Sleep(100 * time.Microsecond)

@@ -361,4 +361,28 @@ func TestWrongStreamsAreRefused(t *testing.T) {
 	to.Thaw()
 }
 
+// A response that begins when the others have been offered moves with them. It begins alike through
+// each door.
+func TestStreamsThatBeginBesideAMoveAreOffered(t *testing.T) {
+	s := servertest.New(t, movingConfig())
+	begin := func() []*servertest.Stream {
+		return []*servertest.Stream{s.Events("channel=kept:a"),
+			s.Open("POST", "/connection/http_stream", `{"id":1,"connect":{}}`),
+			s.Open("GET", "/.well-known/mercure?topic=https://a/{id}", "")}
+	}
+	for _, offered := range []bool{true, false} {
+		s.Hub.OfferStreams(offered)
+		streams := begin()
+		if err := s.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, stream := range streams {
+			if _, ok := stream.Freeze(); ok != offered {
+				t.Errorf("stream %d, offered %v: it can move: %v", i, offered, ok)
+			}
+		}
+		s.Thaw()
+	}
+}
+
 var _ hub.MovingStream = (*servertest.Stream)(nil)

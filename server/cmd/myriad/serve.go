@@ -195,7 +195,7 @@ func serve(ctx context.Context, s settings) error {
 	u, err := r.run(ctx, caught, certificates)
 	err = errors.Join(err, r.shutdown(u))
 	if u != nil {
-		u.finish()
+		err = errors.Join(err, u.finish())
 		u.stay()
 	}
 	return err

@@ -61,6 +61,7 @@ type upgrader struct {
 	passOn func() // tells the new process to shut down, too; nil: it is not this one's child
 	// stopPassing is called before the process ends, because told ends with it.
 	stopPassing func() bool
+	ended       chan error    // how the new process has ended; nil: it is not this one's child
 	outcome     outcome       // final when settled is closed
 	settled     chan struct{} // what was not at rest has followed, or ends here
 
@@ -166,7 +167,7 @@ func (u *upgrader) startProcess(p *handover.Program) error {
 	if err != nil {
 		return err
 	}
-	if err = awaitStart(nc); err == nil {
+	if err = awaitStart(u.told, nc); err == nil {
 		err = u.give(nc, p, cmd.Process.Pid)
 	}
 	if err != nil {
@@ -175,6 +176,8 @@ func (u *upgrader) startProcess(p *handover.Program) error {
 	if err := u.manager.handOver(cmd.Process.Pid); err != nil {
 		u.log.Error("myriad: the service manager was not told of the new process", "pid", cmd.Process.Pid, "error", err)
 	}
+	u.ended = make(chan error, 1)
+	go func() { u.ended <- cmd.Wait() }()
 	u.passOn = sync.OnceFunc(func() { u.tellToEnd(cmd.Process) })
 	u.stopPassing = context.AfterFunc(u.told, u.passOn)
 	time.AfterFunc(passOnWithin, func() { u.stopPassing() })
@@ -197,14 +200,18 @@ func (u *upgrader) tellToEnd(p *os.Process) {
 const startWait = 30 * time.Second
 
 // awaitStart returns when the new process is ready to take over. Until then nothing is prepared for
-// the move: clients that come meanwhile move with the others. If it fails, it closes nc.
-func awaitStart(nc *net.UnixConn) error {
+// the move: clients that come meanwhile move with the others. It fails when told ends: nobody waits
+// for a new process that is to end at once. If it fails, it closes nc.
+func awaitStart(told context.Context, nc *net.UnixConn) error {
 	err := nc.SetReadDeadline(time.Now().Add(startWait))
+	goesOn := context.AfterFunc(told, func() { _ = nc.SetReadDeadline(time.Now()) })
 	var request string
 	if err == nil {
 		request, err = readLine(nc, maxRequest)
 	}
 	switch {
+	case !goesOn():
+		err = errShutsDown
 	case err != nil:
 		err = fmt.Errorf("the new process does not ask to take over: %w", err)
 	case request != takeRequest:
@@ -368,12 +375,21 @@ func (u *upgrader) startFor(nc *net.UnixConn) {
 }
 
 // finish waits until all requests for an upgrade are answered. It is called at the end of the
-// shutdown.
-func (u *upgrader) finish() {
+// shutdown. It fails if the new process has failed by then: the parent of this one can learn of that
+// only from this one's status.
+func (u *upgrader) finish() error {
 	u.socket.wait()
 	if u.stopPassing != nil {
 		u.stopPassing()
 	}
+	select {
+	case err := <-u.ended:
+		if err != nil {
+			return fmt.Errorf("process %d, which had taken over, has ended: %w: its log says why", u.outcome.To, err)
+		}
+	default:
+	}
+	return nil
 }
 
 // stay waits for the signal to end if another process has found this one by --handover, and

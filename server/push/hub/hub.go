@@ -39,6 +39,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -100,6 +101,8 @@ type Hub struct {
 	movers   []StreamMover            // complete when the doors are open
 	thawers  map[string]myriad.Thawer // likewise: of their WebSockets
 	restored *Restore                 // until Thaw; nil: the hub has no state of another process
+	// offersStreams is what OfferStreams was called with.
+	offersStreams atomic.Bool
 }
 
 // New returns a hub whose clock stands still. The caller opens the doors with it, and then calls

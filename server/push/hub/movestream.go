@@ -81,22 +81,42 @@ func (h *Hub) StateNames() (names []string) {
 
 // OfferStreams makes the long responses of clients ones that can move, or with false undoes that.
 // It is called right before a move, because it takes memory for each client. A response that begins
-// later does not move.
+// later can move, too: see OpenStream.
 func (h *Hub) OfferStreams(on bool) {
+	h.offersStreams.Store(on)
 	for _, s := range h.wheel.all() {
-		t, ok := s.t.(*StreamTransport)
-		if !ok || t.opening.Load() != nil || s.form().mover == nil {
-			continue
-		}
-		stream, ok := t.stream.(MovingStream)
-		switch {
-		case !ok:
-		case on:
-			stream.OnFreeze(s.freezeStream, s.streamMoved)
-		default:
-			stream.OnFreeze(nil, nil)
+		s.offerStream(on)
+	}
+}
+
+// offerStream makes the response of a client one that can move, or with false undoes that. It does
+// nothing if the response is not open.
+func (s *Session) offerStream(on bool) {
+	t, ok := s.t.(*StreamTransport)
+	if !ok || t.opening.Load() != nil || s.form().mover == nil {
+		return
+	}
+	stream, ok := t.stream.(MovingStream)
+	switch {
+	case !ok:
+	case on:
+		stream.OnFreeze(s.freezeStream, s.streamMoved)
+	default:
+		stream.OnFreeze(nil, nil)
+	}
+}
+
+// OpenStream is Open of the session's StreamTransport. If OfferStreams has been called, the response
+// can move: either OfferStreams finds it open, or OpenStream finds the flag that was set before.
+func (s *Session) OpenStream(stream ResponseStream, first []byte) error {
+	err := s.t.(*StreamTransport).Open(stream, first)
+	if s.hub.offersStreams.Load() {
+		s.offerStream(true)
+		if !s.hub.offersStreams.Load() {
+			s.offerStream(false)
 		}
 	}
+	return err
 }
 
 // freezeStream appends the state of a client that reads one long response.

@@ -63,7 +63,7 @@ func (h *Hub) ServeStream(w http.ResponseWriter, r *http.Request, f Form, g Gran
 		h.NotDetached(w, r, err)
 		return nil
 	}
-	if t.Open(stream, first) == ErrQueueFull { // any other error has ended the stream
+	if s.OpenStream(stream, first) == ErrQueueFull { // any other error has ended the stream
 		s.TooSlow("", len(first))
 	}
 	stream.OnClose(end)

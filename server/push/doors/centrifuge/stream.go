@@ -117,7 +117,7 @@ func (c *streams) hold(w http.ResponseWriter, r *http.Request, f form, first []b
 		c.hub.NotDetached(w, r, err)
 		return
 	}
-	if t.Open(stream, nil) == hub.ErrQueueFull {
+	if s.OpenStream(stream, nil) == hub.ErrQueueFull {
 		s.TooSlow("", 0)
 	}
 	stream.OnClose(func() {
