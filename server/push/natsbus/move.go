@@ -44,7 +44,7 @@ func (b *Bus) PrepareMove(ctx context.Context) error {
 	if !s.isOpen() {
 		return nil
 	}
-	s.nodes.say.Store(uint32(signAway))
+	s.nodes.goAway()
 	s.nodes.sayAgain()
 	return s.leaders.giveAway(ctx)
 }
@@ -53,8 +53,7 @@ func (b *Bus) PrepareMove(ctx context.Context) error {
 func (b *Bus) CancelMove() {
 	s := b.now()
 	s.leaders.stepping.Store(false)
-	s.nodes.say.CompareAndSwap(uint32(signAway), uint32(signAlive))
-	s.nodes.sayAgain()
+	s.nodes.stay()
 }
 
 // Freeze stops the bus until Thaw. When it returns nil, all calls have returned, everything that
@@ -76,8 +75,11 @@ func (b *Bus) Freeze(ctx context.Context) error {
 		err = s.leaders.leaveNone(ctx)
 	}
 	if err == nil {
+		before := s.nodes.goAway() // a sign that it is alive would end what askHold begins
 		s.askHold(ctx)
-		err = s.handled(ctx)
+		if err = s.handled(ctx); err != nil && before != signAway {
+			s.nodes.stay()
+		}
 	}
 	if err != nil {
 		b.gate.thaw()

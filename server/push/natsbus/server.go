@@ -191,6 +191,9 @@ func (s *Server) stepDownMeta(ctx context.Context, unfit map[string]bool) error 
 		} else {
 			err = askToLead(ctx, nc, to)
 		}
+		if err == nil {
+			err = errLeadsItself
+		}
 		select {
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("natsbus: no other node leads the cluster: %w", err), ctx.Err())
