@@ -66,6 +66,7 @@ func (b *Bus) Freeze(ctx context.Context) error {
 	if err := b.gate.freeze(ctx); err != nil {
 		return err
 	}
+	b.thaws.Store(false)
 	if b.awaits {
 		return nil
 	}
@@ -112,9 +113,9 @@ func (b *Bus) pause() error {
 
 // Thaw ends a freeze: NATS starts again, unless Restore has started it, and the logs go on. Calls
 // wait for that. It returns at once; if NATS does not start, it is tried again until Close, because
-// the other process may still have its folder or its port.
+// the other process may still have its folder or its port. Further calls do nothing.
 func (b *Bus) Thaw() {
-	if !b.gate.isFrozen() {
+	if !b.gate.isFrozen() || b.thaws.Swap(true) {
 		return
 	}
 	b.awaits = false

@@ -1,7 +1,9 @@
 package natsbus
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -89,5 +91,96 @@ func TestVersionThatIsSentAgain(t *testing.T) {
 	p.ID = "other"
 	if at, err := b.publisher.publishKept(within(t), news, token, &p, data); !errors.Is(err, bus.ErrOutdated) || at != first {
 		t.Errorf("another one with that version: %v, %v", at, err)
+	}
+}
+
+// Thaw may be called twice: the session begins once, and nothing comes twice.
+func TestThawTwice(t *testing.T) {
+	t.Parallel()
+	one, two := pair(t)
+	passing := bus.Topic{Name: "passing"}
+	w := newWitness()
+	if err := one.Subscribe(within(t), passing, w); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := one.Freeze(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		one.Thaw()
+		one.Thaw()
+		if err := one.gate.enter(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		one.gate.leave()
+		one.reopening.Wait()
+		for _, f := range one.logs.all() {
+			if err := f.progress.waitFor(within(t), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := one.nc.NumSubscriptions(); n != two.nc.NumSubscriptions() {
+		t.Errorf("%d subscriptions; the other node has %d", n, two.nc.NumSubscriptions())
+	}
+}
+
+// remade replaces the log of brief by another one with so many publications; 0: by none.
+func remade(t *testing.T, frozen *Bus, publications int) {
+	t.Helper()
+	nc, err := nats.Connect(frozen.config.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	name := idOf(brief, 1).stream(frozen.config.Prefix)
+	if m, err := nc.Request("$JS.API.STREAM.DELETE."+name, nil, time.Minute); err != nil || !bytes.Contains(m.Data, []byte(`"success":true`)) {
+		t.Fatalf("%v, %v", m, err)
+	}
+	if publications == 0 {
+		return
+	}
+	other := opened(t, Config{URL: frozen.config.URL, Node: "other", Prefix: frozen.config.Prefix, Synced: true,
+		Retentions: []bus.Retention{brief.Keep}})
+	for i := range publications {
+		if _, err := other.Publish(within(t), brief, bus.Publication{Data: fmt.Append(nil, i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// brief has a history of one publication.
+var brief = bus.Topic{Name: "brief", Keep: bus.Retention{Size: 1, Age: time.Hour}}
+
+// A log that is gone when a node is back, or is another one which has dropped the message that the
+// node has had last, begins a new epoch for its receivers.
+func TestLogIsReplacedWhileNodeMoves(t *testing.T) {
+	t.Parallel()
+	for name, publications := range map[string]int{"gone": 0, "another one": 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, url := external(t, t.TempDir())
+			b := opened(t, Config{URL: url, Node: "one", Synced: true, Retentions: []bus.Retention{brief.Keep}})
+			r := new(collector)
+			if err := b.Subscribe(within(t), brief, r); err != nil {
+				t.Fatal(err)
+			}
+			first, err := b.Publish(within(t), brief, bus.Publication{Data: []byte(`1`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Freeze(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			remade(t, b, publications)
+			b.Thaw()
+			eventually(t, "the receivers are told", func() bool {
+				_, lost := r.state()
+				return lost > 0
+			})
+			if at, err := b.Publish(within(t), brief, bus.Publication{Data: []byte(`2`)}); err != nil || at.Epoch == first.Epoch {
+				t.Errorf("before %v, now %v, %v", first, at, err)
+			}
+		})
 	}
 }
