@@ -150,7 +150,7 @@ func (e *epochKeeper) differs(ctx context.Context, probe, last uint64, at int64)
 }
 
 // leaves returns why the log does not go on from a place, or "". An epoch that began after the
-// place does: the follower comes to it.
+// place is no reason: the follower comes to it.
 func (e *epochKeeper) leaves(ctx context.Context, probe uint64, from place) (string, error) {
 	why, hasLast, err := e.differs(ctx, probe, from.last, from.lastAt)
 	if why != "" || err != nil || hasLast {

@@ -134,7 +134,8 @@ func remade(t *testing.T, frozen *Bus, publications int) {
 	}
 	defer nc.Close()
 	name := idOf(brief, 1).stream(frozen.config.Prefix)
-	if m, err := nc.Request("$JS.API.STREAM.DELETE."+name, nil, time.Minute); err != nil || !bytes.Contains(m.Data, []byte(`"success":true`)) {
+	m, err := nc.Request("$JS.API.STREAM.DELETE."+name, nil, time.Minute)
+	if err != nil || !bytes.Contains(m.Data, []byte(`"success":true`)) {
 		t.Fatalf("%v, %v", m, err)
 	}
 	if publications == 0 {
@@ -178,7 +179,8 @@ func TestLogIsReplacedWhileNodeMoves(t *testing.T) {
 				_, lost := r.state()
 				return lost > 0
 			})
-			if at, err := b.Publish(within(t), brief, bus.Publication{Data: []byte(`2`)}); err != nil || at.Epoch == first.Epoch {
+			at, err := b.Publish(within(t), brief, bus.Publication{Data: []byte(`2`)})
+			if err != nil || at.Epoch == first.Epoch {
 				t.Errorf("before %v, now %v, %v", first, at, err)
 			}
 		})
