@@ -89,7 +89,8 @@ func TestVersionThatIsSentAgain(t *testing.T) {
 		t.Errorf("sent again: %v, %v; at first %v", again, err, first)
 	}
 	p.ID = "other"
-	if at, err := b.publisher.publishKept(within(t), news, token, &p, data); !errors.Is(err, bus.ErrOutdated) || at != first {
+	at, err := b.publisher.publishKept(within(t), news, token, &p, data)
+	if !errors.Is(err, bus.ErrOutdated) || at != first {
 		t.Errorf("another one with that version: %v, %v", at, err)
 	}
 }
@@ -153,8 +154,8 @@ func remade(t *testing.T, frozen *Bus, publications int) {
 // brief has a history of one publication.
 var brief = bus.Topic{Name: "brief", Keep: bus.Retention{Size: 1, Age: time.Hour}}
 
-// A log that is gone when a node is back, or is another one which has dropped the message that the
-// node has had last, begins a new epoch for its receivers.
+// A log begins a new epoch for its receivers if it is gone when a node is back. So does another log
+// in its place, which has dropped the message that the node has had last.
 func TestLogIsReplacedWhileNodeMoves(t *testing.T) {
 	t.Parallel()
 	for name, publications := range map[string]int{"gone": 0, "another one": 20} {
