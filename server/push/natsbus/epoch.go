@@ -133,8 +133,8 @@ func (e *epochKeeper) doubt(ctx context.Context, epoch string) (why string, err 
 }
 
 // differs returns why the log is not the one of which this node has had everything up to last,
-// whose time was at. probe is a message that was stored just now.
-// hasLast is false if the log has dropped that message: then only the epoch says the rest.
+// whose time was at. probe is a message that was stored just now. If hasLast is false, the log has
+// dropped that message, and only its epoch can say more.
 func (e *epochKeeper) differs(ctx context.Context, probe, last uint64, at int64) (why string, hasLast bool, err error) {
 	if probe <= last {
 		return fmt.Sprintf("it ends with %d, and this node has had %d", probe-1, last), false, nil
