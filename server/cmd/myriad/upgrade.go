@@ -246,6 +246,7 @@ func (u *upgrader) hand(nc *net.UnixConn) {
 // it fails, everything goes on here.
 func (u *upgrader) give(nc *net.UnixConn, p *handover.Program, pid int) error {
 	if err := u.clusterNode.prepareMove(u.ctx); err != nil { // it takes its time, for which the new process waits
+		_ = answer{Refused: err.Error()}.write(nc, nil) // the new process says why, too
 		return errors.Join(err, nc.Close())
 	}
 	file, path, err := u.socket.file()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/server/push/bus"
 	"github.com/myriad-go/myriad/server/push/internal/receipts"
@@ -22,7 +23,8 @@ type Bus struct {
 
 	current sync.Mutex // held to replace session; calls that the gate has let in need no lock
 	*session
-	awaits bool // it takes the place of one in another process; Freeze and Thaw use it
+	awaits bool        // it takes the place of one in another process; Freeze and Thaw use it
+	thaws  atomic.Bool // Thaw has been called since Freeze
 
 	reopening sync.WaitGroup
 	closeOnce sync.Once

@@ -57,12 +57,8 @@ func (e *epochKeeper) agree(ctx context.Context, renew bool) error {
 	}
 	epoch := ""
 	if found {
-		r := reader{rest: s.data}
-		if form(r.byte()) != formEpoch {
-			return errMalformed
-		}
-		if epoch = r.text(); epoch == "" {
-			return errMalformed
+		if epoch, err = epochIn(s); err != nil {
+			return err
 		}
 	}
 	why := ""
@@ -111,7 +107,7 @@ func (e *epochKeeper) doubt(ctx context.Context, epoch string) (why string, err 
 	sealed, last, at, sameBoot := e.seal.read()
 	if sealed == epoch {
 		probe, _ := e.progress.position()
-		if why, err = e.differs(ctx, probe, last, at); why != "" || err != nil {
+		if why, _, err = e.differs(ctx, probe, last, at); why != "" || err != nil {
 			return why, err
 		}
 		// What a process has written survives it. If the machine has started again meanwhile, only
@@ -137,19 +133,56 @@ func (e *epochKeeper) doubt(ctx context.Context, epoch string) (why string, err 
 }
 
 // differs returns why the log is not the one of which this node has had everything up to last,
-// whose time was at. probe is a message that was stored just now.
-func (e *epochKeeper) differs(ctx context.Context, probe, last uint64, at int64) (string, error) {
+// whose time was at. probe is a message that was stored just now. If hasLast is false, the log has
+// dropped that message, and only its epoch can say more.
+func (e *epochKeeper) differs(ctx context.Context, probe, last uint64, at int64) (why string, hasLast bool, err error) {
 	if probe <= last {
-		return fmt.Sprintf("it ends with %d, and this node has had %d", probe-1, last), nil
+		return fmt.Sprintf("it ends with %d, and this node has had %d", probe-1, last), false, nil
 	}
-	s, found, err := e.leaderGet(ctx, e.stream, directGet{Seq: last})
+	s, hasLast, err := e.leaderGet(ctx, e.stream, directGet{Seq: last})
 	if err != nil {
+		return "", false, err
+	}
+	if hasLast && s.at != at {
+		return fmt.Sprintf("message %d is another than the one that this node has had", last), true, nil
+	}
+	return "", hasLast, nil
+}
+
+// leaves returns why the log does not go on from a place, or "". An epoch that began after the
+// place is no reason: the follower comes to it.
+func (e *epochKeeper) leaves(ctx context.Context, probe uint64, from place) (string, error) {
+	why, hasLast, err := e.differs(ctx, probe, from.last, from.lastAt)
+	if why != "" || err != nil || hasLast {
+		return why, err
+	}
+	s, found, err := e.leaderGet(ctx, e.stream, directGet{Last: e.stored + epochToken})
+	switch {
+	case err != nil:
 		return "", err
+	case !found:
+		return "it has no epoch", nil
+	case s.seq > from.last:
+		return "", nil
 	}
-	if found && s.at != at {
-		return fmt.Sprintf("message %d is another than the one that this node has had", last), nil
+	epoch, err := epochIn(s)
+	if err == nil && epoch != from.epoch {
+		why = "another epoch began in what this node has had"
 	}
-	return "", nil
+	return why, err
+}
+
+// epochIn returns the epoch that a message says.
+func epochIn(s stored) (string, error) {
+	r := reader{rest: s.data}
+	if form(r.byte()) != formEpoch {
+		return "", errMalformed
+	}
+	epoch := r.text()
+	if epoch == "" {
+		return "", errMalformed
+	}
+	return epoch, nil
 }
 
 // marks is how many marks a log has within the time that positions are valid.

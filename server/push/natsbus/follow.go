@@ -196,6 +196,7 @@ func (f *follower) goOn() (live, renew bool) {
 		switch {
 		case err != nil:
 			f.setProblem("it goes on: " + err.Error())
+			_ = f.ensure(f.ctx, f.id) // it may be gone; if this fails, the next turn sees it
 			f.pause(goOnAgain)
 		case why != "":
 			f.log.Error("natsbus: a log has lost its end; its channels begin a new epoch", "log", f.stream, "because",
@@ -222,7 +223,7 @@ func (f *follower) tryGoOn() (why string, err error) {
 	probe := f.probe
 	f.work.Unlock()
 	at := f.progress.place()
-	if why, err = f.epochs.differs(f.ctx, probe.seq, at.last, at.lastAt); why != "" || err != nil {
+	if why, err = f.epochs.leaves(f.ctx, probe.seq, at); why != "" || err != nil {
 		return why, err
 	}
 	f.work.Lock()

@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -35,8 +36,10 @@ func newHolds() *holds {
 func (h *holds) begin(node string) {
 	h.sending.Lock()
 	defer h.sending.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(h.until, func(_ string, until time.Time) bool { return !now.Before(until) }) // they have died
 	if len(h.until) < maxNodes {
-		h.until[node] = time.Now().Add(holdFor)
+		h.until[node] = now.Add(holdFor)
 	}
 }
 

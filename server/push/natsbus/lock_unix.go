@@ -46,4 +46,11 @@ func lockFile(f *os.File) (err error) {
 	return err
 }
 
-func (l *folderLock) release() { _ = l.file.Close() } // which unlocks it
+// release unlocks the folder. To close the file is not enough: a child that is being started has
+// it, too, until it runs its program.
+func (l *folderLock) release() {
+	if raw, err := l.file.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Flock(int(fd), syscall.LOCK_UN) })
+	}
+	_ = l.file.Close()
+}

@@ -44,7 +44,7 @@ func (b *Bus) PrepareMove(ctx context.Context) error {
 	if !s.isOpen() {
 		return nil
 	}
-	s.nodes.say.Store(uint32(signAway))
+	s.nodes.goAway()
 	s.nodes.sayAgain()
 	return s.leaders.giveAway(ctx)
 }
@@ -53,8 +53,7 @@ func (b *Bus) PrepareMove(ctx context.Context) error {
 func (b *Bus) CancelMove() {
 	s := b.now()
 	s.leaders.stepping.Store(false)
-	s.nodes.say.CompareAndSwap(uint32(signAway), uint32(signAlive))
-	s.nodes.sayAgain()
+	s.nodes.stay()
 }
 
 // Freeze stops the bus until Thaw. When it returns nil, all calls have returned, everything that
@@ -67,6 +66,7 @@ func (b *Bus) Freeze(ctx context.Context) error {
 	if err := b.gate.freeze(ctx); err != nil {
 		return err
 	}
+	b.thaws.Store(false)
 	if b.awaits {
 		return nil
 	}
@@ -76,8 +76,11 @@ func (b *Bus) Freeze(ctx context.Context) error {
 		err = s.leaders.leaveNone(ctx)
 	}
 	if err == nil {
+		before := s.nodes.goAway() // a sign that it is alive would end what askHold begins
 		s.askHold(ctx)
-		err = s.handled(ctx)
+		if err = s.handled(ctx); err != nil && before != signAway {
+			s.nodes.stay()
+		}
 	}
 	if err != nil {
 		b.gate.thaw()
@@ -110,9 +113,9 @@ func (b *Bus) pause() error {
 
 // Thaw ends a freeze: NATS starts again, unless Restore has started it, and the logs go on. Calls
 // wait for that. It returns at once; if NATS does not start, it is tried again until Close, because
-// the other process may still have its folder or its port.
+// the other process may still have its folder or its port. Further calls do nothing.
 func (b *Bus) Thaw() {
-	if !b.gate.isFrozen() {
+	if !b.gate.isFrozen() || b.thaws.Swap(true) {
 		return
 	}
 	b.awaits = false

@@ -160,6 +160,17 @@ func (n *nodes) setCurrent() {
 	}
 }
 
+// goAway says that this node moves, and returns what it has said before.
+func (n *nodes) goAway() (before sign) { return sign(n.say.Swap(uint32(signAway))) }
+
+// stay undoes goAway: this node may lead again, unless its part of the logs has not caught up.
+func (n *nodes) stay() {
+	if n.say.CompareAndSwap(uint32(signAway), uint32(signBehind)) && n.current.Load() {
+		n.setCurrent()
+	}
+	n.sayAgain()
+}
+
 func (n *nodes) sayOnce() {
 	_ = n.nc.Publish(n.prefix+".b", append(appendText([]byte{byte(formBeat)}, n.node), byte(n.say.Load())))
 }

@@ -15,3 +15,23 @@ func TestUnknownNodesAreGreeted(t *testing.T) {
 		}
 	}
 }
+
+// A node that has not caught up does not say that it may lead when a move is given up.
+func TestNodeThatStaysIsBehindUntilItHasCaughtUp(t *testing.T) {
+	n := newNodes(newConn(Config{Node: "one"}))
+	n.say.Store(uint32(signBehind))
+	if before := n.goAway(); before != signBehind {
+		t.Errorf("before: %d", before)
+	}
+	if n.stay(); sign(n.say.Load()) != signBehind {
+		t.Errorf("it is behind, and says %d", n.say.Load())
+	}
+	n.goAway()
+	n.setCurrent() // while it moves
+	if said := sign(n.say.Load()); said != signAway {
+		t.Errorf("it moves, and says %d", said)
+	}
+	if n.stay(); sign(n.say.Load()) != signAlive {
+		t.Errorf("it has caught up, and says %d", n.say.Load())
+	}
+}

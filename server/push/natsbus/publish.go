@@ -159,6 +159,9 @@ func (u *publisher) follows(ctx context.Context, f *follower, channel, token str
 	if err != nil {
 		return bus.Position{}, err
 	}
+	if found && s.id == m.Header.Get("Nats-Msg-Id") { // it was sent before: the log knows that, and says where it is
+		return bus.Position{}, nil
+	}
 	if found && !version.After(versionIn(s.data)) {
 		if err := f.progress.waitFor(ctx, s.seq); err != nil {
 			return bus.Position{}, err

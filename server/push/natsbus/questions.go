@@ -159,7 +159,7 @@ func (q *questions) ask(ctx context.Context, kind string, body []byte, each func
 		case answers <- m.Data:
 		default: // more answers than nodes
 		}
-		return m.Header.Get("Status") == "503"
+		return false // also after NATS has said that no node listens: one may be back soon
 	})
 	defer drop()
 	returned, dropReturned := q.expectReturns()

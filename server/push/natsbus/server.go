@@ -120,6 +120,13 @@ func (s *Server) checkAddress() error {
 	if s.config.Listen == "" {
 		return nil
 	}
+	_, port, err := splitAddress(s.config.Listen)
+	if err != nil {
+		return err
+	}
+	if port <= 0 { // NATS chooses one
+		return nil
+	}
 	ln, err := net.Listen("tcp", s.config.Listen)
 	if err != nil {
 		return fmt.Errorf("natsbus: starting NATS: %w", err)
@@ -190,6 +197,9 @@ func (s *Server) stepDownMeta(ctx context.Context, unfit map[string]bool) error 
 			err = errNoSuccessor
 		} else {
 			err = askToLead(ctx, nc, to)
+		}
+		if err == nil {
+			err = errLeadsItself
 		}
 		select {
 		case <-ctx.Done():

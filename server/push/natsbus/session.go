@@ -63,6 +63,9 @@ func (s *session) open() error {
 
 // begin subscribes, follows the logs, and starts what runs in the background.
 func (s *session) begin(ctx context.Context) error {
+	for name := range s.nodes.unheard() { // until it has given a sign, publications may not reach it
+		s.passing.holds.begin(name)
+	}
 	for _, open := range []func() error{s.inbox.open, s.nodes.open, s.questions.open} {
 		if err := open(); err != nil {
 			return err
@@ -76,9 +79,6 @@ func (s *session) begin(ctx context.Context) error {
 	}
 	if err := s.flush(ctx); err != nil {
 		return err
-	}
-	for name := range s.nodes.unheard() {
-		s.passing.holds.begin(name) // until it has given a sign, publications may not reach it
 	}
 	s.logs.begin()
 	s.background.Go(s.nodes.beat)
