@@ -179,7 +179,7 @@ func TestWriteTimeoutWhileTheBodyComes(t *testing.T) {
 func TestWriteTimeoutOnALateLoop(t *testing.T) {
 	const clients = 300
 	o := sim.Calm()
-	o.MaxSteps, o.Workers, o.Queue = 1<<30, clients, clients
+	o.MaxSteps, o.Workers, o.Queue, o.Backlog = 1<<30, clients, clients, clients
 	w := newWorld(1, o)
 	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
 	if err != nil {

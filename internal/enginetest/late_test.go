@@ -13,7 +13,7 @@ import (
 func TestLateLoopReadsBeforeItExpires(t *testing.T) {
 	const crowd, silent = 400, 40
 	calm := sim.Calm()
-	calm.MaxSteps = 1 << 30
+	calm.MaxSteps, calm.Backlog = 1<<30, crowd
 	s := simulate(t, 1, calm, myriad.Config{Loops: 1})
 	got, expired, received := map[*myriad.Conn]bool{}, map[*myriad.Conn]bool{}, 0
 	early := 0 // how many had been received when the last timer was called

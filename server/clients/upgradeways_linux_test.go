@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -197,10 +198,10 @@ func TestUpgradeWithPassedSockets(t *testing.T) {
 	c := read(t, addr)
 	api := func(want int) {
 		t.Helper()
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, Dial: func(string,
-			string) (net.Conn, error) {
-			return net.Dial("unix", filepath.Join(folder, "admin"))
-		}}}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(folder, "admin"))
+			}}}
 		r, err := client.Post("http://localhost/api/publish", "application/json",
 			strings.NewReader(fmt.Sprintf(`{"channel":"kept:a","data":%d}`, want)))
 		if err != nil {
