@@ -20,8 +20,8 @@ func adoptNodes() error {
 }
 
 // endNodes sends SIGTERM to the children of this process whose data are below the folder, and which
-// have taken the place of others. The commands that this process has started get it by themselves: a
-// second one would end them at once.
+// have taken the place of others. The commands that this process has started get it by themselves:
+// a second one would end them at once.
 func endNodes(folder string) {
 	for _, pid := range childrenOf(os.Getpid()) {
 		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

@@ -55,8 +55,8 @@ func upgradeProcess(ctx context.Context, pid int, stdout io.Writer) error {
 	}
 }
 
-// serverOf returns the pid of the server that myriad init runs, if the process is that, and else the
-// pid itself.
+// serverOf returns the pid of the server that myriad init runs, if the process is that, and else
+// the pid itself.
 func serverOf(pid int) int {
 	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(command), "\x00")
