@@ -19,7 +19,7 @@ import (
 // their answer is a Stream with OnFreeze. Those with a running handler move when that has answered,
 // if the hand-over waits for it. HTTP/2 and TLS stay. When the others have moved they are told to
 // end: HTTP/2 gets a GOAWAY, and HTTP/1 over TLS closes behind its answers. Streams and WebSockets
-// on them go on until Shutdown. Program.ConnState sees StateHijacked for a connection that has
+// on them go on until Shutdown. Server.ConnState sees StateHijacked for a connection that has
 // moved, and StateNew for one that has come. It fails as Listen does.
 func (s *Server) Thawer() (myriad.Thawer, error) {
 	if err := s.start(); err != nil {

@@ -30,13 +30,10 @@ func (h *house) program(e *myriad.Engine, s *web.Server) (*handover.Program, err
 	}, err
 }
 
-// upgrade starts the program's own path, where a new binary may be, and hands over to it.
+// upgrade starts the program anew, as it was started, and hands over to it. The name of its command
+// may be a link that leads to another binary now: os.Executable would name the old one.
 func upgrade(p *handover.Program) error {
-	path, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(path, os.Args[1:]...)
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	nc, err := handover.Start(cmd)
 	if err != nil {

@@ -123,6 +123,12 @@ func (d *development) run(ctx context.Context) error {
 	// the nodes get the signal from this process, also if a terminal has sent it to all
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// A node that has been upgraded is another process. Wait of the first one's command waits for
+	// that one, too, because it has the pipe of the log.
+	if err := adoptNodes(); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { endNodes(d.data) })()
 	var running sync.WaitGroup
 	failed := make(chan error, d.nodes)
 	for i := range d.nodes {

@@ -19,7 +19,7 @@ func healthCommand(stdout io.Writer) *cli.Command {
 		Usage:     "ask a server how it is, and exit with 0 if it may have clients: for containers without curl",
 		ArgsUsage: "[URL]",
 		Description: "The URL is that of the server, as in https://push.example.com. Without one, the server on this " +
-			"machine is asked\nwhose address is in --listen or MYRIAD_LISTEN.",
+			"machine is asked\nwhose address is in --listen or MYRIAD_LISTEN. The file of serve --config is not read.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8000", Usage: "`ADDRESS` of the server's --listen",
 				Sources: cli.EnvVars("MYRIAD_LISTEN")},
@@ -44,7 +44,10 @@ func healthCommand(stdout io.Writer) *cli.Command {
 			if err != nil {
 				return err
 			}
-			return askHealth(ctx, client, url, stdout)
+			if err := askHealth(ctx, client, url, stdout); err != nil {
+				return fmt.Errorf("--listen %s: %w", c.String("listen"), err)
+			}
+			return nil
 		},
 	}
 }

@@ -7,10 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v3"
@@ -174,14 +171,9 @@ func reap(server int) (status syscall.WaitStatus, ended bool) {
 // adopted returns the successor of a server that has ended: the kernel has made it a child of this
 // process. 0: there is none.
 func adopted() int {
-	lists, _ := filepath.Glob("/proc/self/task/*/children")
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
-		for child := range strings.FieldsSeq(string(text)) {
-			pid, _ := strconv.Atoi(child)
-			if predecessorOf(pid) != 0 && isRunning(pid) {
-				return pid
-			}
+	for _, pid := range childrenOf(os.Getpid()) {
+		if predecessorOf(pid) != 0 && isRunning(pid) {
+			return pid
 		}
 	}
 	return 0

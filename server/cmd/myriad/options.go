@@ -146,7 +146,7 @@ var options = []option{
 	{"handover", "",
 		"`PATH` of a unix socket by which a new server finds this one and takes over from it, and by which " +
 			"`myriad upgrade` asks for a new one", func(s *settings) any { return &s.handover }},
-	{"handover-stay", "false", "when another server has taken over by `--handover`, stay until SIGTERM: for what " +
+	{"handover-stay", "false", "when another server has taken over by --handover, stay until SIGTERM: for what " +
 		"restarts a server that ends", func(s *settings) any { return &s.handoverStay }},
 	{"handover-wait", "5s", "`TIME` for connections that are in use to follow to a process that takes over",
 		func(s *settings) any { return &s.handoverWait }},

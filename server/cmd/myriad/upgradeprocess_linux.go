@@ -17,7 +17,9 @@ import (
 // This file asks a process without --handover for an upgrade, and watches which process ends.
 
 // upgradeProcess sends SIGUSR2 to the process, and waits until it ends or its new process does.
+// If it is myriad init, the server that it runs at the time is meant: init stays.
 func upgradeProcess(ctx context.Context, pid int, stdout io.Writer) error {
+	pid = serverOf(pid)
 	if err := catchesUpgrades(pid); err != nil {
 		return err
 	}
@@ -53,6 +55,22 @@ func upgradeProcess(ctx context.Context, pid int, stdout io.Writer) error {
 	}
 }
 
+// serverOf returns the pid of the server that myriad init runs, if the process is that, and else
+// the pid itself.
+func serverOf(pid int) int {
+	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(string(command), "\x00")
+	if len(args) < 3 || args[1] != "init" || args[2] != "serve" {
+		return pid
+	}
+	for _, child := range childrenOf(pid) {
+		if catchesUpgrades(child) == nil {
+			return child
+		}
+	}
+	return pid
+}
+
 // catchesUpgrades fails for a process that SIGUSR2 would end.
 func catchesUpgrades(pid int) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -80,16 +98,26 @@ func isRunning(pid int) bool {
 
 // successorOf returns the pid of the process that the server has started in its place; 0: none.
 func successorOf(pid int) int {
+	for _, child := range childrenOf(pid) {
+		if predecessorOf(child) == pid && isRunning(child) {
+			return child
+		}
+	}
+	return 0
+}
+
+// childrenOf returns the pids of the processes that the process has started, or adopted.
+func childrenOf(pid int) (children []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
 		for child := range strings.FieldsSeq(string(text)) {
-			if child, _ := strconv.Atoi(child); predecessorOf(child) == pid && isRunning(child) {
-				return child
+			if n, err := strconv.Atoi(child); err == nil {
+				children = append(children, n)
 			}
 		}
 	}
-	return 0
+	return children
 }
 
 // predecessorOf returns the pid of the server that has started the process in its place; 0: none.
