@@ -104,8 +104,8 @@ func TestInitEndsAsTheServer(t *testing.T) {
 	}
 }
 
-// The new server fails while the old one still answers a request: the last server has failed, and so
-// does myriad init.
+// The new server fails while the old one still answers a request: the last server has failed, and
+// so does myriad init.
 func TestInitEndsAsTheNewServer(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, binary, "init", "serve", "--listen", "127.0.0.1:0", "--handover-wait", patience.String())

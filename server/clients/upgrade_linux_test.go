@@ -279,8 +279,8 @@ func TestUpgradeWhileShuttingDown(t *testing.T) {
 	}
 }
 
-// The signal to shut down comes while everything moves: the old process, which alone gets it, passes
-// it on. Both end, and clients are told.
+// The signal to shut down comes while everything moves: the old process, which alone gets it,
+// passes it on. Both end, and clients are told.
 func TestShutDownWhileMoving(t *testing.T) {
 	for n := range fewestMessages - 1 { // from hello, which follows take, to before go
 		t.Run(fmt.Sprint("message ", n), func(t *testing.T) {
@@ -292,7 +292,8 @@ func TestShutDownWhileMoving(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer nc.Close()
-			// The old process waits for the rest of the request, so it does not end before it knows of the signal.
+			// The old process waits for the rest of the request, so it does not end before it knows
+			// of the signal.
 			io.WriteString(nc, "POST /connection/http_stream HTTP/1.1\r\nHost: "+w.addr+"\r\nContent-Length: 9\r\n"+
 				"Expect: 100-continue\r\n\r\n")
 			if line, err := bufio.NewReader(nc).ReadString('\n'); !strings.Contains(line, " 100 ") {

@@ -200,8 +200,8 @@ func (u *upgrader) tellToEnd(p *os.Process) {
 const startWait = 30 * time.Second
 
 // awaitStart returns when the new process is ready to take over. Until then nothing is prepared for
-// the move: clients that come meanwhile move with the others. It fails when told ends: nobody waits
-// for a new process that is to end at once. If it fails, it closes nc.
+// the move: clients that come meanwhile move with the others. It fails when told ends: no client
+// waits for a new process that is to end at once. If it fails, it closes nc.
 func awaitStart(told context.Context, nc *net.UnixConn) error {
 	err := nc.SetReadDeadline(time.Now().Add(startWait))
 	goesOn := context.AfterFunc(told, func() { _ = nc.SetReadDeadline(time.Now()) })
@@ -376,8 +376,8 @@ func (u *upgrader) startFor(nc *net.UnixConn) {
 }
 
 // finish waits until all requests for an upgrade are answered. It is called at the end of the
-// shutdown. It fails if the new process has failed by then: the parent of this one can learn of that
-// only from this one's status.
+// shutdown. It fails if the new process has failed by then: the parent of this one can learn of
+// that only from this one's status.
 func (u *upgrader) finish() error {
 	u.socket.wait()
 	if u.stopPassing != nil {

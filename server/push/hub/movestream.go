@@ -106,8 +106,9 @@ func (s *Session) offerStream(on bool) {
 	}
 }
 
-// OpenStream is Open of the session's StreamTransport. If OfferStreams has been called, the response
-// can move: either OfferStreams finds it open, or OpenStream finds the flag that was set before.
+// OpenStream is Open of the session's StreamTransport. If OfferStreams has been called, the
+// response can move: either OfferStreams finds it open, or OpenStream finds the flag that was set
+// before.
 func (s *Session) OpenStream(stream ResponseStream, first []byte) error {
 	err := s.t.(*StreamTransport).Open(stream, first)
 	if s.hub.offersStreams.Load() {
