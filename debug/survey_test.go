@@ -35,7 +35,7 @@ func (g *giver) Closed(*myriad.Conn, error)    {}
 func simulate(t *testing.T, n int, h myriad.Handler, cfg myriad.Config) (w *sim.World, e *myriad.Engine) {
 	t.Helper()
 	o := sim.Lossless()
-	o.MaxBuffer = -1
+	o.MaxBuffer, o.Backlog = -1, max(1, n)
 	w = sim.New(1, o)
 	cfg.System, cfg.Logger = w, quiet
 	e, err := myriad.Start(cfg)

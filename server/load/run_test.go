@@ -204,7 +204,7 @@ func TestServersThatAreNoEcho(t *testing.T) {
 	}{
 		"answers": {func(c *websocket.Conn, op websocket.Op, _ []byte) { _ = c.Write(op, []byte("welcome")) }, 0,
 			requests(20), "other messages came"},
-		"silent": {func(*websocket.Conn, websocket.Op, []byte) {}, 10 * time.Millisecond,
+		"silent": {func(*websocket.Conn, websocket.Op, []byte) {}, 500 * time.Millisecond, // to connect, too
 			func(s *Sample) bool { return s.failures() > 5 }, "nothing else came"},
 	} {
 		t.Run(name, func(t *testing.T) {
